@@ -18,7 +18,15 @@ from tfperf.parallel.outcomes import HostProgress, Told
 from tfperf.patterns import pattern
 from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
 from tfperf.sections import registry
-from tfperf.sections.many_hosts import MANY_HOSTS, MOST_STEPS, PackedResults, shortened, with_short_tables
+from tfperf.sections.many_hosts import (
+    MANY_HOSTS,
+    MOST_ROWS,
+    MOST_STEPS,
+    PackedResults,
+    lacking_rows,
+    shortened,
+    with_short_tables,
+)
 from tfperf.sections.missing import MissingHost
 from tfperf.sections.results import Host, HostResults, Results
 from tfperf.sections.view import By, View
@@ -29,7 +37,7 @@ from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_ru
 from tfperf.trace.read import Progress, read_host
 from tfperf.trace.soundness import find_flaws
 from tfperf.trace.steps import WhichStep
-from tfperf.units import counted
+from tfperf.units import counted, listed
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -228,7 +236,8 @@ def analyze_packed(
     results = analyze(file, progress=progress)
     if len(results["steps"].steps) > MOST_STEPS:
         results = results.counting(np.arange(MOST_STEPS))
-    return replace(results, results=PackedResults(shortened(results.results)))
+    short = shortened(results.results)
+    return replace(results, results=PackedResults(short), shortened=lacking_rows(results.results, short))
 
 
 ALWAYS = ("steps", "overview")
@@ -283,6 +292,12 @@ def _coverage_section(results: Results) -> Section:
     if len(results.hosts) > MANY_HOSTS and results.is_narrowed:
         text = f"There are many hosts: of those with more than {MOST_STEPS:,} steps, the first {MOST_STEPS:,} count."
         findings.append(Finding("first_steps", "info", text))
+    if lacking := sorted({section for host in results.hosts for section in host.shortened}):
+        text = (
+            f"There are many hosts: where one has more than {MOST_ROWS:,} rows ({listed(lacking)}), the largest are "
+            "kept. The others are one row, such as (other ops), or left out: a row may lack up to what that one has."
+        )
+        findings.append(Finding("first_rows", "info", text))
     return Section("coverage", "Hosts in this report", findings=tuple(findings), is_lead=True)
 
 

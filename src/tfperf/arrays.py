@@ -110,14 +110,21 @@ def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
     return np.asarray(order, np.int64), np.flatnonzero(changes)
 
 
+def capped_sums(ordered: Int64s, starts: Int64s) -> Int64s:
+    """Return the sum of each group, at most `MOST`: groups stand one after the other and begin at `starts`."""
+    if not len(starts):
+        return NO_NUMBERS
+    rough = np.add.reduceat(ordered.astype(np.float64), starts)
+    return np.where(rough < MOST, np.add.reduceat(ordered, starts), MOST)
+
+
 def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[list[int], tuple[int, int, int, int]]]:
     """Iterate over the distinct rows of the columns: (values, (count, sum, least, most of the durations))."""
     order, starts = group_equal(columns)
     if not len(order):
         return
     ordered = duration[order]
-    rough = np.add.reduceat(ordered.astype(np.float64), starts)
-    total = np.where(rough < MOST, np.add.reduceat(ordered, starts), MOST)
+    total = capped_sums(ordered, starts)
     least, most = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
     values = np.stack([column[order[starts]] for column in columns], axis=1)
     numbers = (np.diff(starts, append=len(order)), total, least, most)

@@ -8,9 +8,8 @@ one of `##[` and the like, on which CI runners act.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,8 +19,8 @@ from tfperf.render import RenderOptions
 from tfperf.render.values import COMMAND_MARK, encodable, plain
 from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
 
-_PLAIN = {str, int, bool, type(None)}
-"""Types of values that JSON holds as they are: nearly all cells but numbers with a fraction, which may be infinite."""
+_PLAIN = {str, int, float, bool, type(None)}
+"""Types of values that are written as they are: nearly all. A float that is no number becomes null."""
 _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -35,15 +34,22 @@ def render_json(report: Report, _options: RenderOptions) -> str:
         **_jsonable(report.documents),
         "sections": {section.name: _section(section) for section in report.sections},
     }
-    # json.dumps writes lines of its own three times as slowly.
-    text = msgspec.json.format(encodable(json.dumps(document, ensure_ascii=False, allow_nan=False)), indent=2)
+    text = _encoded(document).decode()
     # All of these stand inside strings only, where their escapes mean the same.
     text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
     if "##" in text:
         text = COMMAND_MARK.sub("\\\\u0023#", text)
-    if text.isascii() and "\x7f" not in text:
-        return text + "\n"
-    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+    if not text.isascii() or "\x7f" in text:
+        text = _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return msgspec.json.format(text, indent=2) + "\n"
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    """Return a document as JSON on one line: what is no number is null, halves of surrogate pairs become U+FFFD."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(json.loads(encodable(json.dumps(document, ensure_ascii=False))))
 
 
 def _section(section: Section) -> dict[str, Any]:
@@ -73,7 +79,7 @@ def _fact(fact: Fact) -> dict[str, Any]:
 def _table(table: Table) -> dict[str, Any]:
     """Return one table with all its columns, the rows as objects by column key."""
     keys = [column.key for column in table.columns]
-    cells = [map(_jsonable, table.data[key]) for key in keys]
+    cells = (_cells(table.data[key]) for key in keys)
     return {
         "title": table.title,
         "total_rows": table.total_rows,
@@ -86,12 +92,14 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
+def _cells(values: Sequence[Any]) -> Iterable[Any]:
+    return values if {*map(type, values)} <= _PLAIN else map(_jsonable, values)
+
+
 def _jsonable(value: Any) -> Any:
     """Return what JSON can hold: containers keep their shape, numpy and odd values become plain ones."""
     if type(value) in _PLAIN:
         return value
-    if type(value) is float:
-        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -38,8 +38,8 @@ class PackedResults(Mapping[str, Any]):
         self._packed: dict[str, bytes] = {}
         self._sections = tuple(results)
         for section, result in results.items():
-            data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
-            if len(data) < _LARGE_BYTES or section in _ASKED_FOR_OFTEN:
+            data = b"" if section in _ASKED_FOR_OFTEN else pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+            if len(data) < _LARGE_BYTES:
                 self._kept[section] = result
             else:
                 self._packed[section] = zlib.compress(data, 1)
@@ -59,13 +59,17 @@ class PackedResults(Mapping[str, Any]):
         return len(self._sections)
 
 
-def shortened(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results of a host, those that may have any number of rows with as many as are kept."""
+def shortened(results: Mapping[str, Any], most: int = MOST_ROWS) -> dict[str, Any]:
+    """Return the results of a host; those that have more rows than are kept are other objects than they were."""
     specs = {section: find_section(section) for section, result in results.items() if result is not None}
-    short = {
-        section: call(spec.shorten, results[section], MOST_ROWS) for section, spec in specs.items() if spec.shorten
-    }
+    short = {section: call(spec.shorten, results[section], most) for section, spec in specs.items() if spec.shorten}
     return {**results, **short}
+
+
+def lacking_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the sections whose tables lack rows since their results were shortened."""
+    changed = (section for section, result in before.items() if after[section] is not result)
+    return tuple(section for section in changed if find_section(section).tables)
 
 
 def combined_in_tree(combine: Function, results: Iterable[Any]) -> Any:

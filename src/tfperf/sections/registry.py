@@ -107,7 +107,9 @@ class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     combines_in_tree: bool = False
     """Whether `combine` also takes what it returned for some of the hosts. Many hosts need less memory then."""
     shorten: Function | None = None
-    """shorten(result, most): the result of a host with at most so many rows and one for all others, of many hosts."""
+    """shorten(result, most): of a host of many, the result with so many rows, and one for all others or none.
+
+    It is the same object if it has no more rows."""
     derive: Function | None = None
     rests_on: tuple[str, ...] = ()
     """Sections whose results this one uses."""

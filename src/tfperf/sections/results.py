@@ -13,7 +13,7 @@ from tfperf.display import Shown
 from tfperf.errors import TfperfError
 from tfperf.sections.many_hosts import MANY_HOSTS, combined_in_tree
 from tfperf.sections.missing import MissingHost, missing_text
-from tfperf.sections.registry import call, described, find_section, find_table, is_ours, omission
+from tfperf.sections.registry import call, described, find_section, find_table, is_ours, omission, section_names
 from tfperf.sections.view import View
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.flaw import Flaw
@@ -188,6 +188,8 @@ class HostResults(Shown, Struct, frozen=True):
     """Sections of other packages that failed, with the reason."""
     flaws: tuple[Flaw, ...] = ()
     """What is wrong with the trace of the host."""
+    shortened: tuple[str, ...] = ()
+    """Sections with tables that do not have all rows, since there are many hosts."""
     is_narrowed: bool = False
     """Whether other steps are averaged than when the host was analyzed."""
     is_other_kind: bool = False
@@ -224,7 +226,6 @@ def _averaged_starts(breakdown: Breakdown) -> list[int]:
 
 
 def _why_missing(section: str) -> str:
-    from tfperf.sections.registry import section_names
     from tfperf.units import did_you_mean
 
     names = section_names()

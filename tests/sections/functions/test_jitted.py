@@ -8,7 +8,7 @@ from jax_builders import FORWARD, GRADIENT, call, jax_trace, programs, run
 
 from tfperf.analysis import assemble
 from tfperf.report.model import Section
-from tfperf.sections.functions.jitted import JittedFunctions
+from tfperf.sections.functions.jitted import JittedFunctions, shorten_jitted
 from tfperf.sections.results import Results
 from tfperf.trace.host_trace import HostTrace
 
@@ -146,3 +146,14 @@ def test_on_a_device_only_the_calls_of_such_ops_count(tmp_path: Path, name: str,
     )
     eager = results_of(trace, sections=["functions"])["functions"].eager
     assert eager.percent == pytest.approx(percent, abs=1)
+
+
+def test_functions_beyond_the_first_are_one(tmp_path: Path) -> None:
+    jitted = results_of(training(tmp_path, 0), sections=["functions"])["functions"].jitted
+    short = shorten_jitted(jitted, 0)
+    assert [(row.name, row.computes, row.calls, row.compiling_calls) for row in short.functions] == [
+        ("(other functions)", "", 12, 1)
+    ]
+    assert short.functions[0].total_ps == sum(row.total_ps for row in jitted.functions)
+    assert short.calls_per_step == jitted.calls_per_step
+    assert shorten_jitted(jitted, 2) is jitted

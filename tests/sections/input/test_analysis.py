@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from builders import STEPS_LINE, Line, Plane, event, host, host_of, iterator_call, line, plane, ref, trace_of
 
-from tfperf.sections.input.analysis import InputPipeline, combine
+from tfperf.sections.input.analysis import InputPipeline, combine, shorten
 from tfperf.sections.input.classes import InputPart
 from tfperf.trace.activities import Attribution
 
@@ -20,10 +20,10 @@ def pipeline_of(tmp_path: Path, *planes: Plane, attribution: Attribution = "corr
     return result
 
 
-def rows(pipeline: InputPipeline) -> list[tuple[str, InputPart, int, float, float, float, int]]:
+def rows(pipeline: InputPipeline) -> list[tuple[str, InputPart, int, float, float, float, int | None]]:
     """(name, class, count, total us, self us, wall us, threads)"""
     return [
-        (op.name, op.part, op.count, op.total_ps / US, op.self_ps / US, op.wall_ps / US, op.threads)
+        (op.name, op.part, op.count, op.total_ps / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads)
         for op in pipeline.ops
     ]
 
@@ -86,7 +86,7 @@ def test_threads_add_up_but_wall_time_does_not(tmp_path: Path) -> None:
         "preprocessing": 90,
         "on_demand_read": 30,
     }
-    assert max(op.threads for op in pipeline.ops) == 2
+    assert max(op.threads or 0 for op in pipeline.ops) == 2
 
 
 def test_percentages_are_of_the_self_time_of_all_input_ops(tmp_path: Path) -> None:
@@ -224,3 +224,22 @@ def test_hosts_are_added_up(tmp_path: Path) -> None:
     ]
     assert both.largest == "on_demand_read"
     assert scaled(both) == {"on_demand_read": 90, "preprocessing": 80}
+
+
+def test_ops_beyond_the_first_are_one_of_each_class_whose_wall_time_is_unknown(tmp_path: Path) -> None:
+    calls = [iterator_call(name, 100 * at, 90 - 10 * at, at + 1) for at, name in enumerate(("A", "B", "C"))]
+    whole = pipeline_of(tmp_path, plane("/host:CPU", line("t", *calls)))
+    short = shorten(whole, 1)
+    assert [(op.name, op.self_ps / US, op.wall_ps, op.threads) for op in short.ops] == [
+        ("(other ops)", 150, None, None),
+        ("Iterator::A", 90, 90 * US, 1),
+    ]
+    assert (short.parts, short.self_ps) == (whole.parts, whole.self_ps)
+    assert shorten(whole, 3) is whole
+    both = combine([short, whole])
+    assert [(op.name, op.count, op.wall_ps) for op in both.ops if op.name in {"(other ops)", "Iterator::A"}] == [
+        ("Iterator::A", 2, 180 * US),
+        ("(other ops)", 2, None),
+    ]
+    assert both.parts["preprocessing"].ops == 4
+    assert both.columns()["wall_ms"] == [0.18, None, 0.08, 0.07]

@@ -11,14 +11,14 @@ from tfperf.sections.input.found_ops import ops_by_stage
 
 US = 1_000_000
 WORK = "ExecutorState::Process"
-Row = tuple[str, int, float, float, float, int]
+Row = tuple[str, int, float, float, float, int | None]
 
 
 def rows(tmp_path: Path, *lines: Line) -> dict[str, Row]:
     """(class, count, total us, self us, wall us, threads) by name."""
     host = host_of(trace_of(tmp_path, plane("/host:CPU", *lines)))
     found: dict[str, Row] = {
-        op.name: (op.part, op.count, op.total_ps / US, op.self_ps / US, op.wall_ps / US, op.threads)
+        op.name: (op.part, op.count, op.total_ps / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads)
         for op, _ in ops_by_stage(host)
     }
     for op, stretches in ops_by_stage(host):

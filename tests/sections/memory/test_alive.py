@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from builders import line, u64
+from msgspec.structs import replace
 from sections.memory.made import alloc, allocator_of, free, memory_of
 
-from tfperf.sections.memory.alive import type_name
+from tfperf.sections.memory.alive import shorten, type_name
 
 
 def test_what_is_alive_at_the_peak(tmp_path: Path) -> None:
@@ -93,3 +94,28 @@ def test_only_numbers_that_differ_become_stars(tmp_path: Path) -> None:
 )
 def test_types(number: int, name: str) -> None:
     assert type_name(number) == name
+
+
+def test_rows_beyond_the_first_are_one_as_large_as_they_are_together(tmp_path: Path) -> None:
+    """300 came before; of four tensors the largest stays, and 30 of the other 240 bytes are rounding."""
+    allocator = allocator_of(
+        tmp_path,
+        alloc(1, 120, 420, 1, tf_op="large"),
+        *(alloc(n, 80, 420 + 80 * (n - 1), n, tf_op=f"op{n}", requested_bytes=70) for n in (2, 3, 4)),
+    )
+    short = shorten(allocator.alive, 2)
+    assert short.columns(660) == {
+        "kind": ["before the capture", "other tensors", "tensor"],
+        "op": [None, None, "large"],
+        "scope": [None, None, None],
+        "shape": [None, None, None],
+        "data_type": [None, None, None],
+        "region": [None, None, None],
+        "count": [None, None, 1],
+        "each_bytes": [None, None, 120],
+        "requested_bytes": [None, None, 120],
+        "total_bytes": [300, 240, 120],
+        "peak_percent": pytest.approx([100 * size / 660 for size in (300, 240, 120)]),
+    }
+    assert replace(allocator, alive=short).rounding_bytes == allocator.rounding_bytes == 30
+    assert shorten(short, 3) is short

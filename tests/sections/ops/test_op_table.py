@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import Plane, event, host, host_of, line, plane, trace_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfperf.patterns import Pattern
 from tfperf.sections.ops.analysis import Ops, combine
@@ -119,3 +121,29 @@ def test_idle_of_many_threads_may_exceed_an_int64(tmp_path: Path) -> None:
     assert table.idle_ps is not None
     assert table.idle_ps > 1 << 63
     assert table.columns()["self_with_idle_percent"] == [pytest.approx(100 * 2 / far)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from((0, 1, -1)), st.booleans(), st.integers(0, 1 << 61)),
+        min_size=1,
+    )
+)
+def test_ops_under_one_key_are_added_up_as_their_events_would_be(rows: list[tuple[str, int, bool, int]]) -> None:
+    """The largest sum is 2^62, as everywhere."""
+    ops, sums = Tallies(), Tallies()
+    for number, (key, flag, counts_kernels, time_ps) in enumerate(rows):
+        tally = Tally(occurrences=1, self_ps=time_ps, execution=flag, counts_kernels=counts_kernels)
+        ops.add(OpKey(f"{key}{number}", ""), tally)
+        sums.add(OpKey(key, ""), tally)
+    single, expected = (each.table("host", idle_ps=7, time_ps=9, places=2) for each in (ops, sums))
+    found = single.under([key._replace(name=key.name[0]) for key in single.keys])
+    assert found.occurrences.sum() == len(rows)
+    largest = {key.name: self_ps for key, self_ps in zip(found.keys, found.self_ps.tolist(), strict=True)}
+    assert largest == {key.name: self_ps for key, self_ps in zip(expected.keys, expected.self_ps.tolist(), strict=True)}
+    by_name = {key.name: row for row, key in enumerate(found.keys)}
+    order = [by_name[key.name] for key in expected.keys]
+    assert found.execution[order].tolist() == expected.execution.tolist()
+    assert found.counts_kernels[order].tolist() == expected.counts_kernels.tolist()
+    assert (found.idle_ps, found.time_ps, found.places) == (7, 9, 2)
+    assert found.self_ps.tolist() == sorted(found.self_ps.tolist(), reverse=True)

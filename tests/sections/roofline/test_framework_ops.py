@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from builders import Event, Plane, event, host, line, plane, ref, results_of, trace_of
+from msgspec.structs import replace
 
 from tfperf.analysis import load
 from tfperf.programs.products import Product
 from tfperf.sections.roofline.analysis import Roofline
+from tfperf.sections.roofline.framework_ops import shorten
 from tfperf.sections.roofline.section import build
 
 SHARED = Path(__file__).parents[4] / "shared" / "traces"
@@ -145,3 +147,14 @@ def test_casts_of_a_real_trace_come_near_the_bandwidth() -> None:
     assert 70 < roofline.judged_percent < 75
     assert set(roofline.untold_percent) >= {"RandomUniform"}
     assert all(row.judged.memory_percent is None or row.judged.memory_percent < 100 for row in roofline.ops)
+
+
+def test_of_ops_beyond_the_first_the_bound_is_unknown(tmp_path: Path) -> None:
+    ops = [kernel("relu", RELU, 100 * at, 50 - at, f"(half[{at}0000000])", at) for at in (1, 2)]
+    results = results_of(trace_of(tmp_path, *launched(*ops)), sections=["roofline"])
+    (host,) = results.hosts
+    short = shorten(host.results["roofline"], 1)
+    assert [op.shapes for op in short.ops] == ["(half[10000000])"]
+    assert shorten(short, 1) is short
+    cut = replace(results, hosts=(replace(host, results={**host.results, "roofline": short}),))["roofline"]
+    assert cut.bound_percent == pytest.approx({"memory": 100 * 49 / 97, "unknown": 100 * 48 / 97})

@@ -18,7 +18,7 @@ from sections.tfdata.made_pipelines import (
     training_and_evaluation,
 )
 
-from tfperf.sections.tfdata.analysis import combine
+from tfperf.sections.tfdata.analysis import TfData, combine, shorten
 
 
 @pytest.mark.parametrize(("times", "slowest"), [((60, 5, 5), "Map"), ((5, 60, 5), "BatchV2"), ((5, 5, 60), "TFRecord")])
@@ -161,3 +161,22 @@ def test_a_pipeline_that_training_asks_too_has_no_estimates_for_evaluation(tmp_p
     outlook = tfdata.of_kinds["eval"]
     assert outlook.pipeline is tfdata.outlook.pipeline
     assert (tfdata.outlook.estimates != (), outlook.estimates) == (True, ())
+
+
+def test_pipelines_beyond_so_many_stages_are_left_out_but_for_the_main_one(tmp_path: Path) -> None:
+    events = [
+        *repeat(3, call("Root", 0, 60, 1), call("Root::Map", 1, 50, 2, 1)),
+        *repeat(3, call("Root", 70, 20, 9)),
+        *repeat(3, call("Root", 95, 3, 10)),
+    ]
+    tfdata = analyzed(tmp_path, line("python", *events))
+    kept = {most: [pipeline.name for pipeline in shorten(tfdata, most).pipelines] for most in range(5)}
+    assert kept == {
+        0: ["Host:0"],
+        1: ["Host:0"],
+        2: ["Host:0"],
+        3: ["Host:0", "Host:1"],
+        4: ["Host:0", "Host:1", "Host:2"],
+    }
+    assert shorten(tfdata, 4) is tfdata
+    assert shorten(TfData(()), 0).pipelines == ()

@@ -10,7 +10,7 @@ from builders import Event, event, host, host_of, line, plane, programs, ref, re
 from hlo_builders import F32, computation, instruction, program, shape
 
 from tfperf.analysis import load
-from tfperf.sections.xla.analysis import Xla, combine
+from tfperf.sections.xla.analysis import Xla, combine, shorten
 from tfperf.trace.device_peaks import DevicePeaks
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "traces" / "xla_reference"
@@ -107,3 +107,26 @@ def test_spans_on_a_host_are_those_of_the_references(name: str, op: str, least_m
     assert found.runs == 20
     assert (found.least_ps or 0) / 1e9 == pytest.approx(least_ms, abs=0.1)
     assert found.time_ps / 1e9 == pytest.approx(most_ms, abs=0.1)
+
+
+def test_instructions_beyond_the_first_are_one_of_which_nothing_else_is_known(tmp_path: Path) -> None:
+    events = [on_host("add", 0, 35), on_host("c", 40, 20), on_host("d", 70, 10)]
+    xla = host_of(trace_of(tmp_path, host(*events), programs(id_7=LOOP)), "xla")["xla"]
+    short = shorten(xla, 1)
+    assert [(op.op, op.runs, op.time_ps, op.work) for op in short.ops] == [
+        ("add", 1, 35 * US, None),
+        ("(other instructions)", 2, 30 * US, None),
+    ]
+    assert (short.modules, short.whole_ps) == (xla.modules, xla.whole_ps)
+    both = combine([short, short])
+    assert [(op.op, op.runs, op.time_ps) for op in both.ops] == [
+        ("add", 2, 70 * US),
+        ("(other instructions)", 4, 60 * US),
+    ]
+
+
+def test_programs_beyond_the_first_are_one_that_is_not_lost(tmp_path: Path) -> None:
+    kernels = [event("k", 10 * n, 5, hlo_op=ref("a"), hlo_module=ref(f"m{n}"), program_id=n) for n in range(3)]
+    xla = host_of(trace_of(tmp_path, plane("/device:GPU:0", line("s", *kernels))), "xla")["xla"]
+    assert [module.module for module in shorten(xla, 1).modules] == ["(other programs)", "m0"]
+    assert [module.module for module in shorten(xla, 1).lost] == ["m0"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -45,7 +46,7 @@ class Program(Struct, frozen=True, kw_only=True):
     """Whether its devices are TPU cores."""
 
 
-class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True):
+class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """The same of one host for each of its steps, in picoseconds, and which steps count."""
 
     api: Api
@@ -55,7 +56,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True):
     collective_ps: Int64s
     is_tpu: bool
 
-    @property
+    @cached_property
     def program(self) -> Program:
         """Return the shares of the steps that count."""
         steps = self.steps

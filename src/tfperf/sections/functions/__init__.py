@@ -13,6 +13,7 @@ SECTION = SectionSpec(
     combines_in_tree=True,
     narrow="tfperf.sections.functions.analysis:narrow",
     stats=EAGER | {"tf_function_call", "tracing_count", "eager_op"},
+    shorten="tfperf.sections.functions.analysis:shorten",
     build="tfperf.sections.functions.section:build",
     tables=TABLES,
 )

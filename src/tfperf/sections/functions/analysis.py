@@ -10,8 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import group_sums
-from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
-from tfperf.sections.functions.jitted import JittedFunctions, jitted_functions, single_ops, sum_jitted
+from tfperf.sections.functions.eager import EagerOps, find_eager_ops, shorten_eager_ops, sum_eager_ops
+from tfperf.sections.functions.jitted import (
+    OTHER_FUNCTIONS,
+    JittedFunctions,
+    jitted_functions,
+    shorten_jitted,
+    single_ops,
+    sum_jitted,
+)
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
@@ -73,6 +80,22 @@ def narrow(functions: Functions, _: Breakdown, after: Breakdown) -> Functions:
     """Count the ops run eagerly in the steps of `after` alone; calls of functions are those of the whole capture."""
     eager = functions.eager
     return replace(functions, eager=replace(eager, steps=eager.steps.counting(after)))
+
+
+def shorten(functions: Functions, most: int) -> Functions:
+    """Return so many functions and types of ops, those that take most time, and one row for all others of each."""
+    jitted, eager = functions.jitted, functions.eager
+    if max(len(functions.functions), len(eager.op_types), len(jitted.functions)) <= most:
+        return functions
+    return Functions(
+        sum_calls((*functions.functions[:most], *(_as_other(each) for each in functions.functions[most:]))),
+        shorten_eager_ops(eager, most),
+        shorten_jitted(jitted, most),
+    )
+
+
+def _as_other(function: FunctionStats) -> FunctionStats:
+    return replace(function, name=OTHER_FUNCTIONS)
 
 
 class FunctionStats(Struct, frozen=True):

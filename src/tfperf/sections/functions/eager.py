@@ -8,6 +8,7 @@ counted: it is input, however it is called; and what a `py_function` of the inpu
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.arrays import MOST, Bools, Int64s, covers, distinct, overlap, union
 from tfperf.report.model import Data
@@ -22,6 +23,7 @@ from tfperf.units import PS_PER_MS
 _OTHERS = ("__inference_", "IteratorGetNext")
 """Calls of functions, and fetches: they do not count as eager ops of the program."""
 _PYTHON = ":EagerPyFunc"
+_OTHER_OPS = "(other ops)"
 
 
 class EagerOps(Tabular, frozen=True, kw_only=True):
@@ -102,6 +104,13 @@ def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
         step_calls=np.concatenate([part.step_calls for part in parts]),
         is_recorded=any(part.is_recorded for part in parts),
     )
+
+
+def shorten_eager_ops(ops: EagerOps, most: int) -> EagerOps:
+    """Return so many types of ops, those that take most time, and one row for all others."""
+    if len(ops.op_types) <= most:
+        return ops
+    return sum_eager_ops([replace(ops, op_types=(*ops.op_types[:most], *[_OTHER_OPS] * (len(ops.op_types) - most)))])
 
 
 def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Intervals, difference, overlap, union, union_all
 from tfperf.report.model import Data
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from tfperf.trace.jax_calls import JaxCalls, Work
 
 _COMPUTES = {"gradient": "gradients", "forward": "forward only", "other": "neither"}
+
+
+OTHER_FUNCTIONS = "(other functions)"
 
 
 class JittedFunction(Struct, frozen=True):
@@ -139,6 +143,14 @@ def sum_jitted(parts: list[JittedFunctions]) -> JittedFunctions:
         sums[key] = _plus(sums[key], row) if key in sums else row
     known = [part.calls_per_step for part in parts if part.calls_per_step is not None]
     return JittedFunctions(_ordered(sums.values()), sum(known) / len(known) if known else None)
+
+
+def shorten_jitted(jitted: JittedFunctions, most: int) -> JittedFunctions:
+    """Return so many functions, those whose calls take most time, and one row for all others."""
+    if len(jitted.functions) <= most:
+        return jitted
+    others = (replace(function, name=OTHER_FUNCTIONS, computes="") for function in jitted.functions[most:])
+    return sum_jitted([replace(jitted, functions=(*jitted.functions[:most], *others))])
 
 
 def _plus(one: JittedFunction, other: JittedFunction) -> JittedFunction:

@@ -8,6 +8,7 @@ SECTION = SectionSpec(
     title="Host threads",
     analyze="tfperf.sections.host_threads.analysis:analyze",
     combine="tfperf.sections.host_threads.analysis:combine",
+    shorten="tfperf.sections.host_threads.analysis:shorten",
     build="tfperf.sections.host_threads.section:build",
     tables=TABLES,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -50,6 +50,11 @@ def analyze(host: Host) -> tuple[ThreadTime, ...]:
     return tuple(threads)
 
 
+def shorten(threads: tuple[ThreadTime, ...], most: int) -> tuple[ThreadTime, ...]:
+    """Return so many threads, those with the most event time."""
+    return threads if len(threads) <= most else tuple(_ordered(threads)[:most])
+
+
 class HostThreads(HasTable, tuple[ThreadTime, ...]):
     """The threads of all hosts, the one with the most event time first."""
 
@@ -59,5 +64,8 @@ class HostThreads(HasTable, tuple[ThreadTime, ...]):
 
 def combine(hosts: Sequence[tuple[ThreadTime, ...]]) -> HostThreads:
     """Put the threads of all hosts in order."""
-    every = (thread for threads in hosts for thread in threads)
-    return HostThreads(sorted(every, key=lambda thread: -thread.event_time_ps))
+    return HostThreads(_ordered(thread for threads in hosts for thread in threads))
+
+
+def _ordered(threads: Iterable[ThreadTime]) -> list[ThreadTime]:
+    return sorted(threads, key=lambda thread: -thread.event_time_ps)

@@ -12,6 +12,7 @@ SECTION = SectionSpec(
     combine="tfperf.sections.input.analysis:combine",
     combines_in_tree=True,
     stats=HOST_OPS | TFDATA,
+    shorten="tfperf.sections.input.analysis:shorten",
     build="tfperf.sections.input.section:build",
     tables=TABLES,
 )

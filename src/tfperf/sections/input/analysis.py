@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import union_all
 from tfperf.sections.input.classes import INPUT_PARTS, InputOp, InputPart
@@ -20,6 +21,7 @@ from tfperf.sections.tabular import Tabular
 from tfperf.units import PS_PER_MS
 
 _SUMMED = ("count", "total_ps", "self_ps", "wall_ps", "threads")
+_OTHERS = "(other ops)"
 
 
 class PartTime(Struct, frozen=True):
@@ -66,7 +68,7 @@ class InputPipeline(Tabular, frozen=True):
             "total_percent": [op.total_ps / one_percent for op in self.ops],
             "self_ms": [op.self_ps / PS_PER_MS for op in self.ops],
             "self_percent": [op.self_ps / one_percent for op in self.ops],
-            "wall_ms": [op.wall_ps / PS_PER_MS for op in self.ops],
+            "wall_ms": [None if op.wall_ps is None else op.wall_ps / PS_PER_MS for op in self.ops],
             "threads": [op.threads for op in self.ops],
         }
 
@@ -134,13 +136,11 @@ def combine(hosts: Sequence[InputPipeline]) -> InputPipeline:
     for host in hosts:
         for op in host.ops:
             same[op.name, op.part].append(op)
-    ops = [
-        InputOp(name=name, part=part, **{key: sum(getattr(op, key) for op in of_hosts) for key in _SUMMED})
-        for (name, part), of_hosts in same.items()
-    ]
+    ops = [_added(of_hosts) for of_hosts in same.values()]
     parts = {
         part: PartTime(
-            sum(op.part == part for op in ops),
+            # A host may have put some of its ops into one row.
+            max(sum(op.part == part for op in ops), *(host.parts[part].ops for host in hosts)),
             *(sum(getattr(host.parts[part], key) for host in hosts) for key in ("self_ps", "scaled_ps", "wall_ps")),
         )
         for part in INPUT_PARTS
@@ -151,3 +151,18 @@ def combine(hosts: Sequence[InputPipeline]) -> InputPipeline:
         enqueue_shares=tuple(share for host in hosts for share in host.enqueue_shares),
         has_host_events=any(host.has_host_events for host in hosts),
     )
+
+
+def _added(ops: Sequence[InputOp]) -> InputOp:
+    """Add up what several hosts say of one op."""
+    values = {key: [getattr(op, key) for op in ops] for key in _SUMMED}
+    return replace(ops[0], **{key: None if None in each else sum(each) for key, each in values.items()})
+
+
+def shorten(pipeline: InputPipeline, most: int) -> InputPipeline:
+    """Return so many ops, those with the largest self time, and one row for all others of each class."""
+    if len(pipeline.ops) <= most:
+        return pipeline
+    rest = [replace(op, name=_OTHERS, wall_ps=None, threads=None) for op in pipeline.ops[most:]]
+    others = [_added(ops) for part in INPUT_PARTS if (ops := [op for op in rest if op.part == part])]
+    return replace(pipeline, ops=_by_self_time([*pipeline.ops[:most], *others]))

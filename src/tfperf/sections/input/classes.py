@@ -33,9 +33,9 @@ class InputOp(Struct, frozen=True, kw_only=True):
     count: int
     total_ps: int
     self_ps: int
-    wall_ps: int
-    """Time in which at least one thread ran this op itself."""
-    threads: int
+    wall_ps: int | None
+    """Time in which at least one thread ran this op itself; None: it stands for several ops."""
+    threads: int | None
 
 
 def part_of(op: Op, attribution: Attribution, *, hands_over: bool | None = None) -> InputPart:

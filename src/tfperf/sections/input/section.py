@@ -147,7 +147,7 @@ def _tables(results: Results) -> tuple[Table, ...]:
         hidden["scaled_ms"] = "data"
     title = INPUT_STATISTICS.title + " (average over hosts)" * results.has_several_hosts
     note = "Each op ran on one thread only. Wall is shorter than self where threads worked at the same time."
-    threads = max((op.threads for op in pipeline.ops), default=0)
+    threads = max((op.threads or 0 for op in pipeline.ops), default=0)
     if threads > 1:
         note = (
             f"Self is summed over threads (up to {threads} ran the same op); wall is the time in which at "

@@ -12,6 +12,7 @@ SECTION = SectionSpec(
     combine="tfperf.sections.kernels.analysis:combine",
     combines_in_tree=True,
     narrow="tfperf.sections.kernels.analysis:narrow",
+    shorten="tfperf.sections.kernels.analysis:shorten",
     build="tfperf.sections.kernels.section:build",
     stats=DEVICE_OPS | {"equation", "kernel_details", "memcpy_details", "memset_details"},
     tables=TABLES,

@@ -7,6 +7,7 @@ wall-clock time is given per device, where compute, copies alone and idle add up
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +22,15 @@ from tfperf.sections.kernels.tables import PS_PER_US
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_as_tensorflow, tally_kernels
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.device_work import DeviceOp
-from tfperf.trace.kernel_details import Dim, short_name
+from tfperf.trace.kernel_details import Dim, KernelDetails, short_name
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Host
     from tfperf.sections.steps.breakdown import Breakdown
+
+
+OTHERS = Kernel("(other kernels)", KernelDetails(), uses_tensor_cores=None, is_eligible=None, op=DeviceOp("", ""))
 
 
 class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
@@ -147,9 +151,7 @@ def combine(parts: list[Kernels]) -> Kernels:
     """Merge rows that are equal but for the host, and list the devices of all hosts."""
     tally: Tally = {}
     for part in parts:
-        numbers = (values.tolist() for values in (part.occurrences, part.total_ps, part.min_ps, part.max_ps))
-        for kernel, *sums in zip(part.kernels, part.occupancy_percent, *numbers, strict=True):
-            add(tally, kernel, KernelSums(*sums))
+        _add_rows(tally, part, part.kernels)
     return _kernels(
         tally,
         copies=tuple(copies for part in parts for copies in part.copies),
@@ -164,6 +166,24 @@ def narrow(kernels: Kernels, _: Breakdown, after: Breakdown) -> Kernels:
     """Count kernels by precision in the steps of `after` alone; the rest stays as it is."""
     devices = (replace(each, averaged=each.averaged.counting(after)) for each in kernels.precision)
     return replace(kernels, precision=tuple(devices))
+
+
+def shorten(kernels: Kernels, most: int) -> Kernels:
+    """Return so many kernels, those that take most time, and one row for all others."""
+    if len(kernels) <= most:
+        return kernels
+    tally: Tally = {}
+    _add_rows(tally, kernels, (*kernels.kernels[:most], *[OTHERS] * (len(kernels) - most)))
+    others = ("copies", "devices", "launches", "precision", "has_tensor_cores")
+    return _kernels(tally, **{name: getattr(kernels, name) for name in others})
+
+
+def _add_rows(tally: Tally, kernels: Kernels, keys: Sequence[Kernel]) -> None:
+    """Add the rows of a host, each under the key given for it."""
+    columns = (kernels.occurrences, kernels.total_ps, kernels.min_ps, kernels.max_ps)
+    rows = zip(keys, kernels.occupancy_percent, *(values.tolist() for values in columns), strict=True)
+    for key, *sums in rows:
+        add(tally, key, KernelSums(*sums))
 
 
 def _kernels(tally: Tally, **others: Any) -> Kernels:

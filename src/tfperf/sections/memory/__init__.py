@@ -12,6 +12,7 @@ SECTION = SectionSpec(
     combine="tfperf.sections.memory.analysis:combine",
     combines_in_tree=True,
     stats=MEMORY,
+    shorten="tfperf.sections.memory.analysis:shorten",
     build="tfperf.sections.memory.section:build",
     tables=TABLES,
 )

@@ -17,7 +17,7 @@ from tfperf.sections.memory.events import AllocatorEvents, EventTexts
 from tfperf.sections.registry import percent
 from tfperf.trace.name_patterns import star, starred
 
-Kind = Literal["tensor", "before the capture", "before the capture or of unknown size", "reserved"]
+Kind = Literal["tensor", "before the capture", "before the capture or of unknown size", "reserved", "other tensors"]
 _SCOPE_PARTS = 3
 _NUMBER = re.compile(r"_\d+(?=/|$)")
 _NAMES_BY_NUMBER = (
@@ -123,17 +123,37 @@ def with_unknown(tensors: Alive, rest_bytes: int, reserved_bytes: int, *, are_al
     rest: Kind = "before the capture" if are_all_sized else "before the capture or of unknown size"
     extra: tuple[tuple[Kind, int], ...] = ((rest, rest_bytes), ("reserved", reserved_bytes))
     for kind, size in extra:
-        if size <= 0:
-            continue
-        row = int(np.searchsorted(-alive.total_bytes, -size))
-        added = {"kind": kind, "count": 1, "each_bytes": size, "requested_bytes": -1, "total_bytes": size}
-        columns: dict[str, Any] = {}
-        for key, values in asdict(alive).items():
-            value = added.get(key, "")
-            is_text = isinstance(values, tuple)
-            columns[key] = (*values[:row], value, *values[row:]) if is_text else np.insert(values, row, value)
-        alive = Alive(**columns)
+        if size > 0:
+            alive = _with_row(alive, kind, size, requested_bytes=-1)
     return alive
+
+
+def shorten(alive: Alive, most: int) -> Alive:
+    """Return the first rows, and one for all other tensors, as large as they are together."""
+    is_kept = np.array([row < most or kind != "tensor" for row, kind in enumerate(alive.kind)], np.bool_)
+    if is_kept.all():
+        return alive
+    rest, rows = ~is_kept, np.flatnonzero(is_kept).tolist()
+    requested = alive.requested_bytes[rest]
+    is_known = bool((requested >= 0).all())
+    requested_bytes = total_of(requested * alive.count[rest].astype(np.float64)) if is_known else -1
+    kept: dict[str, Any] = {
+        key: tuple(values[row] for row in rows) if isinstance(values, tuple) else values[is_kept]
+        for key, values in asdict(alive).items()
+    }
+    return _with_row(Alive(**kept), "other tensors", total_of(alive.total_bytes[rest]), requested_bytes=requested_bytes)
+
+
+def _with_row(alive: Alive, kind: Kind, size: int, *, requested_bytes: int) -> Alive:
+    """Add a row for what is no single tensor where it belongs by its size."""
+    row = int(np.searchsorted(-alive.total_bytes, -size))
+    added = {"kind": kind, "count": 1, "each_bytes": size, "requested_bytes": requested_bytes, "total_bytes": size}
+    columns: dict[str, Any] = {}
+    for key, values in asdict(alive).items():
+        value = added.get(key, "")
+        is_text = isinstance(values, tuple)
+        columns[key] = (*values[:row], value, *values[row:]) if is_text else np.insert(values, row, value)
+    return Alive(**columns)
 
 
 def type_name(number: int) -> str:

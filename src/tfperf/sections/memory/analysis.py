@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tfperf.display import Plotted
 from tfperf.sections.memory.alive import by_op, by_scope
+from tfperf.sections.memory.alive import shorten as shorten_alive
 from tfperf.sections.memory.allocator import Allocator, describe
 from tfperf.sections.memory.events import Place, events_by_allocator
 from tfperf.sections.memory.tables import ALLOCATORS
@@ -95,6 +98,14 @@ def combine(parts: list[Memory]) -> Memory:
         sum(part.malformed_events for part in parts),
         tuple(capture for part in parts for capture in part.captures_ps),
     )
+
+
+def shorten(memory: Memory, most: int) -> Memory:
+    """Return the allocators, with so many rows of what lay in each at its peak, and one for all others."""
+    if all(len(allocator.alive) <= most for allocator in memory.allocators):
+        return memory
+    allocators = (replace(each, alive=shorten_alive(each.alive, most)) for each in memory.allocators)
+    return replace(memory, allocators=tuple(allocators))
 
 
 def _ordered(allocators: list[Allocator]) -> tuple[Allocator, ...]:

@@ -30,6 +30,7 @@ _SUMS = (
 _per_step = partial(Column, level="data", over_steps=True)
 _UNNAMED = {
     "tensor": "(no name)",
+    "other tensors": "(other tensors)",
     "before the capture": "(allocated before the capture)",
     "before the capture or of unknown size": "(allocated before the capture, or of unknown size)",
     "reserved": "(stack, reserved)",

@@ -47,6 +47,8 @@ def combine(parts: list[Ops]) -> Ops:
 
 def shorten(ops: Ops, most: int) -> Ops:
     """Return the tables with so many ops each, and one row for all others."""
+    if max(len(ops.device), len(ops.host)) <= most:
+        return ops
     return Ops(cut(ops.device, most), cut(ops.host, most))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, Bools, Int64s
+from tfperf.arrays import MOST, Bools, Int64s, capped_sums, group_equal
 from tfperf.patterns import Pattern
 from tfperf.report.model import Data
 from tfperf.sections.registry import TableSpec
@@ -20,6 +21,7 @@ from tfperf.units import PS_PER_MS
 Side = Literal["device", "host"]
 _EXECUTION_NAMES = {EAGER: "eager", FUNCTION: "function", UNKNOWN: None}
 _SUMS = ("occurrences", "total_ps", "self_ps", "kernel_ps", "tensor_core_ps", "unclear_ps")
+_BY_OP = (*_SUMS, "execution", "counts_kernels")
 
 
 class OpKey(NamedTuple):
@@ -150,10 +152,30 @@ class OpTable(Tabular, frozen=True, kw_only=True):
         """Return the self time of all ops; a float, since it may be beyond int64."""
         return float(self.self_ps.sum(dtype=np.float64))
 
-    def tallies(self) -> list[Tally]:
-        """Return what the events of each op add up to."""
-        columns = {name: getattr(self, name).tolist() for name in (*_SUMS, "execution", "counts_kernels")}
-        return [Tally(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+    def only(self, rows: Int64s) -> OpTable:
+        """Return the table with the ops at `rows` alone; what is about all of them stays."""
+        columns = {name: getattr(self, name)[rows] for name in _BY_OP}
+        return replace(self, keys=tuple(self.keys[row] for row in rows.tolist()), **columns)
+
+    def under(self, keys: Sequence[OpKey]) -> OpTable:
+        """Return the table with each op under the key given for it; the ops of one key are added up.
+
+        Eager once is eager, and a function is only what always is one.
+        """
+        places: dict[OpKey, int] = {}
+        place_of = np.array([places.setdefault(key, len(places)) for key in keys], np.int64)
+        order, starts = group_equal([place_of])
+        if not len(order):
+            return self
+        ordered = {name: getattr(self, name)[order] for name in _BY_OP}
+        flags = ordered["execution"]
+        is_eager = np.maximum.reduceat(flags, starts) == EAGER
+        columns: dict[str, Any] = {
+            **{name: capped_sums(ordered[name], starts) for name in _SUMS},
+            "execution": np.where(is_eager, np.int8(EAGER), np.minimum.reduceat(flags, starts)),
+            "counts_kernels": np.logical_or.reduceat(ordered["counts_kernels"], starts),
+        }
+        return replace(self, keys=tuple(places), **columns).only(_in_order(tuple(places), columns["self_ps"]))
 
     def columns(self, keep: Bools | None = None, *, whole_ps: float | None = None) -> dict[str, list[object]]:
         """Return one row per op, times in milliseconds; None is unknown.
@@ -200,30 +222,30 @@ def merge(tables: list[OpTable]) -> OpTable:
     """Add up the tables of several hosts, all of one side: equal ops, idle time, and the time that shares are of."""
     if len(tables) == 1:
         return tables[0]
-    sums = Tallies()
-    for table in tables:
-        for key, tally in zip(table.keys, table.tallies(), strict=True):
-            sums.add(key, tally)
-    merged = sums.table(
-        tables[0].side,
+    together = replace(
+        tables[0],
+        keys=tuple(chain.from_iterable(table.keys for table in tables)),
         idle_ps=_sum_if_known([table.idle_ps for table in tables]),
         time_ps=_sum_if_known([table.time_ps for table in tables]),
         places=sum(table.places for table in tables),
+        lacking_ps=sum(table.lacking_ps for table in tables),
+        **{name: np.concatenate([getattr(table, name) for table in tables]) for name in _BY_OP},
     )
-    return replace(merged, lacking_ps=sum(table.lacking_ps for table in tables))
+    return together.under(together.keys)
 
 
 def cut(table: OpTable, most: int) -> OpTable:
     """Return the table with its first `most` ops, and one row (`OTHERS`) for all others; as it is if it has no more."""
     if len(table) <= most:
         return table
-    tallies, others = table.tallies(), Tally()
-    for tally in tallies[most:]:
-        others.add(tally)
-    sums = Tallies(dict(zip(table.keys[:most], tallies[:most], strict=True)))
-    sums.add(OTHERS, others)
-    cut_table = sums.table(table.side, idle_ps=table.idle_ps, time_ps=table.time_ps, places=table.places)
-    return replace(cut_table, lacking_ps=table.lacking_ps + int(table.self_ps[most]))
+    keys = (*table.keys[:most], *[OTHERS] * (len(table) - most))
+    return replace(table.under(keys), lacking_ps=table.lacking_ps + int(table.self_ps[most]))
+
+
+def _in_order(keys: Sequence[OpKey], self_ps: Int64s) -> Int64s:
+    """Return the rows of ops in their order: the largest self time first, then by name."""
+    times = self_ps.tolist()
+    return np.array(sorted(range(len(keys)), key=lambda row: (-times[row], *keys[row])), np.int64)
 
 
 def _sum_if_known(values: list[int | None]) -> int | None:

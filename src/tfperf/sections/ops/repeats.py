@@ -14,7 +14,7 @@ import numpy as np
 
 from tfperf.arrays import Bools
 from tfperf.sections.ops.groups import group_without_path
-from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies
+from tfperf.sections.ops.op_table import OpKey, OpTable
 from tfperf.trace.name_patterns import name_of_repeated, pattern_of
 
 _HLO_NUMBER = re.compile(r"\.\d+")
@@ -25,15 +25,12 @@ def repeated_ops(table: OpTable, keep: Bools) -> dict[str, list[object]] | None:
 
     `keep` has one entry per op; shares stay of all ops. The column `ops` counts the ops of a row.
     """
-    rows = np.flatnonzero(keep).tolist()
-    keys = common_keys([table.keys[row] for row in rows])
+    kept = table.only(np.flatnonzero(keep))
+    keys = common_keys(kept.keys)
     counts = Counter(keys)
-    if len(counts) == len(rows):
+    if len(counts) == len(keys):
         return None
-    tallies, sums = table.tallies(), Tallies()
-    for row, key in zip(rows, keys, strict=True):
-        sums.add(key, tallies[row])
-    summed = sums.table(table.side, idle_ps=table.idle_ps, time_ps=table.time_ps, places=table.places)
+    summed = kept.under(keys)
     return {**summed.columns(whole_ps=table.all_self_ps), "ops": [counts[key] for key in summed.keys]}
 
 

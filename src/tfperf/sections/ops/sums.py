@@ -109,6 +109,8 @@ def combine(hosts: Sequence[OpSums]) -> OpSums:
 
 def shorten(sums: OpSums, most: int) -> OpSums:
     """Return the sums with so many ops of functions on each side, those with most time, and one for all others."""
+    if max(len(sums.host), len(sums.device)) <= most:
+        return sums
     return replace(sums, host=_cut(sums.host, most), device=_cut(sums.device, most))
 
 

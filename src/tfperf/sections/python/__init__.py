@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     analyze="tfperf.sections.python.analysis:analyze",
     combine="tfperf.sections.python.analysis:combine",
     combines_in_tree=True,
+    shorten="tfperf.sections.python.analysis:shorten",
     build="tfperf.sections.python.section:build",
     tables=TABLES,
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import EMPTY, MOST, Int64s, Intervals, covers, difference, overlap, union, union_all
 from tfperf.sections.registry import percent
@@ -18,6 +19,8 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.python_frames import PythonFrames, python_frames
 from tfperf.trace.python_packages import PythonFunction, python_functions
 from tfperf.trace.steps import Steps
+
+OTHER_FUNCTIONS = "(other functions)"
 
 
 class PythonTime(Struct, frozen=True, kw_only=True):
@@ -195,6 +198,14 @@ def combine(hosts: Sequence[PythonTimes]) -> PythonTimes:
         step_ps=sum(host.step_ps for host in with_frames),
         all_others_ps=sum(others) if others and len(others) == len(with_frames) else None,
     )
+
+
+def shorten(times: PythonTimes, most: int) -> PythonTimes:
+    """Return so many functions, those of the longest total, and one row for all others of each package."""
+    if len(times.functions) <= most:
+        return times
+    others = (replace(function, function=OTHER_FUNCTIONS) for function in times.functions[most:])
+    return replace(times, functions=_added((*times.functions[:most], *others)))
 
 
 def _added(times: Iterable[PythonTime]) -> tuple[PythonTime, ...]:

@@ -10,6 +10,7 @@ SECTION = SectionSpec(
     rests_on=("steps", "xla"),
     analyze="tfperf.sections.roofline.framework_ops:analyze",
     derive="tfperf.sections.roofline.analysis:derive",
+    shorten="tfperf.sections.roofline.framework_ops:shorten",
     build="tfperf.sections.roofline.section:build",
     stats=DEVICE_OPS | {"equation", "shape"},
     tables=TABLES,

@@ -157,6 +157,11 @@ def _op(group: _Group, of_run: OpWork) -> FrameworkOp:
     )
 
 
+def shorten(work: FrameworkWork, most: int) -> FrameworkWork:
+    """Return so many ops, those that take longest; what bounds the time of all others is then unknown."""
+    return work if len(work.ops) <= most else replace(work, ops=work.ops[:most])
+
+
 def _groups(trace: HostTrace, work: DeviceWork, steps: Steps) -> list[_Group]:
     """Return the kernels whose op and shapes the profile has, by both; what XLA compiled is not among them."""
     is_op = np.array([not op.hlo_op for op in work.ops] + [False], np.bool_)

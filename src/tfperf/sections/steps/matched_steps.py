@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.arrays import Int64s, distinct
+from tfperf.arrays import Int64s, distinct, lookup
 
 if TYPE_CHECKING:
     from tfperf.sections.steps.breakdown import Breakdown
@@ -19,15 +19,17 @@ def matched_rows(hosts: Sequence[Breakdown]) -> tuple[list[Int64s], str]:
     By number where every host counted its steps itself and they share any; else by time, where all clocks are known and
     any steps of all hosts hold the same moment; else in order.
     """
-    numbers = [host.steps.numbers for host in hosts]
+    numbers = [distinct(host.steps.numbers) for host in hosts]
     are_numbered = all(
-        host.steps.source == "markers" and len(distinct(host.steps.numbers)) == len(host.steps) for host in hosts
+        host.steps.source == "markers" and len(of_host) == len(host.steps)
+        for host, of_host in zip(hosts, numbers, strict=True)
     )
-    shared = numbers[0]
-    for other in numbers[1:]:
-        shared = np.intersect1d(shared, other)
-    if are_numbered and len(shared):
-        return [np.flatnonzero(np.isin(of_host, shared)) for of_host in numbers], "by number"
+    if are_numbered:
+        shared = numbers[0]
+        for other in numbers[1:]:
+            shared = shared[lookup(other, shared) >= 0]
+        if len(shared):
+            return [np.flatnonzero(lookup(shared, host.steps.numbers) >= 0) for host in hosts], "by number"
     by_time = _by_time(hosts)
     if by_time is not None and len(by_time[0]):
         return by_time, "by time"

@@ -11,6 +11,7 @@ SECTION = SectionSpec(
     analyze="tfperf.sections.tfdata.analysis:analyze",
     combine="tfperf.sections.tfdata.analysis:combine",
     stats=TFDATA | {"id"},
+    shorten="tfperf.sections.tfdata.analysis:shorten",
     build="tfperf.sections.tfdata.section:build",
     tables=TABLES,
 )

@@ -8,9 +8,10 @@ for it now.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import accumulate, count
 
 import numpy as np
 from msgspec.structs import replace
@@ -135,6 +136,14 @@ def combine(hosts: Sequence[TfData]) -> TfData:
     }
     without = next((host.no_outlook for host in hosts if host.main is tfdata.main), None)
     return replace(tfdata, no_outlook=without, of_kinds=of_kinds)
+
+
+def shorten(tfdata: TfData, most: int) -> TfData:
+    """Return the first pipelines, with so many stages in all; the main one is always among them."""
+    stages = list(accumulate(len(pipeline.stages) for pipeline in tfdata.pipelines))
+    if not stages or stages[-1] <= most:
+        return tfdata
+    return replace(tfdata, pipelines=tfdata.pipelines[: max(bisect_right(stages, most), 1)])
 
 
 def _wait_ms(outlook: Outlook) -> float:

@@ -5,7 +5,7 @@ Stages that run on one thread add up; a thread (or a pool of them) cannot delive
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 import numpy as np
 
@@ -23,12 +23,15 @@ def elements_by_stage(recorded: Pipelines, times: StageTimes, members: list[int]
     A producer runs ahead of the consumer or lags behind it, so each stage is counted by its own calls, divided by how
     many of them one element takes: as many as the consumer has calls inside, or the batch size where threads change.
     """
+    called_inputs = Counter(recorded.stages[stage].parent for stage in members if times.count[stage])
     per_element = {members[0]: 1.0}
     elements = {}
     for stage in members:
         consumer = recorded.stages[stage].parent
-        if consumer >= 0 and stage in members[1:]:
-            per_element[stage] = per_element[consumer] * _calls_per_call(recorded, times, stage, consumer)
+        if consumer >= 0 and stage != members[0]:
+            is_only_input = called_inputs[consumer] <= 1
+            factor = _calls_per_call(recorded, times, stage, consumer, is_only_input=is_only_input)
+            per_element[stage] = per_element[consumer] * factor
         elements[stage] = float(times.count[stage]) / per_element[stage] if per_element[stage] else 0.0
     # A stage without calls is known from its inputs only: it made as many elements as they.
     for stage in reversed(members):
@@ -38,14 +41,14 @@ def elements_by_stage(recorded: Pipelines, times: StageTimes, members: list[int]
     return elements
 
 
-def _calls_per_call(recorded: Pipelines, times: StageTimes, stage: int, consumer: int) -> float:
+def _calls_per_call(recorded: Pipelines, times: StageTimes, stage: int, consumer: int, *, is_only_input: bool) -> float:
+    """Return how many calls of a stage one call of its consumer takes; `is_only_input`: no other input is called."""
     calls, consumer_calls = float(times.count[stage]), float(times.count[consumer])
     if times.is_async[consumer] or not consumer_calls:
         batch = int(recorded.settings["batch_size"][consumer])
         if batch > 0 and (recorded.stages[consumer].name in _BATCHING or not consumer_calls):
             return float(batch)
-        called_inputs = [child for child in recorded.children(consumer) if times.count[child]]
-        if len(called_inputs) <= 1 or not consumer_calls:
+        if is_only_input or not consumer_calls:
             return 1.0
     return calls / consumer_calls
 

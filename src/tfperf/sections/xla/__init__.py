@@ -11,6 +11,7 @@ SECTION = SectionSpec(
     analyze="tfperf.sections.xla.analysis:analyze",
     combine="tfperf.sections.xla.analysis:combine",
     combines_in_tree=True,
+    shorten="tfperf.sections.xla.analysis:shorten",
     build="tfperf.sections.xla.section:build",
     stats=DEVICE_OPS | HLO_ENDS | XLA_FACTS,
     tables=TABLES,

@@ -7,7 +7,7 @@ instructions by the id of the program and the name of the instruction.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -129,6 +129,26 @@ def combine(hosts: Sequence[Xla]) -> Xla:
         step_ps=capped_total(host.step_ps for host in ran),
         step_count=sum(host.step_count for host in ran),
     )
+
+
+def shorten(xla: Xla, most: int) -> Xla:
+    """Return so many instructions and programs, those that take longest, and one row for all others of each."""
+    if max(len(xla.ops), len(xla.modules)) <= most:
+        return xla
+    from tfperf.sections.xla.instructions import other_instructions, other_programs
+
+    return replace(
+        xla,
+        ops=_ordered(_cut(xla.ops, most, other_instructions)),
+        modules=_ordered(_cut(xla.modules, most, other_programs)),
+    )
+
+
+def _cut(rows: Sequence[_Row], most: int, others: Callable[[Sequence[_Row]], _Row]) -> list[_Row]:
+    short = list(rows[:most])
+    if len(rows) > most:
+        short.append(others(rows[most:]))
+    return short
 
 
 _SUMS = ("runs", "events", "in_steps", "devices", "time_ps", "least_ps")

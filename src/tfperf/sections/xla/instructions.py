@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from tfperf.arrays import MOST
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Work
 from tfperf.sections.xla.costs import CONTAINERS, OpCost, ProgramCosts
@@ -117,6 +118,39 @@ class HloModule(Struct, frozen=True, kw_only=True):
     def key(self) -> tuple[str, int]:
         """Return what it is merged by over hosts."""
         return (self.module, self.program_id)
+
+
+def other_instructions(ops: Sequence[HloOp]) -> HloOp:
+    """Return one row for several instructions; what they compute is not known any more."""
+    least = [op.least_ps for op in ops if op.least_ps is not None]
+    return HloOp(
+        module="",
+        program_id=-1,
+        op="(other instructions)",
+        runs=_total(op.runs for op in ops),
+        is_estimated=True,
+        events=_total(op.events for op in ops),
+        in_steps=_total(op.in_steps for op in ops),
+        devices=max(op.devices for op in ops),
+        time_ps=_total(op.time_ps for op in ops),
+        least_ps=_total(least) if len(least) == len(ops) else None,
+    )
+
+
+def other_programs(modules: Sequence[HloModule]) -> HloModule:
+    """Return one row for several programs; how large they are is not known any more."""
+    return HloModule(
+        module="(other programs)",
+        program_id=-1,
+        runs=_total(module.runs for module in modules),
+        is_estimated=any(module.is_estimated for module in modules),
+        time_ps=_total(module.time_ps for module in modules),
+        instructions=sum(module.instructions or 0 for module in modules),
+    )
+
+
+def _total(values: Iterable[int]) -> int:
+    return min(sum(values), MOST)
 
 
 def read_programs(trace: HostTrace, ids: Iterable[int]) -> dict[int, Module]:
