@@ -114,6 +114,7 @@ TESTED_IN = {
     "report/model.py": "render/test_formats.py",
     "sections/registry.py": "sections/test_extending.py",
     "sections/results.py": "test_analysis.py",
+    "analyzed_hosts.py": "parallel/test_engine.py",
     "sections/diagnosis/actions.py": "sections/diagnosis/test_diagnose.py",
     "sections/diagnosis/advice.py": "sections/diagnosis/test_diagnose.py",
     "sections/diagnosis/case.py": "sections/diagnosis/test_diagnose.py",

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
@@ -18,16 +17,7 @@ from tfperf.parallel.outcomes import HostProgress, Told
 from tfperf.patterns import pattern
 from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
 from tfperf.sections import registry
-from tfperf.sections.many_hosts import (
-    MANY_HOSTS,
-    MOST_ROWS,
-    MOST_STEPS,
-    PackedResults,
-    lacking_rows,
-    shortened,
-    with_short_tables,
-)
-from tfperf.sections.missing import MissingHost
+from tfperf.sections.many_hosts import MANY_HOSTS, MOST_ROWS, MOST_STEPS, with_short_tables
 from tfperf.sections.results import Host, HostResults, Results
 from tfperf.sections.view import By, View
 from tfperf.storage.remote_path import Location, located
@@ -42,6 +32,7 @@ from tfperf.units import counted, listed
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tfperf.sections.missing import MissingHost
     from tfperf.sections.overview.summary import Overview
     from tfperf.trace.activities import Attribution
 
@@ -78,10 +69,12 @@ class Analysis(Results, frozen=True):
         names = _needed((*self.sections, *missing))
         reading = Reading(self.attribution, self.step_marker, self.peaks, self.step)
         analyze = partial(analyze_host, sections=names, reading=reading)
-        hosts, lost = _analyzed(analyze, self.run, self.engine, Told())
+        hosts, lost, parts = _analyzed(analyze, self.run, self.engine, Told())
         if lost:  # the new results would be about fewer hosts than the others
             raise TraceFormatError(f"host {lost[0].host} cannot be read any more: {lost[0].reason}")
-        return replace(self, hosts=hosts, sections=names)
+        analysis = replace(self, hosts=hosts, sections=names)
+        analysis.parts.update(parts)
+        return analysis
 
     def report(self, sections: Sequence[str] = (), *, by: By = "pattern", filters: Sequence[str] = ()) -> Report:
         """Return the report (of all sections that were analyzed, by default), ready for a renderer.
@@ -138,14 +131,12 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     names = _needed(sections)
     stated = () if peaks is None else _read_peaks(Path(peaks))
     analyze = partial(analyze_host, sections=names, reading=Reading(attribution, step_marker, stated, step))
-    if len(selected.files) > MANY_HOSTS:
-        analyze = partial(analyze_packed, analyze)
-    results, missing = _analyzed(analyze, selected, engine, Told(progress, host_progress))
+    results, missing, parts = _analyzed(analyze, selected, engine, Told(progress, host_progress))
     lost = {each.host for each in missing}
     read = (
         replace(selected, files=tuple(file for file in selected.files if file.host not in lost)) if lost else selected
     )
-    return Analysis(
+    analysis = Analysis(
         read,
         attribution,
         results,
@@ -157,6 +148,8 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
         step=step,
         engine=replace(engine, executor=None),
     )
+    analysis.parts.update(parts)
+    return analysis
 
 
 def _sampled(run: Run, count: int) -> tuple[Run, str]:
@@ -167,23 +160,13 @@ def _sampled(run: Run, count: int) -> tuple[Run, str]:
 
 def _analyzed(
     analyze: Callable[..., HostResults], run: Run, engine: Engine, told: Told
-) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...]]:
-    """Return the results of the hosts that can be read, and the others. Raises TfperfError if none can."""
+) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...], dict[str, list[Any]]]:
+    """Do what `analyzed_hosts` does; one host is analyzed in this process."""
     if len(run.files) == 1 and engine.executor is None and engine.cluster is None:
-        return (analyze(run.files[0], progress=told.bytes_done),), ()
-    outcomes = engine.run(analyze, run.files, told)
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-    if len(errors) == len(outcomes):
-        if len(errors) == 1:
-            raise errors[0]
-        others = counted(len(errors) - 1, "other host")
-        raise TraceFormatError(f"{errors[0]}; nor can the {others} of run {run.name} be read")
-    missing = tuple(
-        MissingHost(file.host, str(outcome.error))
-        for file, outcome in zip(run.files, outcomes, strict=True)
-        if outcome.error is not None
-    )
-    return tuple(outcome.value for outcome in outcomes if outcome.error is None), missing
+        return (analyze(run.files[0], progress=told.bytes_done),), (), {}
+    from tfperf.analyzed_hosts import analyzed_hosts
+
+    return analyzed_hosts(analyze, run, engine, told)
 
 
 def _read_peaks(path: Path) -> tuple[DeviceModel, ...]:
@@ -227,17 +210,6 @@ def analyze_host(
     host.analyze(sections)
     flaws = find_flaws(trace, host["steps"].steps)
     return HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
-
-
-def analyze_packed(
-    analyze: Callable[..., HostResults], file: HostFile, *, progress: Progress | None = None
-) -> HostResults:
-    """Do what `analyze` does; what could be of any size is shortened, and the large results are packed."""
-    results = analyze(file, progress=progress)
-    if len(results["steps"].steps) > MOST_STEPS:
-        results = results.counting(np.arange(MOST_STEPS))
-    short = shortened(results.results)
-    return replace(results, results=PackedResults(short), shortened=lacking_rows(results.results, short))
 
 
 ALWAYS = ("steps", "overview")

@@ -18,7 +18,6 @@ from click.testing import Result
 
 import tfperf
 from tfperf.parallel.engine import Engine
-from tfperf.parallel.outcomes import Told
 from tfperf.render import RenderOptions, render
 
 Run = Callable[..., Result]
@@ -71,10 +70,12 @@ def test_a_run_without_any_host_that_can_be_read_is_an_error(tmp_path: Path) -> 
 
 
 def test_only_one_place_can_be_named() -> None:
-    with pytest.raises(tfperf.TfperfError, match="give one of them"):
-        Engine(jobs=2, cluster="tcp://there:8786").run(repr, (), Told())
-    with pytest.raises(tfperf.TfperfError, match="jobs is 0"):
-        Engine(jobs=0).run(repr, (), Told())
+    for engine, message in (
+        (Engine(jobs=2, cluster="tcp://there:8786"), "give one of them"),
+        (Engine(jobs=0), "jobs is 0"),
+    ):
+        with pytest.raises(tfperf.TfperfError, match=message), engine.workers(()):
+            pass
 
 
 def test_a_report_warns_and_strict_fails(run_tfperf: Run, logdir: Path) -> None:

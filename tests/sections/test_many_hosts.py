@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from builders import event, host, line, plane, space
 
 import tfperf
 from tfperf.report.model import Column, Ranked, Section, table_of
-from tfperf.sections.many_hosts import PackedResults, combined_in_tree, with_short_tables
-from tfperf.sections.registry import OURS, call, find_section
+from tfperf.sections.many_hosts import PackedResults, with_short_tables
+from tfperf.sections.registry import call, find_section
 from tfperf.sections.results import HostResults
-
-IN_TREE = [name for name in OURS if find_section(name).combines_in_tree]
 
 
 def job(number: int) -> bytes:
@@ -37,30 +33,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Sequence[HostResults]:
     for number in range(20):
         (folder / f"w-{number}.xplane.pb").write_bytes(job(number))
     return tfperf.load(folder).hosts
-
-
-def plain(value: Any) -> Any:
-    """A value of lists and tuples, which can be compared."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if hasattr(value, "__struct_fields__"):
-        return [(name, plain(getattr(value, name))) for name in value.__struct_fields__]
-    if isinstance(value, dict):
-        return [(key, plain(item)) for key, item in value.items()]
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-@pytest.mark.parametrize("section", IN_TREE)
-def test_combined_in_a_tree_is_combined_at_once(section: str, hosts: Sequence[HostResults]) -> None:
-    spec = find_section(section)
-    assert spec.combine is not None
-    results = [host.results[section] for host in hosts if host.results[section] is not None]
-    assert plain(combined_in_tree(spec.combine, results)) == plain(call(spec.combine, results))
-
-
-def test_nothing_combines_to_nothing() -> None:
-    assert combined_in_tree(sum, []) is None
-    assert combined_in_tree(sum, range(1000)) == sum(range(1000))
 
 
 def test_large_results_are_packed_and_come_back() -> None:

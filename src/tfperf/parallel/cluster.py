@@ -12,10 +12,9 @@ from typing import Any
 
 from tfperf import __version__
 from tfperf.errors import TfperfError
-from tfperf.parallel.outcomes import Analyze, HostOutcome, attempt
+from tfperf.parallel.outcomes import Analyze, HostOutcome, Work, attempt
 from tfperf.parallel.over_hosts import GROUPS, Workers
 from tfperf.parallel.worker_pool import WorkerProcess
-from tfperf.trace.logdir import HostFile
 
 CONNECT_S, WORKERS_S = 10, 30
 """How long the scheduler may take to answer, and the first worker to be there."""
@@ -80,7 +79,7 @@ def _check_connection(client: Any, address: str) -> None:
         raise TfperfError(_LOST.format(address))
 
 
-def attempt_on_cluster(version: str, analyze: Analyze, files: Sequence[HostFile]) -> list[HostOutcome]:
+def attempt_on_cluster(version: str, analyze: Analyze, files: Sequence[Work]) -> list[HostOutcome]:
     """Do what `attempt` does, for a worker of dask: in a process beside it, which ends when nobody wants the result.
 
     In the worker itself, the work could not be stopped, it would keep the worker from answering its scheduler, and it

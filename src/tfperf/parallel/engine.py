@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,6 +16,8 @@ from tfperf.trace.logdir import HostFile
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tfperf.parallel.over_hosts import Workers
+
 
 class Engine(Struct, frozen=True):
     """Where hosts are analyzed: on an executor, else on a cluster, else on `jobs` processes of this machine.
@@ -26,8 +29,9 @@ class Engine(Struct, frozen=True):
     cluster: str | None = None
     executor: Executor | None = None
 
-    def run(self, analyze: Analyze, files: Sequence[HostFile], told: Told) -> list[HostOutcome]:
-        """Analyze hosts; return what came of each, in the order of `files`, wherever and whenever it was done.
+    @contextmanager
+    def workers(self, files: Sequence[HostFile]) -> Iterator[Workers | None]:
+        """Give the workers for these files; None: this process does the work itself.
 
         Raises TfperfError if two places are named, or no workers.
         """
@@ -37,17 +41,28 @@ class Engine(Struct, frozen=True):
             raise TfperfError(f"jobs is {self.jobs}: it counts processes, so give 1 or more")
         jobs = jobs_for(files, self.jobs)
         if jobs == 1 and self.executor is None and self.cluster is None:
-            return in_sequence(analyze, files, told)
+            yield None
+            return
         # What follows takes time to import.
-        from tfperf.parallel.over_hosts import Workers, over_hosts
+        from tfperf.parallel.over_hosts import Workers
         from tfperf.parallel.worker_pool import WorkerPool
 
         if self.executor is not None:
-            return over_hosts(analyze, files, Workers(executor=self.executor), told)
-        if self.cluster is not None:
+            yield Workers(executor=self.executor)
+        elif self.cluster is not None:
             from tfperf.parallel.cluster import connected
 
             with connected(self.cluster) as workers:
-                return over_hosts(analyze, files, workers, told)
-        with WorkerPool(jobs) as pool:
-            return over_hosts(analyze, files, Workers(executor=pool), told)
+                yield workers
+        else:
+            with WorkerPool(jobs) as pool:
+                yield Workers(executor=pool)
+
+
+def run_on(workers: Workers | None, analyze: Analyze, files: Sequence[HostFile], told: Told) -> list[HostOutcome]:
+    """Analyze hosts; return what came of each, in the order of `files`, wherever and whenever it was done."""
+    if workers is None:
+        return in_sequence(analyze, files, told)
+    from tfperf.parallel.over_hosts import over_hosts
+
+    return over_hosts(analyze, files, workers, told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -14,6 +14,18 @@ from tfperf.trace.read import Progress, progress_by_file
 
 Analyze = Callable[..., Any]
 """What is done with each host: a function of its file, and perhaps of `progress`; picklable, as its value is."""
+
+
+class Work(Protocol):
+    """What a worker gets at a time: the file of a host, or something else that has a size and a name for messages."""
+
+    @property
+    def path(self) -> object:
+        """Return what it is called."""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Return how large it is; None if that is unknown."""
 
 
 HostProgress = Callable[[int, int], None]
@@ -34,12 +46,12 @@ class HostOutcome(Struct, frozen=True):
     error: TfperfError | None = None
 
 
-def attempt(analyze: Analyze, files: Sequence[HostFile]) -> list[HostOutcome]:
+def attempt(analyze: Analyze, files: Sequence[Work]) -> list[HostOutcome]:
     """Analyze some hosts, one after the other. This is what workers run; what is a bug of ours stays an exception."""
     return [_outcome(analyze, file) for file in files]
 
 
-def _outcome(analyze: Analyze, file: HostFile) -> HostOutcome:
+def _outcome(analyze: Analyze, file: Work) -> HostOutcome:
     try:
         return HostOutcome(analyze(file))
     except TfperfError as error:

@@ -10,11 +10,10 @@ from queue import Empty, SimpleQueue
 from msgspec import Struct
 
 from tfperf.errors import TfperfError
-from tfperf.parallel.outcomes import Analyze, HostOutcome, Told, attempt
+from tfperf.parallel.outcomes import Analyze, HostOutcome, Told, Work, attempt
 from tfperf.parallel.worker_pool import WorkerDiedError, WorkerPool
-from tfperf.trace.logdir import HostFile
 
-Attempt = Callable[[Analyze, Sequence[HostFile]], list[HostOutcome]]
+Attempt = Callable[[Analyze, Sequence[Work]], list[HostOutcome]]
 GROUPS, _GROUP_HOSTS, _GROUP_BYTES = 256, 16, 32_000_000
 """Small hosts go to workers in groups: a call of a cluster takes 5 ms. So many groups are enough; none is larger."""
 _POLL_S = 0.5
@@ -39,7 +38,7 @@ class Workers(Struct, kw_only=True):
 class _Spread:
     """Hosts that are spread over workers, and what has come of them so far."""
 
-    def __init__(self, analyze: Analyze, files: Sequence[HostFile], told: Told) -> None:
+    def __init__(self, analyze: Analyze, files: Sequence[Work], told: Told) -> None:
         self.analyze, self.files, self.told = analyze, files, told
         self.sizes = [file.size_bytes or 0 for file in files]
         self.outcomes: dict[int, HostOutcome] = {}
@@ -100,7 +99,7 @@ class _Spread:
             self.told.bytes_done(self._bytes_done, sum(self.sizes))
 
 
-def over_hosts(analyze: Analyze, files: Sequence[HostFile], workers: Workers, told: Told) -> list[HostOutcome]:
+def over_hosts(analyze: Analyze, files: Sequence[Work], workers: Workers, told: Told) -> list[HostOutcome]:
     """Have workers analyze hosts, the largest first; return what came of each, in the order of `files`.
 
     Hosts whose worker dies are analyzed again, one at a time; if that one dies too, they have an error instead of a

@@ -7,23 +7,52 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.report.model import Section, Table
-from tfperf.sections.registry import Function, call, find_section
+from tfperf.sections.registry import call, find_section
 from tfperf.units import counted
 
 MANY_HOSTS = 64
 """Up to so many hosts, results are kept as they are, and tables whole."""
 _LARGE_BYTES = 16_384
-_FEW = 16
 MOST_ROWS, MOST_STEPS = 10_000, 2_048
 """Rows of a table, of a host and of the run; steps of a host."""
 _ASKED_FOR_OFTEN = {"steps", "diagnosis", "batch"}
+
+
+class Packed(Struct, frozen=True):
+    """A result as bytes, which are about a tenth of it."""
+
+    data: bytes
+
+    @classmethod
+    def of(cls, result: Any) -> Packed:
+        """Pack a result."""
+        return cls(_compressed(pickle.dumps(result, pickle.HIGHEST_PROTOCOL)))
+
+    def unpacked(self) -> Any:
+        """Return the result."""
+        return pickle.loads(zlib.decompress(self.data))
+
+
+def packed_if_large(result: Any) -> Any:
+    """Return a result packed, or as it is if it is small."""
+    data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+    return result if len(data) < _LARGE_BYTES else Packed(_compressed(data))
+
+
+def _compressed(data: bytes) -> bytes:
+    return zlib.compress(data, 1)
+
+
+def unpacked(result: Any) -> Any:
+    """Return a result that may be packed."""
+    return result.unpacked() if isinstance(result, Packed) else result
 
 
 class PackedResults(Mapping[str, Any]):
@@ -34,29 +63,23 @@ class PackedResults(Mapping[str, Any]):
     """
 
     def __init__(self, results: Mapping[str, Any]) -> None:
-        self._kept: dict[str, Any] = {}
-        self._packed: dict[str, bytes] = {}
-        self._sections = tuple(results)
-        for section, result in results.items():
-            data = b"" if section in _ASKED_FOR_OFTEN else pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
-            if len(data) < _LARGE_BYTES:
-                self._kept[section] = result
-            else:
-                self._packed[section] = zlib.compress(data, 1)
+        self.kept: dict[str, Any] = {
+            section: result if section in _ASKED_FOR_OFTEN else packed_if_large(result)
+            for section, result in results.items()
+        }
+        """As they are kept."""
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section. Raises KeyError."""
-        if section in self._packed:
-            return pickle.loads(zlib.decompress(self._packed[section]))
-        return self._kept[section]
+        return unpacked(self.kept[section])
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the sections, in the order of their analysis."""
-        return iter(self._sections)
+        return iter(self.kept)
 
     def __len__(self) -> int:
         """Return the number of sections."""
-        return len(self._sections)
+        return len(self.kept)
 
 
 def shortened(results: Mapping[str, Any], most: int = MOST_ROWS) -> dict[str, Any]:
@@ -72,20 +95,6 @@ def lacking_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[s
     return tuple(section for section in changed if find_section(section).tables)
 
 
-def combined_in_tree(combine: Function, results: Iterable[Any]) -> Any:
-    """Combine the results of a few hosts at a time, then those: only a few are unpacked at any time; None of none."""
-    parts = [call(combine, few) for few in _by_few(results)]
-    while len(parts) > 1:
-        parts = [call(combine, few) for few in _by_few(parts)]
-    return parts[0] if parts else None
-
-
-def _by_few(results: Iterable[Any]) -> Iterator[list[Any]]:
-    iterator = iter(results)
-    while few := list(islice(iterator, _FEW)):
-        yield few
-
-
 def with_short_tables(section: Section) -> Section:
     """Return a section without what is beyond the first rows of long tables, which say how many rows there were.
 
@@ -95,7 +104,9 @@ def with_short_tables(section: Section) -> Section:
 
 
 def _shortened(table: Table) -> Table:
-    if len(table) <= MOST_ROWS or (table.ranked is not None and table.ranked.each):
+    if table.total_rows <= MOST_ROWS or (table.ranked is not None and table.ranked.each):
         return table
-    note = f"Of {counted(len(table), 'row')}, the first {MOST_ROWS:,} are kept: --hosts shows those of some hosts."
+    note = (
+        f"Of {counted(table.total_rows, 'row')}, the first {MOST_ROWS:,} are kept: --hosts shows those of some hosts."
+    )
     return replace(table.head(MOST_ROWS), note=f"{table.note} {note}".strip())

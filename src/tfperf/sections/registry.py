@@ -94,9 +94,10 @@ class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     """A section, declared: a question about a profile, and everything that answers it.
 
     `analyze(host)` gets a `tfperf.sections.results.Host` and returns a small, picklable result; `combine(results)` gets
-    those of all hosts and returns the result of the run. A section that only concludes from others has
-    `derive(results)` instead, or neither. `build(results)` gets a `tfperf.sections.results.Results` and returns a
-    `tfperf.report.model.Section`. None of them prints, reads files or changes what it gets.
+    those of all hosts and returns the result of the run. A section that concludes from others has `derive(results)`,
+    with or without the two, and `results.combined(name)` for it. `build(results)` gets a
+    `tfperf.sections.results.Results` and returns a `tfperf.report.model.Section`. None of them prints, reads files or
+    changes what it gets.
     """
 
     name: str
@@ -280,3 +281,13 @@ def with_dependencies(names: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         add(name)
     return tuple(ordered)
+
+
+def why_missing(section: str) -> str:
+    """Say why there is no result of a section: it was not analyzed, or is none."""
+    from tfperf.units import did_you_mean
+
+    names = section_names()
+    if section in names:
+        return f"{section} was not analyzed; name it in the sections to load"
+    return f"{section!r} is not a section: {did_you_mean(section, names) or 'tfperf.load(PATH).sections has all'}"

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from tfperf.display import Shown
 from tfperf.errors import TfperfError
-from tfperf.sections.many_hosts import MANY_HOSTS, combined_in_tree
+from tfperf.sections.host_tree import combined_in_tree
+from tfperf.sections.many_hosts import MANY_HOSTS, unpacked
 from tfperf.sections.missing import MissingHost, missing_text
-from tfperf.sections.registry import call, described, find_section, find_table, is_ours, omission, section_names
+from tfperf.sections.registry import call, described, find_section, find_table, is_ours, omission, why_missing
 from tfperf.sections.view import View
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.flaw import Flaw
@@ -225,15 +226,6 @@ def _averaged_starts(breakdown: Breakdown) -> list[int]:
     return starts
 
 
-def _why_missing(section: str) -> str:
-    from tfperf.units import did_you_mean
-
-    names = section_names()
-    if section in names:
-        return f"{section} was not analyzed; name it in the sections to load"
-    return f"{section!r} is not a section: {did_you_mean(section, names) or 'tfperf.load(PATH).sections has all'}"
-
-
 class Results(Shown, Struct, frozen=True, dict=True):
     """What is known about a run. `results["kernels"]` is what the section kernels found out, over all hosts.
 
@@ -254,6 +246,11 @@ class Results(Shown, Struct, frozen=True, dict=True):
     def _combined(self) -> dict[str, Any]:
         return {}
 
+    @cached_property
+    def parts(self) -> dict[str, list[Any]]:
+        """By section, what workers combined of many hosts: a few parts in order, packed or not."""
+        return {}
+
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section over all hosts; if it needs a device and no host has one, it is empty.
 
@@ -261,7 +258,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
         """
         if section not in self._combined:
             if section not in self.sections:
-                raise KeyError(_why_missing(section))
+                raise KeyError(why_missing(section))
             self._combined[section] = self._combine(section)
         return self._combined[section]
 
@@ -272,17 +269,20 @@ class Results(Shown, Struct, frozen=True, dict=True):
         spec = find_section(section)
         if section in self.omitted:
             raise TfperfError(omission(section, self.omitted[section]))
-        if spec.derive is not None:
-            return call(spec.derive, self)
-        if spec.analyze is None:
+        return self.combined(section) if spec.derive is None else call(spec.derive, self)
+
+    def combined(self, section: str) -> Any:
+        """Return what the hosts found out, combined; of a section that derives its result, what it derives it from."""
+        spec = find_section(section)
+        if spec.combine is None:
             return None
-        if spec.combines_in_tree and spec.combine is not None and len(self.hosts) > MANY_HOSTS:
-            results = (host.results[section] for host in self.hosts)
-            return combined_in_tree(spec.combine, (result for result in results if result is not None))
-        parts = self.of_hosts(section)
+        if spec.combines_in_tree and len(self.hosts) > MANY_HOSTS:
+            parts = self.parts.get(section) or (host.results[section] for host in self.hosts)
+            return combined_in_tree(spec.combine, map(unpacked, parts))
+        results = self.of_hosts(section)
         if spec.without_device:
-            parts = [part for part in parts if part is not None]
-        return call(spec.combine, parts) if spec.combine is not None and parts else None
+            results = [result for result in results if result is not None]
+        return call(spec.combine, results) if results else None
 
     def table(self, name: str) -> Data | None:
         """Return the declared columns of a table by their keys; None if this profile has no such table.
@@ -347,4 +347,5 @@ class Results(Shown, Struct, frozen=True, dict=True):
         """Return the same results, to be shown in another way."""
         shown = replace(self, view=view)
         shown._combined.update(self._combined)
+        shown.parts.update(self.parts)
         return shown

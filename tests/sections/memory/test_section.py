@@ -13,6 +13,7 @@ from sections.memory.made import GIB, allocator, memory
 from tfperf.render.charts import sparkline_text
 from tfperf.report.model import Report, Section, Sparkline
 from tfperf.report.shown import Detail, shown
+from tfperf.sections.many_hosts import with_short_tables
 from tfperf.sections.memory.allocator import Allocator, MemoryTimeline
 from tfperf.sections.memory.analysis import Memory
 from tfperf.sections.memory.section import build, sparkline
@@ -52,6 +53,24 @@ def test_programs_get_every_table() -> None:
     assert list(alive.data["op"]) == ["net/dense_1/MatMul", None] * 2
     assert list(alive.data["peak_percent"]) == [50.0] * 4
     assert len(section.tables[4]) == 6
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5, 100])
+def test_of_many_hosts_only_the_allocators_of_the_first_rows_are_listed(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole tables of thousands of hosts have more rows than memory can hold; they say how many."""
+    of_all = memory(allocator(), allocator(name="b"), allocator(name="c"))
+    whole = built(of_all)
+    monkeypatch.setattr("tfperf.sections.memory.section.MANY_HOSTS", 0)
+    for module in ("memory.section", "many_hosts"):
+        monkeypatch.setattr(f"tfperf.sections.{module}.MOST_ROWS", most)
+    first = built(of_all)
+    assert [table.total_rows for table in first.tables] == [table.total_rows for table in whole.tables]
+    assert all(len(table) < most + 3 for table in first.tables[1:])
+    short, expected = with_short_tables(first).tables, with_short_tables(whole).tables
+    assert [dict(table.data) for table in short] == [dict(table.data) for table in expected]
+    assert [table.note for table in short] == [table.note for table in expected]
 
 
 def test_alone_people_see_what_lay_in_the_fullest_allocator() -> None:

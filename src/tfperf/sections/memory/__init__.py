@@ -10,7 +10,6 @@ SECTION = SectionSpec(
     rests_on=("steps",),
     analyze="tfperf.sections.memory.analysis:analyze",
     combine="tfperf.sections.memory.analysis:combine",
-    combines_in_tree=True,
     stats=MEMORY,
     shorten="tfperf.sections.memory.analysis:shorten",
     build="tfperf.sections.memory.section:build",

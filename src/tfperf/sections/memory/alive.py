@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -164,8 +165,7 @@ def type_name(number: int) -> str:
 
 def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
     """Add up tensors of one shape and type whose ops differ only in numbers at the end of a part, as layers do."""
-    patterns = (_NUMBER.sub(star, op) for op in alive.op)
-    rows = list(zip(alive.kind, patterns, alive.shape, alive.data_type, strict=True))
+    rows = op_keys(alive)
     ops: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for row, op in zip(rows, alive.op, strict=True):
         ops[row].add(op)
@@ -174,10 +174,26 @@ def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
     return _sums(alive, peak_bytes, ("kind", "op", "shape", "data_type"), keys)
 
 
+def op_keys(alive: Alive) -> list[tuple[str, ...]]:
+    """Return of each row what those that `by_op` adds up have in common."""
+    return list(zip(alive.kind, map(_pattern, alive.op), alive.shape, alive.data_type, strict=True))
+
+
+@lru_cache(maxsize=100_000)
+def _pattern(op: str) -> str:
+    """Return an op with stars for numbers; hosts of a run have the same ops."""
+    return _NUMBER.sub(star, op)
+
+
 def by_scope(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
     """Add up tensors by the first parts of their scope."""
+    return _sums(alive, peak_bytes, ("kind", "scope"), scope_keys(alive))
+
+
+def scope_keys(alive: Alive) -> list[tuple[str, ...]]:
+    """Return of each row what those that `by_scope` adds up have in common."""
     scopes = ("/".join(scope.split("/", _SCOPE_PARTS)[:_SCOPE_PARTS]) for scope in alive.scope)
-    return _sums(alive, peak_bytes, ("kind", "scope"), list(zip(alive.kind, scopes, strict=True)))
+    return list(zip(alive.kind, scopes, strict=True))
 
 
 def _sums(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from tfperf.report.model import Level, Section, Sparkline, Table, at_levels
+from tfperf.sections.many_hosts import MANY_HOSTS, MOST_ROWS
+from tfperf.sections.memory.alive import op_keys, scope_keys
 from tfperf.sections.memory.findings import findings_of, name_of
-from tfperf.sections.memory.tables import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE
+from tfperf.sections.memory.tables import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE, columns_of
 from tfperf.sections.registry import TableSpec, present
 from tfperf.units import PS_PER_MS, format_bytes, format_ms, format_percent, listed
 
@@ -64,7 +68,7 @@ def _tables(results: Results) -> tuple[Table, ...]:
     levels: dict[str, Level] = {}
     if memory.host_count > 1:
         levels = {"host": "brief", "frees": "data", "fragmentation_percent": "data"}
-    by_op, by_scope = (_of_fullest(spec, results) for spec in (BY_OP, BY_SCOPE))
+    by_op, by_scope = _of_fullest(BY_OP, results, _rows_by_op), _of_fullest(BY_SCOPE, results, _rows_by_scope)
     remarks = [_STAR] if any("*" in str(op) for op in by_op.data["op"]) else []
     if len(memory.allocators) > 1:
         fullest = name_of(memory.allocators[0], memory)
@@ -75,11 +79,42 @@ def _tables(results: Results) -> tuple[Table, ...]:
     has_scopes = any(by_scope.data["scope"][row] for row in by_scope.rows_for_people or ())
     return present(
         ALLOCATORS.build(results, columns=at_levels(ALLOCATORS.columns, levels), note=_clock_note(memory)),
-        ALIVE.build(results, level="data", split_key="allocator"),
+        _first_rows(ALIVE, results, _alive_rows, level="data", split_key="allocator"),
         replace(by_op, note=" ".join(remarks)),
         by_scope if has_scopes else replace(by_scope, level="data"),
-        TIMELINE.build(results, level="data", split_key="allocator"),
+        _first_rows(TIMELINE, results, _points, level="data", split_key="allocator"),
     )
+
+
+def _first_rows(
+    spec: TableSpec, results: Results, rows_of: Callable[[Allocator], int], **attributes: Any
+) -> Table | None:
+    """Return a table; of many hosts, that of the first allocators, as many as have the rows that are kept.
+
+    Those of thousands of hosts have more rows than a machine has memory for.
+    """
+    if len(results.hosts) <= MANY_HOSTS:
+        return spec.build(results, **attributes)
+    memory: Memory = results["memory"]
+    stops = list(accumulate(map(rows_of, memory.allocators)))
+    first = replace(memory, allocators=memory.allocators[: bisect_left(stops, MOST_ROWS) + 1])
+    return replace(spec.of(columns_of(spec.name, first)), total_rows=stops[-1], **attributes)
+
+
+def _alive_rows(allocator: Allocator) -> int:
+    return len(allocator.alive)
+
+
+def _points(allocator: Allocator) -> int:
+    return len(allocator.timeline.time_ms)
+
+
+def _rows_by_op(allocator: Allocator) -> int:
+    return len({*op_keys(allocator.alive)})
+
+
+def _rows_by_scope(allocator: Allocator) -> int:
+    return len({*scope_keys(allocator.alive)})
 
 
 def _clock_note(memory: Memory) -> str:
@@ -93,9 +128,9 @@ def _clock_note(memory: Memory) -> str:
     return f"Times are on the clock of the trace; on it, the capture goes from {start} to {end} ms."
 
 
-def _of_fullest(spec: TableSpec, results: Results) -> Table:
+def _of_fullest(spec: TableSpec, results: Results, rows_of: Callable[[Allocator], int]) -> Table:
     """Return a table of all allocators, of which people see the rows of the fullest."""
-    table = spec.build(results, level="full", split_key="allocator")
+    table = _first_rows(spec, results, rows_of, level="full", split_key="allocator")
     assert table is not None
     fullest = results["memory"].allocators[0]
     owners = zip(table.data["host"], table.data["allocator"], strict=True)

@@ -9,6 +9,7 @@ from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
+    from tfperf.sections.memory.analysis import Memory
     from tfperf.sections.results import Results
 
 _OF_ALLOCATOR = (
@@ -37,16 +38,29 @@ _UNNAMED = {
 }
 
 
-def _data(method: str, results: Results, *, name_key: str = "") -> Data | None:
-    """Return what a method of `Memory` returns, and `what`: the text of `name_key`, or in words what has no name."""
-    memory = results["memory"]
-    if not memory.allocators:
-        return None
+_COLUMNS = {
+    "memory_allocators": ("columns", ""),
+    "memory_alive": ("alive_columns", ""),
+    "memory_by_op": ("op_columns", "op"),
+    "memory_by_scope": ("scope_columns", "scope"),
+    "memory_timeline": ("timeline_columns", ""),
+}
+"""Of each table: the method of `Memory` that returns its columns, and in which of them the name of a row is."""
+
+
+def columns_of(table: str, memory: Memory) -> Data:
+    """Return the columns of a table; if its rows have names, also `what`: the name, or in words what has none."""
+    method, name_key = _COLUMNS[table]
     columns: Data = getattr(memory, method)()
     if not name_key:
         return columns
     names = zip(columns[name_key], columns["kind"], strict=True)
     return {**columns, "what": [name or _UNNAMED[kind] for name, kind in names]}
+
+
+def _data(table: str, results: Results) -> Data | None:
+    memory: Memory = results["memory"]
+    return columns_of(table, memory) if memory.allocators else None
 
 
 ALLOCATORS = TableSpec(
@@ -90,7 +104,7 @@ ALLOCATORS = TableSpec(
         Column("rounding_bytes", "Rounding", int, "bytes", "what known tensors got beyond their size", level="data"),
         Column("contradictions", "Contradictions", int, "count", "events that contradict the one before", "data"),
     ),
-    data=partial(_data, "columns"),
+    data=partial(_data, "memory_allocators"),
     name_key="allocator",
     ranked=Ranked("peak_percent", each="allocators", apart="place"),
 )
@@ -110,7 +124,7 @@ ALIVE = TableSpec(
         Column("requested_bytes", "Requested", int, "bytes", "size of one, as the op asked for", level="data"),
         *_SUMS,
     ),
-    data=partial(_data, "alive_columns"),
+    data=partial(_data, "memory_alive"),
     name_key="op",
     ranked=Ranked("total_bytes", apart="allocator"),
 )
@@ -127,7 +141,7 @@ BY_OP = TableSpec(
         *_TENSOR,
         *_SUMS,
     ),
-    data=partial(_data, "op_columns", name_key="op"),
+    data=partial(_data, "memory_by_op"),
     name_key="what",
     ranked=Ranked("total_bytes", apart="allocator"),
 )
@@ -143,7 +157,7 @@ BY_SCOPE = TableSpec(
         Column("what", "Scope", str, "", "the same, or what else is known"),
         *_SUMS,
     ),
-    data=partial(_data, "scope_columns", name_key="scope"),
+    data=partial(_data, "memory_by_scope"),
     name_key="what",
     ranked=Ranked("total_bytes", apart="allocator"),
 )
@@ -159,7 +173,7 @@ TIMELINE = TableSpec(
         Column("free_bytes", "Free", int, "bytes", "memory that could still be taken"),
         Column("fragmentation_percent", "Frag.", float, "%", "share of the free memory held that is not in one piece"),
     ),
-    data=partial(_data, "timeline_columns"),
+    data=partial(_data, "memory_timeline"),
     name_key="allocator",
 )
 TABLES = (ALLOCATORS, ALIVE, BY_OP, BY_SCOPE, TIMELINE)

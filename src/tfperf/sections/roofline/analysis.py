@@ -15,7 +15,7 @@ from tfperf.trace.device_peaks import DevicePeaks, Precision
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Results
-    from tfperf.sections.roofline.framework_ops import FrameworkOp
+    from tfperf.sections.roofline.framework_ops import FrameworkOp, FrameworkWork
     from tfperf.sections.xla.analysis import Xla
     from tfperf.sections.xla.instructions import HloOp
 
@@ -72,13 +72,10 @@ class Roofline(Tabular, frozen=True, kw_only=True):
 
 def derive(results: Results) -> Roofline:
     """Judge what the section xla found, and the ops of TensorFlow that have shapes."""
-    parts = [part for part in results.of_hosts("roofline") if part is not None]
-    if not parts:
+    if not results.has_device:
         return Roofline()
-    from tfperf.sections.roofline.framework_ops import combine  # only where there is a device
-
     xla: Xla = results["xla"]
-    framework = combine(parts)
+    framework: FrameworkWork = results.combined("roofline")
     compiled: tuple[HloOp, ...] = () if xla.place in (None, "cpu") else xla.ops
     ops: list[RooflineOp] = []
     every: tuple[HloOp | FrameworkOp, ...] = (*compiled, *framework.ops)

@@ -233,7 +233,7 @@ def combine(hosts: Sequence[FrameworkWork]) -> FrameworkWork:
         peaks=common_peaks([host.peaks for host in known]),
         step_ps=capped_total(host.step_ps for host in known),
         step_count=sum(host.step_count for host in known),
-        host_count=len(known),
+        host_count=sum(host.host_count for host in known),
     )
 
 
