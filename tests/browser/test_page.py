@@ -275,7 +275,7 @@ def test_the_first_sections_are_unfolded_and_charts_of_others_wait(open_page: Op
     before = page.evaluate("drawn.length")
     page.locator("summary", has_text="tf.data").click()
     page.wait_for_function("before => drawn.length === before + 1", arg=before)
-    assert page.locator("#section-tfdata canvas").is_visible()
+    page.locator("#section-tfdata canvas").wait_for(state="visible")
     page.get_by_role("button", name="Unfold all").click()
     page.get_by_role("button", name="Fold all").click()
     assert unfolded(page) == []
