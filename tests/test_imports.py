@@ -56,6 +56,16 @@ def test_analyze_imports_neither_tensorflow_nor_pandas(samples: Path, tmp_path: 
     assert not {"tensorflow", "keras", "pandas", "pyarrow.compute"} & found
 
 
+def test_datasets_and_sql_import_no_pandas(samples: Path, tmp_path: Path) -> None:
+    """Arrow imports it for its own conversions, which takes longer than most queries."""
+    sample, dataset = samples / "input_bound", tmp_path / "dataset"
+    query = ("query", sample, "select/**/max(name)/**/from/**/events,steps,host_files")
+    found = imported_by("export-parquet", sample, "-o", dataset, ";", *query, ";", *query, "--format", "csv")
+    assert "pyarrow.parquet" in found
+    assert "duckdb" in found
+    assert "pandas" not in found
+
+
 def test_reports_in_files_import_no_rich(samples: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"report.{suffix}" for suffix in ("txt", "json", "csv")]
     commands = [("analyze", samples / "input_bound", "-o", file) for file in files]

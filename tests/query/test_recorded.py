@@ -12,7 +12,7 @@ from builders import event, host, line, logdir_of, plane, ref, space, u64
 from tfperf.errors import TfperfError
 from tfperf.query import recorded as recorded_module
 from tfperf.query.engine import ask
-from tfperf.query.recorded import recorded, words
+from tfperf.query.recorded import recorded
 from tfperf.query.sources import source_of
 from tfperf.query.sql_tables import RECORDED, SqlTable
 from tfperf.trace.host_trace import HostTrace
@@ -157,10 +157,6 @@ def test_names_of_any_kind_are_kept(tmp_path: Path) -> None:
     assert names[:4] == odd[:4]
     assert names[5] == odd[5]
     assert len(names) == 6
-
-
-def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
-    assert words(["a\ud800", None, "b"]).to_pylist() == ["a\ufffd", None, "b"]
 
 
 def test_an_empty_host_has_empty_tables(tmp_path: Path) -> None:

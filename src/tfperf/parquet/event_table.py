@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.parquet.columns import ID_STATS, TEXT_STATS
-from tfperf.query.recorded import words
+from tfperf.query.arrow_columns import by_index, numbers, words
 from tfperf.trace.collectives import step_of
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_trace import HostTrace, Plane
@@ -55,18 +55,18 @@ def _event_table(trace: HostTrace, shared: Mapping[str, Any], plane: Plane, rows
     count, line = rows.stop - rows.start, trace.line_of[rows]
     return pa.table(
         {
-            "event": pa.array(np.arange(rows.start, rows.stop, dtype=np.int32)),
+            "event": numbers(np.arange(rows.start, rows.stop, dtype=np.int32)),
             "plane": _same(plane.name, count),
             "kind": _same(plane.kind, count),
-            "line_id": pa.array(shared["line_ids"][line]),
+            "line_id": numbers(shared["line_ids"][line]),
             "line_name": _by_index(line, shared["lines"]),
             "name": _by_index(trace.name[rows], shared["names"]),
             "op_type": _op_types(trace, rows, shared),
-            "start_ps": pa.array(trace.start_ps[rows]),
-            "duration_ps": pa.array(trace.duration_ps[rows]),
-            "self_ps": pa.array(shared["self_ps"][rows]),
-            "depth": pa.array(shared["depth"][rows].astype(np.int16)),
-            "step": pa.array(shared["step"][rows], mask=shared["without_step"][rows]),
+            "start_ps": numbers(trace.start_ps[rows]),
+            "duration_ps": numbers(trace.duration_ps[rows]),
+            "self_ps": numbers(shared["self_ps"][rows]),
+            "depth": numbers(shared["depth"][rows].astype(np.int16)),
+            "step": numbers(shared["step"][rows], missing=shared["without_step"][rows]),
             **_stat_columns(trace, rows),
         }
     )
@@ -93,15 +93,13 @@ def stat_tables(trace: HostTrace) -> Iterator[Any]:
         unsigned = (kind == StatKind.UNSIGNED) & (value < 0)
         yield pa.table(
             {
-                "event": pa.array(stats.event[rows]),
+                "event": numbers(stats.event[rows]),
                 "name": _by_index(stats.key[rows], words(stats.keys or [""])),
                 "kind": _by_index(kind, words(_KINDS)),
-                "int_value": pa.array(value, mask=~is_whole | unsigned),
-                "unsigned_value": pa.array(value.view(np.uint64), mask=~unsigned),
-                "real_value": pa.array(value.view(np.float64), mask=~is_real),
-                "text_value": pa.DictionaryArray.from_arrays(
-                    pa.array(index.astype(np.int32), mask=~is_text), words(stats.texts or [""])
-                ),
+                "int_value": numbers(value, missing=~is_whole | unsigned),
+                "unsigned_value": numbers(value, "uint64", missing=~unsigned),
+                "real_value": numbers(value, "float64", missing=~is_real),
+                "text_value": by_index(numbers(index.astype(np.int32), missing=~is_text), words(stats.texts or [""])),
             }
         )
 
@@ -141,7 +139,7 @@ def _shared(nested: NestedTrace, steps: Steps) -> dict[str, Any]:
 
 def _op_types(trace: HostTrace, rows: slice, shared: Mapping[str, Any]) -> Any:
     index = shared["op_type_of_name"][trace.name[rows]]
-    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), shared["op_types"])
+    return by_index(numbers(np.maximum(index, 0), missing=index < 0), shared["op_types"])
 
 
 def _stat_columns(trace: HostTrace, rows: slice) -> dict[str, Any]:
@@ -150,13 +148,15 @@ def _stat_columns(trace: HostTrace, rows: slice) -> dict[str, Any]:
     for name, stat_name in (*ID_STATS.items(), *TEXT_STATS.items()):
         stat = trace.stats.get(stat_name, NO_STAT)
         texts = stat.texts if name in TEXT_STATS else None
-        first, last = np.searchsorted(stat.event, (rows.start, rows.stop)).tolist()
+        # Numbers of another type would have all events converted.
+        ends = np.array((rows.start, rows.stop), stat.event.dtype)
+        first, last = np.searchsorted(stat.event, ends).tolist()
         if first == last:
             kind = pa.int64() if texts is None else pa.dictionary(pa.int32(), pa.large_string())
             columns[name] = pa.nulls(count, kind)
             continue
         values, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
-        at = stat.event[first:last] - rows.start
+        at = np.subtract(stat.event[first:last], rows.start, dtype=np.intp)
         values[at], missing[at] = stat.value[first:last], False
         columns[name] = _typed(values, missing, texts)
     return columns
@@ -164,8 +164,8 @@ def _stat_columns(trace: HostTrace, rows: slice) -> dict[str, Any]:
 
 def _typed(values: Int64s, missing: Bools, texts: tuple[str, ...] | None) -> Any:
     if texts is None:
-        return pa.array(values, mask=missing)
-    return pa.DictionaryArray.from_arrays(pa.array(values.astype(np.int32), mask=missing), words(texts or [""]))
+        return numbers(values, missing=missing)
+    return by_index(numbers(values.astype(np.int32), missing=missing), words(texts or [""]))
 
 
 def _same(text: str, count: int) -> Any:
@@ -173,4 +173,4 @@ def _same(text: str, count: int) -> Any:
 
 
 def _by_index(index: Any, texts: Any) -> Any:
-    return pa.DictionaryArray.from_arrays(pa.array(np.asarray(index, np.int32)), texts)
+    return by_index(numbers(np.asarray(index, np.int32)), texts)

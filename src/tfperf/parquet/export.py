@@ -150,6 +150,7 @@ def _write_hosts(analysis: Analysis, made: Path, run: str, ahead: ReadAhead, *, 
 
     from tfperf.parquet.columns import HOST_FILES
     from tfperf.parquet.event_table import event_parts, stat_tables
+    from tfperf.query.arrow_columns import listed, words
 
     rows: list[dict[str, Any]] = []
     work = {each.host: each for each in analysis["hosts"].hosts} if "hosts" in analysis.sections else {}
@@ -175,9 +176,10 @@ def _write_hosts(analysis: Analysis, made: Path, run: str, ahead: ReadAhead, *, 
                 "end_ps": end_ps,
             }
         )
-    types = {"VARCHAR": pa.large_string(), "BIGINT": pa.int64()}
-    columns = [column for column in HOST_FILES.columns if column.name != "run"]
-    table = {column.name: pa.array([row[column.name] for row in rows], types[column.type]) for column in columns}
+    table = {}
+    for column in HOST_FILES.columns[1:]:
+        values = [row[column.name] for row in rows]
+        table[column.name] = words(values) if column.type == "VARCHAR" else listed(values, pa.int64())
     _write([[pa.table(table)]], made / "host_files" / run)
     return sum(row["events"] for row in rows)
 

@@ -11,12 +11,11 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tfperf.errors import TfperfError
+from tfperf.query.arrow_columns import by_index, listed, numbers, words
 from tfperf.query.sql_tables import SqlTable
-from tfperf.render.values import encodable
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.event_columns import NO_STAT_ROWS, StatKind
 
@@ -56,7 +55,7 @@ def recorded(name: str, hosts: Sequence[HostTrace], run: str) -> Any:
 def _of_run(columns: Columns, run: str) -> Any:
     """Return a table with the name of the run in each row."""
     rows = len(next(iter(columns.values())))
-    return pa.table({"run": _by_index(_numbers(np.zeros(rows, np.int8)), words([run])), **columns})
+    return pa.table({"run": by_index(numbers(np.zeros(rows, np.int8)), words([run])), **columns})
 
 
 def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:
@@ -67,31 +66,9 @@ def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:
         values = data[column.name]
         if column.type == "VARCHAR":
             columns[column.name] = words([None if value is None else str(value) for value in values])
-            continue
-        try:
-            columns[column.name] = pa.array(values, kinds[column.type], from_pandas=True)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            columns[column.name] = pa.array(values, from_pandas=True)
+        else:
+            columns[column.name] = listed(values, kinds[column.type])
     return pa.table(columns)
-
-
-def words(texts: Sequence[str | None]) -> Any:
-    """Return texts as Arrow has them: UTF-8, so that halves of surrogate pairs become U+FFFD."""
-    try:
-        return pa.array(texts, pa.large_string())
-    except UnicodeEncodeError:
-        return pa.array([text and encodable(text) for text in texts], pa.large_string())
-
-
-def _numbers(values: npt.NDArray[Any], type_name: str = "") -> Any:
-    """Return numbers as Arrow has them, over the same memory; with a type, read their bits as that."""
-    kind = pa.type_for_alias(type_name or values.dtype.name)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _by_index(index: Any, values: Any) -> Any:
-    """Return a column that holds each value once; the index is not checked, because it is our own."""
-    return pa.DictionaryArray.from_arrays(index, values, safe=False)
 
 
 def _firsts(hosts: Sequence[HostTrace], part: str) -> list[int]:
@@ -101,15 +78,15 @@ def _firsts(hosts: Sequence[HostTrace], part: str) -> list[int]:
 
 def _events(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
     for trace, first_event, first_line in zip(hosts, _firsts(hosts, "name"), _firsts(hosts, "lines"), strict=True):
-        line, name = _numbers(trace.line_of), _numbers(trace.name)
+        line, name = numbers(trace.line_of), numbers(trace.name)
         shown = [display or full for display, full in zip(trace.display_names, trace.names, strict=True)]
         yield {
-            "event": _numbers(np.arange(first_event, first_event + len(trace.name), dtype=np.int32)),
-            **{key: _by_index(line, values) for key, values in _line_columns(trace, first_line).items()},
-            "name": _by_index(name, words(trace.names)),
-            "display_name": _by_index(name, words(shown)),
-            "start_ps": _numbers(trace.start_ps),
-            "duration_ps": _numbers(trace.duration_ps),
+            "event": numbers(np.arange(first_event, first_event + len(trace.name), dtype=np.int32)),
+            **{key: by_index(line, values) for key, values in _line_columns(trace, first_line).items()},
+            "name": by_index(name, words(trace.names)),
+            "display_name": by_index(name, words(shown)),
+            "start_ps": numbers(trace.start_ps),
+            "duration_ps": numbers(trace.duration_ps),
         }
 
 
@@ -117,12 +94,12 @@ def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:
     """Return the columns that describe lines, with one entry per line."""
     planes = [trace.planes[line.plane] for line in trace.lines]
     return {
-        "line": pa.array(range(first, first + len(trace.lines)), pa.int32()),
+        "line": numbers(np.arange(first, first + len(trace.lines), dtype=np.int32)),
         "host": words([trace.host] * len(trace.lines)),
         "plane": words([plane.name for plane in planes]),
         "kind": words([plane.kind for plane in planes]),
         "line_name": words([line.name for line in trace.lines]),
-        "derived": pa.array([line.derived for line in trace.lines], pa.bool_()),
+        "derived": listed([line.derived for line in trace.lines], pa.bool_()),
     }
 
 
@@ -132,9 +109,9 @@ def _lines(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
         derived = columns.pop("derived")
         yield {
             **columns,
-            "line_id": pa.array([line.id for line in trace.lines], pa.int64()),
+            "line_id": listed([line.id for line in trace.lines], pa.int64()),
             "derived": derived,
-            "events": pa.array([line.stop - line.start for line in trace.lines], pa.int64()),
+            "events": listed([line.stop - line.start for line in trace.lines], pa.int64()),
         }
 
 
@@ -143,21 +120,21 @@ def _stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
     for trace, first_event in zip(hosts, _firsts(hosts, "name"), strict=True):
         rows = trace.every_stat or NO_STAT_ROWS
         event = rows.event + np.int32(first_event) if first_event else rows.event
-        code = _numbers(rows.kind)
+        code = numbers(rows.kind)
         # A bitmap says which of the numbers are those of a text; the others are null.
         is_text = pa.py_buffer(np.packbits(rows.kind == StatKind.TEXT, bitorder="little"))
-        bits = _numbers(rows.value)
+        bits = numbers(rows.value)
         text = pa.Array.from_buffers(bits.type, len(bits), [is_text, bits.buffers()[1]])
         yield {
-            "event": _numbers(event),
-            "host": _by_index(_numbers(np.zeros(len(event), np.int8)), words([trace.host])),
-            "name": _by_index(_numbers(rows.key), words(rows.keys or [""])),
-            "kind": _by_index(code, words(_KINDS)),
+            "event": numbers(event),
+            "host": by_index(numbers(np.zeros(len(event), np.int8)), words([trace.host])),
+            "name": by_index(numbers(rows.key), words(rows.keys or [""])),
+            "kind": by_index(code, words(_KINDS)),
             "code": code,
             "bits": bits,
-            "unsigned": _numbers(rows.value, "uint64"),
-            "real": _numbers(rows.value, "float64"),
-            "text": _by_index(text, words(rows.texts or [""])),
+            "unsigned": numbers(rows.value, "uint64"),
+            "real": numbers(rows.value, "float64"),
+            "text": by_index(text, words(rows.texts or [""])),
         }
 
 
@@ -167,9 +144,9 @@ def _planes(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
         "host": words([host for host, _ in planes]),
         "plane": words([plane.name for _, plane in planes]),
         "kind": words([plane.kind for _, plane in planes]),
-        "plane_id": pa.array([plane.id for _, plane in planes], pa.int64()),
-        "is_device": pa.array([plane.is_device for _, plane in planes], pa.bool_()),
-        "events": pa.array([plane.event_count for _, plane in planes], pa.int64()),
+        "plane_id": listed([plane.id for _, plane in planes], pa.int64()),
+        "is_device": listed([plane.is_device for _, plane in planes], pa.bool_()),
+        "events": listed([plane.event_count for _, plane in planes], pa.int64()),
     }
 
 
@@ -201,24 +178,24 @@ def _typed_stats(rows: Sequence[tuple[str, str, str, int | float | str]], owner:
         owner: words(owners),
         "name": words(stat),
         "int_text": words([str(value) if isinstance(value, int) else None for value in values]),
-        "real_value": pa.array([value if isinstance(value, float) else None for value in values], pa.float64()),
+        "real_value": listed([value if isinstance(value, float) else None for value in values], pa.float64()),
         "text_value": words([value if isinstance(value, str) else None for value in values]),
     }
 
 
 def _hosts(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
-    def numbers(value: Callable[[HostTrace], int | None]) -> Any:
-        return pa.array([value(trace) for trace in hosts], pa.int64())
+    def of_hosts(value: Callable[[HostTrace], int | None]) -> Any:
+        return listed([value(trace) for trace in hosts], pa.int64())
 
     yield {
         "host": words([trace.host for trace in hosts]),
         "path": words([str(trace.path) for trace in hosts]),
-        "size_bytes": numbers(lambda trace: trace.size_bytes),
-        "events": numbers(lambda trace: len(trace.name)),
-        "malformed_events": numbers(lambda trace: trace.malformed_events),
-        "aggregated_events": numbers(lambda trace: trace.aggregated_events),
-        "start_ps": numbers(lambda trace: int(trace.start_ps.min()) if len(trace.name) else None),
-        "end_ps": numbers(lambda trace: int(trace.end_ps.max()) if len(trace.name) else None),
+        "size_bytes": of_hosts(lambda trace: trace.size_bytes),
+        "events": of_hosts(lambda trace: len(trace.name)),
+        "malformed_events": of_hosts(lambda trace: trace.malformed_events),
+        "aggregated_events": of_hosts(lambda trace: trace.aggregated_events),
+        "start_ps": of_hosts(lambda trace: int(trace.start_ps.min()) if len(trace.name) else None),
+        "end_ps": of_hosts(lambda trace: int(trace.end_ps.max()) if len(trace.name) else None),
         "errors": words(["; ".join(trace.errors) or None for trace in hosts]),
         "warnings": words(["; ".join(trace.warnings) or None for trace in hosts]),
     }
