@@ -69,7 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=default_cache(), help="folder for the traces (%(default)s)")
     parser.add_argument("--trace", type=Path, help="measure this trace instead")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     trace: Path = arguments.trace or trace_file(captured(arguments.cache.resolve(), FULL_STEPS))
     print(f"{trace.stat().st_size / 1e6:.0f} MB; load before: {os.getloadavg()[0]:.2f}")
