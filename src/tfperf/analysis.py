@@ -24,7 +24,7 @@ from tfperf.storage.remote_path import Location, located
 from tfperf.trace.device_peaks import DeviceModel
 from tfperf.trace.known_stats import LINKS
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
-from tfperf.trace.read import Progress, read_host
+from tfperf.trace.read import Progress, read_host, read_host_twice
 from tfperf.trace.soundness import find_flaws
 from tfperf.trace.steps import WhichStep
 from tfperf.units import counted, listed
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tfperf.sections.missing import MissingHost
     from tfperf.sections.overview.summary import Overview
     from tfperf.trace.activities import Attribution
+    from tfperf.trace.read import AlsoRead
 
 
 class Analysis(Results, frozen=True):
@@ -106,6 +107,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     executor: Executor | None = None,
     progress: Progress | None = None,
     host_progress: HostProgress | None = None,
+    beside: Callable[[HostFile], AlsoRead | None] | None = None,
 ) -> Analysis:
     """Read and analyze a profile.
 
@@ -120,8 +122,9 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     so many of each role, evenly spread. Hosts are analyzed on `jobs` processes (default: as many as there are cores,
     if that pays), on a `cluster` of dask ("tcp://scheduler:8786"), or on an `executor` of concurrent.futures. Hosts
     that cannot be read are `missing` in the result. `progress` is called with bytes done and in all, `host_progress`
-    with hosts. Raises TraceNotFoundError; TraceFormatError if no host can be read; and TfperfError for an unknown
-    section, for a file of peaks that is none, and for a cluster that does not answer.
+    with hosts. `beside` is called with the file of a single host, for those who read more of it at the same time.
+    Raises TraceNotFoundError; TraceFormatError if no host can be read; and TfperfError for an unknown section, for a
+    file of peaks that is none, and for a cluster that does not answer.
     """
     if attribution == "tensorflow" and step_marker is not None:
         raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
@@ -131,6 +134,9 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     names = _needed(sections)
     stated = () if peaks is None else _read_peaks(Path(peaks))
     analyze = partial(analyze_host, sections=names, reading=Reading(attribution, step_marker, stated, step))
+    is_here = len(selected.files) == 1 and executor is None and cluster is None
+    if beside is not None and is_here and attribution == "corrected":
+        analyze = partial(analyze, also=beside(selected.files[0]))
     results, missing, parts = _analyzed(analyze, selected, engine, Told(progress, host_progress))
     lost = {each.host for each in missing}
     read = (
@@ -198,14 +204,19 @@ _AS_USUAL = Reading()
 
 
 def analyze_host(
-    file: HostFile, *, sections: Sequence[str], reading: Reading = _AS_USUAL, progress: Progress | None = None
+    file: HostFile,
+    *,
+    sections: Sequence[str],
+    reading: Reading = _AS_USUAL,
+    progress: Progress | None = None,
+    also: AlsoRead | None = None,
 ) -> HostResults:
     """Read the trace of one host, and analyze it by sections, which follow those that they rest on."""
     as_tensorflow = reading.attribution == "tensorflow"
     stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
-    trace = read_host(
-        file.path, file.host, stats=stats | LINKS if as_tensorflow else stats, instants=as_tensorflow, progress=progress
-    )
+    read = read_host if also is None else partial(read_host_twice, also=also)
+    stats = stats | LINKS if as_tensorflow else stats
+    trace = read(file.path, file.host, stats=stats, instants=as_tensorflow, progress=progress)
     host = Host(trace, *astuple(reading))
     host.analyze(sections)
     flaws = find_flaws(trace, host["steps"].steps)

@@ -34,6 +34,6 @@ def command(path: Path, output: Path, force: bool, all_stats: bool, **values: An
     from tfperf.parquet.export import write_loaded
 
     load_it = partial(options.load_analysis, path, **values)
-    written = write_loaded(path, output, load_it, values, all_stats=all_stats, force=force)
+    written = write_loaded(output, load_it, all_stats=all_stats, force=force)
     size, events = format_bytes(written.size_bytes), counted(written.events, "event")
     options.say(f"wrote {events} and {counted(len(written.tables), 'table')} ({size}) of run {written.run} to {output}")

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -52,23 +52,19 @@ def write_parquet(
     if isinstance(path, Analysis):
         check_dataset(Path(folder))
         return _write_dataset(path, Path(folder), ReadAhead(_reader(all_stats=all_stats)), all_stats, force)
-    return write_loaded(path, folder, partial(load, path, **options), options, all_stats=all_stats, force=force)
+    return write_loaded(folder, partial(load, path, **options), all_stats=all_stats, force=force)
 
 
 def write_loaded(
-    path: str | Path,
-    folder: str | Path,
-    load_it: Callable[[], Analysis],
-    options: Mapping[str, Any],
-    *,
-    all_stats: bool = False,
-    force: bool = False,
+    folder: str | Path, load_it: Callable[..., Analysis], *, all_stats: bool = False, force: bool = False
 ) -> WrittenDataset:
-    """Do what `write_parquet` does, with a profile that `load_it` loads; `options` say which hosts that are."""
-    target = Path(folder)
+    """Do what `write_parquet` does, with a profile that `load_it` loads: `tfperf.load` with options."""
+    from tfperf.parquet.columns import STATS
+
+    target, read = Path(folder), _reader(all_stats=all_stats)
     check_dataset(target)
-    with reading_ahead(path, _reader(all_stats=all_stats), options) as ahead:
-        return _write_dataset(load_it(), target, ahead, all_stats, force)
+    with reading_ahead(read, None if all_stats else STATS) as (ahead, begin):
+        return _write_dataset(load_it(beside=begin), target, ahead, all_stats, force)
 
 
 def _reader(*, all_stats: bool) -> Read:
@@ -77,7 +73,7 @@ def _reader(*, all_stats: bool) -> Read:
     from tfperf.parquet.event_table import with_nesting
     from tfperf.trace.read import read_host
 
-    everything = {"everything": True} if all_stats else {"stats": STATS, "instants": True}
+    everything: dict[str, Any] = {"everything": True} if all_stats else {"stats": STATS, "instants": True}
 
     def read(file: HostFile, **more: Any) -> NestedTrace:
         return with_nesting(read_host(file.path, file.host, **everything, **more))

@@ -7,12 +7,13 @@ from functools import partial
 from itertools import accumulate
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import Bools, Int64s
 from tfperf.storage.remote_path import Location
 from tfperf.trace.event_names import JITTED_CALL, is_memory, mask
-from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, plane_kind
+from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind, plane_kind
 from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, reads_memory, wanted_stats
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.oddities import Oddities, OdditiesOfPlane
@@ -23,6 +24,14 @@ from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes in all."""
+
+
+class AlsoRead(Struct, frozen=True):
+    """A second trace of a file: it has events without duration too, and these stats. `receive` is called with it."""
+
+    stats: frozenset[str]
+    receive: Callable[[HostTrace], None]
+
 
 LONGEST_PS = 1 << 60
 """13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
@@ -50,20 +59,37 @@ def read_host(
         read_stats = frozenset(KNOWN) if stats is None else stats
     else:
         read_stats = BASE | (DEFAULT if stats is None else stats)
-    reading = _Reading(
-        read_stats, instants=instants or everything, everything=everything, every_stat=everything and stats is None
-    )
+    every_stat = everything and stats is None
+    reading = _Reading(read_stats, instants=instants or everything, everything=everything, every_stat=every_stat)
+    return _read(path, host, reading, progress)
+
+
+def read_host_twice(
+    path: Location,
+    host: str = "",
+    *,
+    stats: frozenset[str],
+    instants: bool = False,
+    also: AlsoRead,
+    progress: Progress | None = None,
+) -> HostTrace:
+    """Return what `read_host` returns; `also` gets a second trace of the file, which is decoded only once."""
+    return _read(path, host, _Reading(BASE | stats, instants=instants, also=also), progress)
+
+
+def _read(path: Location, host: str, reading: _Reading, progress: Progress | None) -> HostTrace:
     with TraceFile(path) as file:
         space = walk(file)
         if any(span.lines and JITTED_CALL.encode() in file.read_all(span.header) for span in space.planes):
             reading.stats |= JAX
+            reading.also_stats |= JAX
         for span in space.planes:
             reading.add_plane(file, span, progress)
         programs = reading.read_programs(file)
         check_planes(file, space, [plane.name for plane in reading.planes])
         file.check_unchanged()
     events, memory, extent_ps, clock_zero_ns = reading.joined()
-    return HostTrace(
+    trace = HostTrace(
         host=host or next(iter(space.hostnames), "localhost"),
         path=path,
         size_bytes=file.size,
@@ -80,7 +106,7 @@ def read_host(
         stats=events.stats,
         name_stats=reading.name_stats,
         every_stat=events.every,
-        allocations=memory if reads_memory(read_stats) else None,
+        allocations=memory if reads_memory(reading.stats) else None,
         hlo_protos=programs,
         errors=space.errors,
         warnings=space.warnings,
@@ -89,13 +115,27 @@ def read_host(
         cut_names=reading.cut_names,
         oddities=reading.oddities,
     )
+    if reading.also is not None:
+        events = reading.joined_again()
+        columns = {key: getattr(events, key) for key in ("lines", "name", "start_ps", "duration_ps", "stats")}
+        reading.also.receive(replace(trace, **columns, read_stats=reading.also_stats))
+    return trace
 
 
 class _Reading:
     """What is collected while a file is read, plane by plane and batch by batch."""
 
-    def __init__(self, stats: frozenset[str], *, instants: bool, everything: bool, every_stat: bool) -> None:
+    def __init__(
+        self,
+        stats: frozenset[str],
+        *,
+        instants: bool,
+        everything: bool = False,
+        every_stat: bool = False,
+        also: AlsoRead | None = None,
+    ) -> None:
         self.stats, self.instants, self.everything, self.every_stat = stats, instants, everything, every_stat
+        self.also, self.also_stats = also, frozenset() if also is None else BASE | also.stats
         self.planes: list[Plane] = []
         self.program_plane: PlaneSpan | None = None
         self.names: list[str] = []
@@ -104,6 +144,8 @@ class _Reading:
         self.malformed, self.aggregated, self.cut_names = 0, 0, 0
         self.oddities = Oddities()
         self._events: list[EventColumns] = []
+        # The same for the second trace.
+        self._again: list[EventColumns] = []
         # Of each line of these, when its first event starts and its last one ends, also of those that are not kept.
         self._extents: list[tuple[int, int] | None] = []
         # Allocations have no duration, and so are not among the events.
@@ -123,14 +165,16 @@ class _Reading:
         if header.name == PROGRAM_PLANE:
             self.program_plane = span
         if kind != "other" or self.everything:
-            wanted = wanted_stats(kind, self.stats, every=self.every_stat)
+            wanted = wanted_stats(
+                kind, self.stats | self.also_stats if self.also else self.stats, every=self.every_stat
+            )
             odd = OdditiesOfPlane(header)
             for events in read_events(file, span, header, wanted, plane=len(self.planes)):
                 count += len(events.name)
                 if progress:
                     progress(file.position, file.size)
                 odd.add(events)
-                self._add_events(replace(events, name=events.name + first_name))
+                self._add_events(replace(events, name=events.name + first_name), kind)
             self.oddities = self.oddities.plus(odd.counted(KNOWN.keys(), kind))
         self.planes.append(Plane(header.id, self._cut([header.name])[0], kind, header.stats, count))
 
@@ -142,11 +186,12 @@ class _Reading:
 
     def _cut(self, texts: Sequence[str]) -> Sequence[str]:
         """Return texts without what is beyond `LONGEST_NAME`, unless everything is read."""
-        long = [] if self.everything else [text for text in texts if len(text) > LONGEST_NAME]
-        self.cut_names += len(long)
-        return [text[:LONGEST_NAME] for text in texts] if long else texts
+        if self.everything:
+            return texts
+        self.cut_names += sum(len(text) > LONGEST_NAME for text in texts)
+        return _cut(texts)
 
-    def _add_events(self, events: EventColumns) -> None:
+    def _add_events(self, events: EventColumns, kind: PlaneKind) -> None:
         """Keep the events that are wanted, and count those that make no sense."""
         duration, offset = events.duration_ps, events.start_ps
         sane = (duration >= 0) & (duration < LONGEST_PS) & (offset > -LONGEST_PS) & (offset < LONGEST_PS)
@@ -154,9 +199,26 @@ class _Reading:
         self.malformed += len(sane) - int(sane.sum())
         self.aggregated += int((sane & events.aggregated).sum())
         self._extend(events, usable)
+        if self.also is not None:
+            kept = self._with_stats(events, kind, self.also_stats).only(usable)
+            # Times are put on a clock in place.
+            self._again.append(replace(kept, start_ps=kept.start_ps.copy()))
+            events = self._with_stats(events, kind, self.stats)
         if reads_memory(self.stats):
             self._memory.append(replace(events.only(usable & self._is_memory[events.name]), every=None))
         self._events.append(events.only(usable if self.instants else usable & (duration > 0)))
+
+    def _with_stats(self, events: EventColumns, kind: PlaneKind, stats: frozenset[str]) -> EventColumns:
+        """Return the events with the stats that they would have if these alone were read."""
+        wanted, kept = wanted_stats(kind, stats), {}
+        for name, stat in events.stats.items():
+            if name not in wanted.types:
+                continue
+            if (accepts := wanted.only_on.get(name)) is None:
+                kept[name] = stat
+            elif (rows := mask(self.names, accepts)[events.name[stat.event]]).any():
+                kept[name] = replace(stat, event=stat.event[rows], value=stat.value[rows])
+        return replace(events, stats=kept)
 
     def _extend(self, events: EventColumns, usable: Bools) -> None:
         """Note from when to when the usable events of each line go."""
@@ -175,7 +237,7 @@ class _Reading:
         events, memory = (self._with_short_texts(join_columns(parts)) for parts in (self._events, self._memory))
         of_lines = zip(events.lines, self._extents, strict=True)
         extents = [(line.timestamp_ns, *extent) for line, extent in of_lines if extent is not None]
-        zeros = clock_zeros({stamp for stamp, _, _ in extents})
+        zeros = self._zeros = clock_zeros({stamp for stamp, _, _ in extents})
         put_on_clock(events, zeros)
         put_on_clock(memory, zeros)
         shifted = [((stamp - zeros[stamp]) * 1000, start, end) for stamp, start, end in extents]
@@ -184,9 +246,20 @@ class _Reading:
         zero = min((zero for zero in zeros.values() if zero), default=0)
         return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats), extent, zero
 
+    def joined_again(self) -> EventColumns:
+        """Return the events of the second trace, on the same clock and in their order."""
+        events = join_columns(self._again)
+        put_on_clock(events, self._zeros)
+        stats = {name: replace(stat, texts=tuple(_cut(stat.texts))) for name, stat in events.stats.items()}
+        return in_order(replace(events, stats=stats))
+
     def _with_short_texts(self, events: EventColumns) -> EventColumns:
         stats = {name: replace(stat, texts=tuple(self._cut(stat.texts))) for name, stat in events.stats.items()}
         return replace(events, stats=stats)
+
+
+def _cut(texts: Sequence[str]) -> Sequence[str]:
+    return [text[:LONGEST_NAME] for text in texts] if any(len(text) > LONGEST_NAME for text in texts) else texts
 
 
 def _hull(spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
