@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from tfperf.display import Shown
 from tfperf.errors import TfperfError
-from tfperf.sections.host_tree import combined_in_tree
 from tfperf.sections.many_hosts import MANY_HOSTS, unpacked
 from tfperf.sections.missing import MissingHost, missing_text
 from tfperf.sections.registry import call, described, find_section, find_table, is_ours, omission, why_missing
@@ -277,11 +276,11 @@ class Results(Shown, Struct, frozen=True, dict=True):
         if spec.combine is None:
             return None
         if spec.combines_in_tree and len(self.hosts) > MANY_HOSTS:
+            from tfperf.sections.host_tree import combined_in_tree
+
             parts = self.parts.get(section) or (host.results[section] for host in self.hosts)
             return combined_in_tree(spec.combine, map(unpacked, parts))
-        results = self.of_hosts(section)
-        if spec.without_device:
-            results = [result for result in results if result is not None]
+        results = [result for result in self.of_hosts(section) if result is not None or not spec.without_device]
         return call(spec.combine, results) if results else None
 
     def table(self, name: str) -> Data | None:
