@@ -71,7 +71,7 @@ _WAVE_BYTES = 128_000_000
 def _combined_on(workers: Workers, hosts: Sequence[HostResults]) -> dict[str, list[Any]]:
     """Have workers combine the large results of many hosts; return the few parts of each section that are left.
 
-    None if that fails, since this process can do it too, when a section is asked for.
+    Nothing is left if that fails: this process can do it too, when a section is asked for.
     """
     from tfperf.parallel.over_hosts import over_hosts
     from tfperf.sections.host_tree import combine_few, combined_parts

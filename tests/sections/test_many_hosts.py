@@ -6,25 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from builders import event, host, line, plane, space
+from builders import event, host, space
+from sections.hosts_of_job import job
 
 import tfperf
 from tfperf.report.model import Column, Ranked, Section, table_of
 from tfperf.sections.many_hosts import PackedResults, with_short_tables
 from tfperf.sections.registry import call, find_section
 from tfperf.sections.results import HostResults
-
-
-def job(number: int) -> bytes:
-    """Steps with ops and kernels, some of which are those of other hosts."""
-    stats = {"correlation_id": 1}
-    steps = [event("train", 1000 * step, 900 + number, step_num=step) for step in range(3)]
-    ops = [event(f"layer_{number % 3}/MatMul:MatMul", 1000 * step + 10, 100 + number) for step in range(3)]
-    calls = [event("work", 1000 * step, 800, tf_function_call="traced-nonXla") for step in range(3)]
-    kernels = [event(f"gemm_{number % 2}", 1000 * step + 500, 20 + number, **stats) for step in range(3)]
-    frames = [event(f"$train.py:{number % 4} load", 5, 90)]
-    device = plane("/device:GPU:0", line("Stream #1", *kernels))
-    return space(host(*steps, *ops, *calls, *frames), device)
 
 
 @pytest.fixture(scope="module")

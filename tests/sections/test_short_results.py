@@ -34,7 +34,7 @@ SUMMED = {
     "tf_functions": ("calls", "self_ms"),
     "eager_ops": ("calls", "total_ms"),
     "python_functions": ("calls", "self_ms"),
-    "input_ops": ("count", "total_ms", "self_ms"),
+    "input_ops": ("count", "self_ms"),
     "memory_alive": ("total_bytes",),
 }
 """Columns that add up to the same whatever rows there are."""
@@ -179,3 +179,8 @@ def test_where_all_rows_are_kept_results_are_what_they_were(results: dict[int, H
     after = shortened(before)
     assert lacking_rows(before, after) == ()
     assert [name for name in before if after[name] is not before[name]] == ["timeline"]
+
+
+def test_what_several_functions_call_of_each_other_is_no_total(results: dict[int, HostResults]) -> None:
+    times = shortened(results[SMALL].results, MOST)["python"]
+    assert [time.function for time in times.functions if time.totals_ps is None] == ["(other functions)"]

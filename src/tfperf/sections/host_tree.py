@@ -62,7 +62,9 @@ def combined_parts(
     where they are shown.
     """
     large = {section for host in hosts for section, each in host.kept.items() if isinstance(each, Packed)}
-    sections = [name for name in hosts[0].kept if name in large and is_ours(name) and _is_summed(name)]
+    sections = [
+        name for name in hosts[0].kept if name in large and is_ours(name) and find_section(name).combines_in_tree
+    ]
     if not sections:
         return {}
     parts: list[Part] = [{section: host.kept[section] for section in sections} for host in hosts]
@@ -70,10 +72,6 @@ def combined_parts(
         groups = _by_few(parts)
         parts = combine_all([FewParts(tuple(few), f"part {number} of the hosts") for number, few in enumerate(groups)])
     return {section: [part[section] for part in parts] for section in sections}
-
-
-def _is_summed(section: str) -> bool:
-    return find_section(section).combines_in_tree
 
 
 def _combine_of(section: str) -> Function:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -24,6 +24,10 @@ from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes in all."""
+
+
+Accepted = Mapping[str, Bools | None]
+"""Stats by name, and by the name of an event whether it has them; None: all events do."""
 
 
 class AlsoRead(Struct, frozen=True):
@@ -168,13 +172,15 @@ class _Reading:
             wanted = wanted_stats(
                 kind, self.stats | self.also_stats if self.also else self.stats, every=self.every_stat
             )
+            stats = (self.stats, self.also_stats) if self.also is not None else (frozenset[str](), frozenset[str]())
+            own, again = (self._accepted(kind, each) for each in stats)
             odd = OdditiesOfPlane(header)
             for events in read_events(file, span, header, wanted, plane=len(self.planes)):
                 count += len(events.name)
                 if progress:
                     progress(file.position, file.size)
                 odd.add(events)
-                self._add_events(replace(events, name=events.name + first_name), kind)
+                self._add_events(replace(events, name=events.name + first_name), own, again)
             self.oddities = self.oddities.plus(odd.counted(KNOWN.keys(), kind))
         self.planes.append(Plane(header.id, self._cut([header.name])[0], kind, header.stats, count))
 
@@ -191,7 +197,7 @@ class _Reading:
         self.cut_names += sum(len(text) > LONGEST_NAME for text in texts)
         return _cut(texts)
 
-    def _add_events(self, events: EventColumns, kind: PlaneKind) -> None:
+    def _add_events(self, events: EventColumns, own: Accepted, again: Accepted) -> None:
         """Keep the events that are wanted, and count those that make no sense."""
         duration, offset = events.duration_ps, events.start_ps
         sane = (duration >= 0) & (duration < LONGEST_PS) & (offset > -LONGEST_PS) & (offset < LONGEST_PS)
@@ -200,25 +206,20 @@ class _Reading:
         self.aggregated += int((sane & events.aggregated).sum())
         self._extend(events, usable)
         if self.also is not None:
-            kept = self._with_stats(events, kind, self.also_stats).only(usable)
+            kept = _with_stats(events, again).only(usable)
             # Times are put on a clock in place.
             self._again.append(replace(kept, start_ps=kept.start_ps.copy()))
-            events = self._with_stats(events, kind, self.stats)
+            events = _with_stats(events, own)
         if reads_memory(self.stats):
             self._memory.append(replace(events.only(usable & self._is_memory[events.name]), every=None))
         self._events.append(events.only(usable if self.instants else usable & (duration > 0)))
 
-    def _with_stats(self, events: EventColumns, kind: PlaneKind, stats: frozenset[str]) -> EventColumns:
-        """Return the events with the stats that they would have if these alone were read."""
-        wanted, kept = wanted_stats(kind, stats), {}
-        for name, stat in events.stats.items():
-            if name not in wanted.types:
-                continue
-            if (accepts := wanted.only_on.get(name)) is None:
-                kept[name] = stat
-            elif (rows := mask(self.names, accepts)[events.name[stat.event]]).any():
-                kept[name] = replace(stat, event=stat.event[rows], value=stat.value[rows])
-        return replace(events, stats=kept)
+    def _accepted(self, kind: PlaneKind, stats: frozenset[str]) -> Accepted:
+        """Return which stats events of a plane would have if these alone were read, and by name which events."""
+        wanted = wanted_stats(kind, stats)
+        return {
+            name: mask(self.names, wanted.only_on[name]) if name in wanted.only_on else None for name in wanted.types
+        }
 
     def _extend(self, events: EventColumns, usable: Bools) -> None:
         """Note from when to when the usable events of each line go."""
@@ -256,6 +257,18 @@ class _Reading:
     def _with_short_texts(self, events: EventColumns) -> EventColumns:
         stats = {name: replace(stat, texts=tuple(self._cut(stat.texts))) for name, stat in events.stats.items()}
         return replace(events, stats=stats)
+
+
+def _with_stats(events: EventColumns, accepted: Accepted) -> EventColumns:
+    kept = {}
+    for name, stat in events.stats.items():
+        if name not in accepted:
+            continue
+        if (of_name := accepted[name]) is None:
+            kept[name] = stat
+        elif (rows := of_name[events.name[stat.event]]).any():
+            kept[name] = replace(stat, event=stat.event[rows], value=stat.value[rows])
+    return replace(events, stats=kept)
 
 
 def _cut(texts: Sequence[str]) -> Sequence[str]:

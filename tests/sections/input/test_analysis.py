@@ -23,7 +23,7 @@ def pipeline_of(tmp_path: Path, *planes: Plane, attribution: Attribution = "corr
 def rows(pipeline: InputPipeline) -> list[tuple[str, InputPart, int, float, float, float, int | None]]:
     """(name, class, count, total us, self us, wall us, threads)"""
     return [
-        (op.name, op.part, op.count, op.total_ps / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads)
+        (op.name, op.part, op.count, (op.total_ps or 0) / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads)
         for op in pipeline.ops
     ]
 
@@ -243,3 +243,4 @@ def test_ops_beyond_the_first_are_one_of_each_class_whose_wall_time_is_unknown(t
     ]
     assert both.parts["preprocessing"].ops == 4
     assert both.columns()["wall_ms"] == [0.18, None, 0.08, 0.07]
+    assert both.columns()["total_ms"] == [0.18, None, 0.08, 0.07]

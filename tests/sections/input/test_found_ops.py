@@ -18,7 +18,7 @@ def rows(tmp_path: Path, *lines: Line) -> dict[str, Row]:
     """(class, count, total us, self us, wall us, threads) by name."""
     host = host_of(trace_of(tmp_path, plane("/host:CPU", *lines)))
     found: dict[str, Row] = {
-        op.name: (op.part, op.count, op.total_ps / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads)
+        op.name: (op.part, op.count, (op.total_ps or 0) / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads)
         for op, _ in ops_by_stage(host)
     }
     for op, stretches in ops_by_stage(host):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from builders import Event, event, host, host_of, line, plane, programs, ref, results_of, trace_of
 from hlo_builders import F32, computation, instruction, program, shape
+from msgspec.structs import replace
 
 from tfperf.analysis import load
 from tfperf.sections.xla.analysis import Xla, combine, shorten
@@ -125,8 +126,13 @@ def test_instructions_beyond_the_first_are_one_of_which_nothing_else_is_known(tm
     ]
 
 
-def test_programs_beyond_the_first_are_one_that_is_not_lost(tmp_path: Path) -> None:
+def test_programs_beyond_the_first_are_one_that_is_lost_if_one_of_them_is(tmp_path: Path) -> None:
     kernels = [event("k", 10 * n, 5, hlo_op=ref("a"), hlo_module=ref(f"m{n}"), program_id=n) for n in range(3)]
     xla = host_of(trace_of(tmp_path, plane("/device:GPU:0", line("s", *kernels))), "xla")["xla"]
     assert [module.module for module in shorten(xla, 1).modules] == ["(other programs)", "m0"]
-    assert [module.module for module in shorten(xla, 1).lost] == ["m0"]
+    assert [module.module for module in shorten(xla, 1).lost] == ["(other programs)", "m0"]
+    held = replace(xla, modules=tuple(replace(module, instructions=4) for module in xla.modules))
+    assert [(module.module, module.instructions) for module in shorten(held, 1).modules] == [
+        ("(other programs)", 8),
+        ("m0", 4),
+    ]

@@ -95,7 +95,8 @@ def shorten(functions: Functions, most: int) -> Functions:
 
 
 def _as_other(function: FunctionStats) -> FunctionStats:
-    return replace(function, name=OTHER_FUNCTIONS)
+    # How often several functions were traced is no number of one.
+    return replace(function, name=OTHER_FUNCTIONS, tracing_count=0)
 
 
 class FunctionStats(Struct, frozen=True):

@@ -64,11 +64,11 @@ class InputPipeline(Tabular, frozen=True):
             "op_name": [op.name for op in self.ops],
             "part": [op.part for op in self.ops],
             "count": [op.count for op in self.ops],
-            "total_ms": [op.total_ps / PS_PER_MS for op in self.ops],
-            "total_percent": [op.total_ps / one_percent for op in self.ops],
+            "total_ms": [_per(op.total_ps, PS_PER_MS) for op in self.ops],
+            "total_percent": [_per(op.total_ps, one_percent) for op in self.ops],
             "self_ms": [op.self_ps / PS_PER_MS for op in self.ops],
             "self_percent": [op.self_ps / one_percent for op in self.ops],
-            "wall_ms": [None if op.wall_ps is None else op.wall_ps / PS_PER_MS for op in self.ops],
+            "wall_ms": [_per(op.wall_ps, PS_PER_MS) for op in self.ops],
             "threads": [op.threads for op in self.ops],
         }
 
@@ -94,6 +94,10 @@ def analyze(host: Host) -> InputPipeline:
         enqueue_shares=(share,) if is_scaled else (),
         has_host_events=any(line.stop > line.start for line in host.trace.host_lines),
     )
+
+
+def _per(value: int | None, unit: float) -> float | None:
+    return None if value is None else value / unit
 
 
 def _by_self_time(ops: Sequence[InputOp]) -> tuple[InputOp, ...]:
@@ -163,6 +167,6 @@ def shorten(pipeline: InputPipeline, most: int) -> InputPipeline:
     """Return so many ops, those with the largest self time, and one row for all others of each class."""
     if len(pipeline.ops) <= most:
         return pipeline
-    rest = [replace(op, name=_OTHERS, wall_ps=None, threads=None) for op in pipeline.ops[most:]]
+    rest = [replace(op, name=_OTHERS, total_ps=None, wall_ps=None, threads=None) for op in pipeline.ops[most:]]
     others = [_added(ops) for part in INPUT_PARTS if (ops := [op for op in rest if op.part == part])]
     return replace(pipeline, ops=_by_self_time([*pipeline.ops[:most], *others]))

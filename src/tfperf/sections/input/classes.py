@@ -31,7 +31,8 @@ class InputOp(Struct, frozen=True, kw_only=True):
     name: str
     part: InputPart
     count: int
-    total_ps: int
+    total_ps: int | None
+    """With the ops inside; None: it stands for several ops, of which some may be inside others."""
     self_ps: int
     wall_ps: int | None
     """Time in which at least one thread ran this op itself; None: it stands for several ops."""

@@ -41,6 +41,11 @@ class PythonTime(Struct, frozen=True, kw_only=True):
     step_total_ps: int
     others_ps: int
 
+    @property
+    def totals_ps(self) -> tuple[int, int] | None:
+        """Return the totals of the capture and its steps; None for several functions, some of which may call others."""
+        return None if self.function == OTHER_FUNCTIONS else (self.total_ps, self.step_total_ps)
+
 
 class PythonTimes(Tabular, frozen=True, kw_only=True):
     """What Python did in a run. `functions` and `packages` are in order of their total time, the longest first."""

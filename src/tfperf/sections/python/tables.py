@@ -62,20 +62,22 @@ def _columns(times: PythonTimes, rows: Sequence[PythonTime]) -> Data:
     """Return the columns of functions or packages; what is about steps is None where none counts."""
     steps, unknown = times.step_count, times.all_others_ps is None
 
-    def per_step(values: Sequence[int]) -> list[float | None]:
-        return [value / steps / PS_PER_MS if steps else None for value in values]
+    def per_step(values: Sequence[int | None]) -> list[float | None]:
+        return [value / steps / PS_PER_MS if steps and value is not None else None for value in values]
+
+    totals = [row.totals_ps for row in rows]
 
     return {
         "function": [row.function for row in rows],
         "package": [row.package for row in rows],
         "calls": [row.calls for row in rows],
         "self_ms": [row.self_ps / PS_PER_MS for row in rows],
-        "total_ms": [row.total_ps / PS_PER_MS for row in rows],
+        "total_ms": [total and total[0] / PS_PER_MS for total in totals],
         "calls_per_step": [row.step_calls / steps if steps else None for row in rows],
         "self_per_step_ms": per_step([row.step_self_ps for row in rows]),
-        "total_per_step_ms": per_step([row.step_total_ps for row in rows]),
+        "total_per_step_ms": per_step([total and total[1] for total in totals]),
         "self_percent": [percent(row.step_self_ps, times.step_ps) for row in rows],
-        "total_percent": [percent(row.step_total_ps, times.step_ps) for row in rows],
+        "total_percent": [total and percent(total[1], times.step_ps) for total in totals],
         "all_others_ms": [None] * len(rows) if unknown else per_step([row.others_ps for row in rows]),
     }
 

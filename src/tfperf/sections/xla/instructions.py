@@ -138,14 +138,15 @@ def other_instructions(ops: Sequence[HloOp]) -> HloOp:
 
 
 def other_programs(modules: Sequence[HloModule]) -> HloModule:
-    """Return one row for several programs; how large they are is not known any more."""
+    """Return one row for several programs; unless the trace holds all, they count as lost."""
+    instructions = [module.instructions for module in modules if module.instructions is not None]
     return HloModule(
         module="(other programs)",
         program_id=-1,
         runs=_total(module.runs for module in modules),
         is_estimated=any(module.is_estimated for module in modules),
         time_ps=_total(module.time_ps for module in modules),
-        instructions=sum(module.instructions or 0 for module in modules),
+        instructions=sum(instructions) if len(instructions) == len(modules) else None,
     )
 
 
