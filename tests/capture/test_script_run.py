@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +24,7 @@ from job_environment import job_environment
 
 import tfperf
 from tfperf.capture import script_run
-from tfperf.capture.script_child import _ScriptJob
+from tfperf.capture.script_child import _ScriptJob, _source_of_tfperf
 from tfperf.capture.script_plan import Orders, Plan, choose_plan
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.tfprof.from_trace import trace_model
@@ -198,6 +199,77 @@ def test_a_script_without_tensorflow(run: Runs) -> None:
     assert (code, out) == (4, "fine\n")
     assert "did not import TensorFlow" in err
     assert run.report()["summary"]["reason"] == "no_tensorflow"
+
+
+_BARE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Bare(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in ("tensorflow", "keras", "jax") else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Bare
+"""
+"""A `sitecustomize` that makes the Python of the tests one that has neither TensorFlow nor JAX."""
+
+
+@pytest.mark.parametrize(
+    ("script", "library"),
+    [
+        ("from tensorflow.keras import layers", "TensorFlow"),
+        ("import keras", "Keras"),
+        ("import jax.numpy as jnp", "JAX"),
+        ("try:\n    import tensorflow\nexcept ImportError:\n    raise SystemExit(1)", "TensorFlow"),
+    ],
+)
+def test_a_script_in_a_python_without_its_library(
+    script: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line with the fix, in place of a traceback."""
+    (tmp_path / "sitecustomize.py").write_text(_BARE)
+    (tmp_path / "train.py").write_text(script)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    command = [sys.executable, "-m", "tfperf", "run", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"this Python has no {library}; install tfperf where your job runs: pip install " in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_script_of_jax_without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
+    plan = Plan(logdir="logs", steps=None, after_s=60.0, duration_s=2.0, options=TracerOptions())
+    message = _ScriptJob(Orders(plan, False, "result.json", None))._why_no_trace().message
+    assert message == (
+        "tfperf run profiles TensorFlow, and the script uses JAX only; "
+        'use jax.profiler.trace("logs") in the script, then tfperf analyze logs'
+    )
+
+
+@pytest.mark.parametrize(
+    ("recorded", "source"),
+    [
+        (None, "tfperf"),
+        ('{"url": "file:///no/such/folder", "dir_info": {}}', "tfperf"),
+        ('{"url": "FOLDER", "dir_info": {"editable": true}}', "'FOLDER'"),
+        ('{"url": "https://host/tfperf.git", "vcs_info": {"vcs": "git"}}', "git+https://host/tfperf.git"),
+        ('{"url": "https://host/tfperf.whl", "archive_info": {}}', "https://host/tfperf.whl"),
+    ],
+)
+def test_where_tfperf_was_installed_from(
+    recorded: str | None, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    installed = tmp_path / "tfperf-1.0.dist-info"
+    installed.mkdir()
+    if recorded is not None:
+        (installed / "direct_url.json").write_text(recorded.replace("FOLDER", folder.as_uri()))
+    monkeypatch.setattr(metadata, "distribution", lambda _: metadata.PathDistribution(installed))
+    assert _source_of_tfperf() == source.replace("FOLDER", str(folder))
 
 
 def test_an_exception_is_shown_as_python_shows_it(run: Runs) -> None:

@@ -11,19 +11,23 @@ import contextlib
 import io
 import os
 import runpy
+import shlex
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from importlib import metadata
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
-from msgspec import json
+from msgspec import DecodeError, json
 from msgspec.structs import asdict
 
 from tfperf.capture import local
@@ -40,6 +44,8 @@ _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with code names
 _HIDDEN = (_FOLDER, runpy.__file__, "<string>", "<frozen runpy>")
 _NEVER = (sys.maxsize - 1, sys.maxsize - 1)
+_LIBRARIES = {"tensorflow": "TensorFlow", "keras": "Keras", "jax": "JAX"}
+"""Modules that every job needs one of, and their names."""
 
 
 def main() -> None:
@@ -58,8 +64,11 @@ def main() -> None:
     except SystemExit as left:
         job.has_failed = left.code not in (None, 0)
         raise
-    except BaseException:
+    except BaseException as error:
         job.has_failed = True
+        if isinstance(error, ModuleNotFoundError) and error.name in _LIBRARIES and "tensorflow" not in sys.modules:
+            job.missing = _LIBRARIES[error.name]
+            sys.excepthook = lambda *_: None  # The result has the reason and the fix in one line.
         raise
     finally:
         # At the exit: only then have the threads of the script ended, too.
@@ -73,6 +82,8 @@ class _ScriptJob:
         self._orders, self._plan = orders, orders.plan
         self._process = os.getpid()
         self.is_interrupted = self.has_failed = False
+        self.missing = ""
+        """The library whose import failed and ended the script, because this Python does not have it."""
         self._started_s = time.monotonic()
         self._lock = threading.RLock()
         self._callback = _ScriptCallback(self, self._plan)
@@ -138,7 +149,7 @@ class _ScriptJob:
     def _why_no_trace(self) -> Captured:
         ended_s, after_s = time.monotonic(), self._plan.after_s
         if "tensorflow" not in sys.modules:
-            return no_trace("no_tensorflow", "the script did not import TensorFlow, so there was nothing to profile")
+            return no_trace("no_tensorflow", self._why_no_tensorflow())
         if self.has_failed and not (self._timed and self._timed.has_profiled):
             return no_trace("no_steps", "the script failed before profiling started")
         if after_s is None:
@@ -151,6 +162,15 @@ class _ScriptJob:
             ended = f"the script ended {seconds:.1f} s after {since}, before profiling started at {after_s:g} s"
             return no_trace("no_steps", f"{ended}; pass --after {max(round(hint_s, 1), 0.1):g}s")
         return no_trace("idle", "TensorFlow did nothing that the profiler records")
+
+    def _why_no_tensorflow(self) -> str:
+        if not self.missing and "jax" in sys.modules:
+            fix = 'use jax.profiler.trace("logs") in the script, then tfperf analyze logs'
+            return f"tfperf run profiles TensorFlow, and the script uses JAX only; {fix}"
+        if self.missing or find_spec("tensorflow") is None:
+            fix = f"install tfperf where your job runs: pip install {_source_of_tfperf()}"
+            return f"this Python has no {self.missing or 'TensorFlow'}; {fix}"
+        return "the script did not import TensorFlow, so there was nothing to profile"
 
     def _listen(self, stop_fd: int) -> None:
         """Wait to be asked to stop, which the other process does before it passes on a signal that would kill."""
@@ -217,6 +237,21 @@ class _TimedProfile:
                 return
             self.result = result
             self._tell()
+
+
+def _source_of_tfperf() -> str:
+    """Return what to give to `pip install` for this tfperf: its folder, file or address where pip recorded one."""
+    with contextlib.suppress(metadata.PackageNotFoundError, KeyError, DecodeError):
+        recorded = json.decode(metadata.distribution("tfperf").read_text("direct_url.json") or "{}")
+        url = recorded["url"]
+        if "vcs_info" in recorded:
+            return shlex.quote(f"{recorded['vcs_info']['vcs']}+{url}")
+        if not url.startswith("file:"):
+            return shlex.quote(url)
+        path = url2pathname(urlsplit(url).path)
+        if os.path.exists(path):  # noqa: PTH110
+            return shlex.quote(path)
+    return "tfperf"
 
 
 def _is_imported(name: str) -> bool:
