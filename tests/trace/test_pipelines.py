@@ -190,6 +190,28 @@ def test_stages_whose_consumer_has_no_call_in_the_capture_find_their_place(tmp_p
     assert pipelines.cut == (False,)
 
 
+@pytest.mark.parametrize(("second_us", "expected"), [(4, 2), (40, 1)])
+def test_an_iterator_that_only_fills_its_buffer_is_a_pipeline_of_its_own(
+    second_us: float, expected: int, tmp_path: Path
+) -> None:
+    """Nobody asks the second one in the capture. Called after the first one, it may have followed it."""
+    asked = [made for at in (0, 20) for made in (call("Root", at, 10, 1), call("Root::Prefetch", at + 1, 8, 2, 1))]
+    first = [call("Root::Prefetch::Map", at, 5, 3, 2) for at in (2, 12, 22)]
+    second = [
+        made
+        for at in (0, 10, 20)
+        for made in (
+            call("Root::Prefetch::Map", at + second_us, 5, 13, 12),
+            call("Root::Prefetch::Map::Zip", at + second_us + 1, 2, 14, 13),
+        )
+    ]
+    pipelines = pipelines_of(tmp_path, line("main", *asked), line("a", *first), line("b", *second))
+    assert len(pipelines.roots) == expected
+    assert pipelines.cut == (False, True)[:expected]
+    assert calls(pipelines, "Zip") == 3
+    assert ("..Map" in tree(pipelines)) and ("...Zip" in tree(pipelines, expected - 1))
+
+
 def test_a_pipeline_without_its_outermost_stage_is_cut(tmp_path: Path) -> None:
     pipelines = pipelines_of(tmp_path, line("runner", call("Root::Prefetch::BatchV2::Range", 2, 1, 4, 3)))
     assert tree(pipelines) == ["Root", ".Prefetch", "..BatchV2", "...Range"]

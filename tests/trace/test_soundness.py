@@ -374,6 +374,37 @@ def test_calls_of_stages_that_lost_the_call_around_them(tmp_path: Path, lost: in
     assert codes(tmp_path, line("data", *batches[lost:], *elements)) == expected
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "between", "expected"),
+    [
+        (3, 0, 0, []),
+        (0, 3, 0, []),
+        (4, 4, 0, []),
+        (5, 0, 0, ["uncalled_stages"]),
+        (0, 5, 0, ["uncalled_stages"]),
+        (3, 3, 4, ["uncalled_stages"]),
+    ],
+)
+def test_a_batch_that_was_under_way_at_the_edge_of_the_capture_is_sound(
+    tmp_path: Path, first: int, last: int, between: int, expected: list[str]
+) -> None:
+    """Batches of four elements: the call of one that the capture cuts off is not recorded, its elements are."""
+
+    def elements(count: int, start_us: float) -> list[Event]:
+        return [event("Iterator::Root::Batch::Map", start_us + 10 * number, 5, id=2) for number in range(count)]
+
+    whole = [event("Iterator::Root::Batch", 100 * number, 50, id=1) for number in (1, 2, 4, 5)]
+    inside = [made for number in (1, 2, 4, 5) for made in elements(4, 100 * number)]
+    cut = elements(first, 0), elements(between, 300), elements(last, 600)
+    assert codes(tmp_path, line("data", *whole, *inside, *(each for part in cut for each in part))) == expected
+
+
+def test_a_shuffle_buffer_that_was_being_filled_is_sound(tmp_path: Path) -> None:
+    batches = [event("Iterator::Root::Shuffle", 100 * number, 50, id=1) for number in range(3, 13)]
+    elements = [event("Iterator::Root::Shuffle::Map", 100 * number + 10, 20, id=2) for number in range(13)]
+    assert codes(tmp_path, line("data", *batches, *elements)) == []
+
+
 def test_pipelines_inside_of_pipelines_have_one_root_each(tmp_path: Path) -> None:
     outer = [event("Iterator::Root", 100 * number, 50, id=1) for number in range(10)]
     inner = [event("Iterator::Root", 100 * number + 10, 20, id=2) for number in range(5)]

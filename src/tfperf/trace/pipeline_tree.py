@@ -2,11 +2,16 @@
 
 An iterator has an id, made from its address: after it is gone, another one may get the same. So an iterator is known by
 its id, its consumer's id and its name, and of several consumers with an id it is the one of its time.
+
+A program may have several iterators of one dataset at a time, such as one that it no longer asks and that still fills
+its buffer. Within one pipeline, only one iterator of a name is called at a time: names hold the numbers of inputs.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -83,7 +88,8 @@ def build_tree(trace: HostTrace, rows: Int64s) -> PipelineTree:
         alike = members[root, name]
         above = int(iterators.parent[alike[0]])
         consumer = int(stage_of_iterator[above]) if above >= 0 else -1
-        stage_of_iterator[alike] = builder.add(iterators.paths[name], consumer, pipeline_of.get(root))
+        called = _Called(name, int(iterators.start[alike].min()), int(iterators.last_start[alike].max()))
+        stage_of_iterator[alike] = builder.add(iterators.paths[name], consumer, pipeline_of.get(root), called)
     ids: dict[int, set[int]] = {}
     for root in rooted:
         ids.setdefault(builder.pipeline_of_root[pipeline_of[root]], set()).add(root)
@@ -105,6 +111,8 @@ class _Iterators(Struct, frozen=True):
     depth: list[int]
     outermost: list[bool]
     start: Int64s
+    last_start: Int64s
+    """When the last call starts."""
     end: Int64s
     first_row: Int64s
     label: list[int]
@@ -120,14 +128,17 @@ class _Iterators(Struct, frozen=True):
         _, first, of_call = np.unique(key, return_index=True, return_inverse=True)
         of_call = of_call.reshape(-1)
         start, end = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
+        last_start = np.zeros(len(first), np.int64)
         np.minimum.at(start, of_call, trace.start_ps[rows])
+        np.maximum.at(last_start, of_call, trace.start_ps[rows])
         np.maximum.at(end, of_call, trace.end_ps[rows])
         ids, names = call_ids[first], call_names[first]
         paths = {name: stage_path(trace.names[name]) for name in set(names.tolist())}
         outermost = [paths[name].count("::") == 1 for name in names.tolist()]
         depth, parent = _depths(np.where(outermost, -1, _of_its_time(ids, start, call_parents[first])))
         label = trace.number_at("name", rows[first], -1).tolist()
-        return _Iterators(ids, names, parent, depth, outermost, start, end, rows[first], label, paths, of_call)
+        times = start, last_start, end
+        return _Iterators(ids, names, parent, depth, outermost, *times, rows[first], label, paths, of_call)
 
 
 def _of_its_time(ids: Int64s, start: Int64s, wanted: Int64s) -> Int64s:
@@ -212,6 +223,14 @@ def _is_branch(part: str) -> bool:
     return bool(bracket) and part.endswith("]") and (chosen or stage in ("Zip", "Concatenate"))
 
 
+class _Called(NamedTuple):
+    """Iterators of one name in one pipeline, and from when to when they are called."""
+
+    name: int
+    first_ps: int
+    last_ps: int
+
+
 class _Builder:
     """Stages while they are found."""
 
@@ -221,15 +240,20 @@ class _Builder:
         self.pipeline_of_root: dict[int, int] = {}
         self._index: dict[tuple[int, str], int] = {}
         self._by_path: dict[str, list[int]] = {}
+        self._called: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
-    def add(self, path: str, consumer: int, root: int | None) -> int:
+    def add(self, path: str, consumer: int, root: int | None, called: _Called) -> int:
         """Return the stage of this path: of the pipeline of its consumer, or of `root`, or of one that it fits to."""
         if consumer >= 0:
-            return self._stage(self.stages[consumer].pipeline, path, consumer)
-        if root is not None and path.count("::") == 1:
+            stage = self._stage(self.stages[consumer].pipeline, path, consumer)
+        elif root is not None and path.count("::") == 1:
             pipeline = self.pipeline_of_root.setdefault(root, len(self.roots))
-            return self._outermost(pipeline, path, recorded=True)
-        return self._orphan(path)
+            stage = self._outermost(pipeline, path, recorded=True)
+        else:
+            stage = self._orphan(path, called)
+        times = self._called.setdefault((self.stages[stage].pipeline, called.name), [])
+        times.insert(bisect_left(times, called[1:]), called[1:])
+        return stage
 
     def _outermost(self, pipeline: int, path: str, *, recorded: bool) -> int:
         stage = self._stage(pipeline, path, -1, recorded=recorded)
@@ -247,13 +271,16 @@ class _Builder:
             self.stages.append(Stage(name, path, pipeline, consumer, depth, recorded))
         return self._index[key]
 
-    def _orphan(self, path: str) -> int:
+    def _orphan(self, path: str, called: _Called) -> int:
         """Place a stage whose consumers have no call in the capture by its path: what is missing above is added."""
+        alike = self._fitting(path, called)
+        if len(alike) == 1:
+            return alike[0]
         parts = path.split("::")
         above = ["::".join([*parts[: end - 1], _INDEX.sub("", parts[end - 1])]) for end in range(2, len(parts))]
         length, consumer = 0, -1
         for count in range(len(above), 0, -1):
-            fitting = self._by_path.get(above[count - 1], ())
+            fitting = self._fitting(above[count - 1], called)
             if len(fitting) == 1:
                 length, consumer = count, fitting[0]
             if fitting:
@@ -263,3 +290,14 @@ class _Builder:
         for missing in above[length:]:
             consumer = self._stage(self.stages[consumer].pipeline, missing, consumer, recorded=False)
         return self._stage(self.stages[consumer].pipeline, path, consumer)
+
+    def _fitting(self, path: str, called: _Called) -> list[int]:
+        """Return the stages of a path, of pipelines in which no other iterator of this name is called meanwhile."""
+        return [
+            stage for stage in self._by_path.get(path, ()) if not self._is_rival(self.stages[stage].pipeline, called)
+        ]
+
+    def _is_rival(self, pipeline: int, called: _Called) -> bool:
+        times = self._called.get((pipeline, called.name), ())
+        before = times[: bisect_left(times, (called.last_ps,))][-1:]
+        return any(last_ps > called.first_ps for _, last_ps in before)

@@ -32,7 +32,9 @@ _SHARE = 0.1
 _FIRST_OPS = 10
 """More ops of a thread than began in a run from before the capture: at most 3 do in real traces."""
 _FEW_CALLS = 3
-"""Calls of a stage on a thread that lie in nothing: one is where a capture starts; real traces have no second one."""
+"""Calls of a stage on a thread that lie in nothing, other than those of calls that the capture cuts off."""
+_ASKS_FREELY = re.compile(r"(?:Shuffle\w*|Filter|GroupBy\w+|Skip|TakeWhile|Sample\w*|Choose\w*)(?:\[\d+\])?::\w+$")
+"""Stages one call of which may ask for any number of elements, as to fill a buffer."""
 _LEAVES = re.compile(
     r"TFE_Delete|EagerCopyToDevice|ExecutorDoneCallback$|ExecutorPropagateOutputs$|ValidateInputType|\w+Consume$"
 )
@@ -148,11 +150,13 @@ def _runs(name: str) -> bool:
 def _uncalled_stages(trace: HostTrace) -> int:
     """Return how many calls of stages lie in no other call, where most calls of that stage on that thread do.
 
-    A thread loses the call around the first one, when that began before the capture. The first stage of a pipeline is
-    left out: it has one name in pipelines inside of pipelines.
+    A call that is under way when the capture starts or ends is not recorded, but the calls inside it are: on each
+    thread, the first and the last ones may lie in nothing. They are as many as one call makes at most. The first stage
+    of a pipeline is left out: it has one name in pipelines inside of pipelines.
     """
     calls = mask(trace.names, _calls_data)
     inner = mask(trace.names, lambda name: is_iterator(name) and not is_root_iterator(name))
+    fills = mask(trace.names, lambda name: bool(_ASKS_FREELY.search(name)))
     alone = 0
     for line in trace.host_lines:
         rows = np.flatnonzero(calls[trace.name[line.start : line.stop]]) + line.start
@@ -161,8 +165,17 @@ def _uncalled_stages(trace: HostTrace) -> int:
         reach_ps = np.maximum.accumulate(trace.end_ps[rows])[:-1]
         outside = np.concatenate(([True], trace.start_ps[rows[1:]] >= reach_ps))
         name, index = distinct_index(trace.name[rows])
-        count, of_all = np.bincount(index, outside, len(name)), np.bincount(index)
-        alone += int(count[inner[name] & (count >= _FEW_CALLS) & (2 * count < of_all)].sum())
+        of_all, count = np.bincount(index), np.bincount(index, outside, len(name))
+        suspects = inner[name] & (count >= _FEW_CALLS) & (2 * count < of_all)
+        for suspect in np.flatnonzero(suspects).tolist():
+            is_outside = outside[index == suspect]
+            # Those inside one outermost call have its number in common.
+            inside = np.flatnonzero(~is_outside)
+            most = np.bincount(np.cumsum(outside)[index == suspect][inside]).max()
+            for at_edge in (int(inside[0]), len(is_outside) - 1 - int(inside[-1])):
+                if at_edge <= most or fills[name[suspect]]:
+                    count[suspect] -= at_edge
+        alone += int(count[suspects & (count >= _FEW_CALLS)].sum())
     return alone
 
 
