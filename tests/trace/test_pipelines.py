@@ -209,7 +209,8 @@ def test_an_iterator_that_only_fills_its_buffer_is_a_pipeline_of_its_own(
     assert len(pipelines.roots) == expected
     assert pipelines.cut == (False, True)[:expected]
     assert calls(pipelines, "Zip") == 3
-    assert ("..Map" in tree(pipelines)) and ("...Zip" in tree(pipelines, expected - 1))
+    assert "..Map" in tree(pipelines)
+    assert "...Zip" in tree(pipelines, expected - 1)
 
 
 def test_a_pipeline_without_its_outermost_stage_is_cut(tmp_path: Path) -> None:

@@ -36,6 +36,25 @@ def test_input_classes_start_at_their_thresholds(
     assert input_class(input_percent, others) == expected
 
 
+def test_unexplained_time_hides_no_input_where_steps_show_their_fetches(tmp_path: Path) -> None:
+    """TensorFlow's own rule does not ask for fetches."""
+    assert input_class(4.0, 50.0, shows_fetches=True) == "none"
+    assert input_class(5.0, 50.0, shows_fetches=True) == "moderate"
+    events = [
+        made
+        for n in range(5)
+        for made in (
+            event("train", 100 * n, 100, step_num=n),
+            event("IteratorGetNextOp::DoCompute", 100 * n, 1),
+            event("A:A", 100 * n + 1, 50),
+        )
+    ]
+    trace = trace_of(tmp_path, host(*events))
+    assert summarize(attribute(trace, find_steps(trace))).input_class == "none"
+    without = trace_of(tmp_path, host(*(made for made in events if not made.name.startswith("Iterator"))))
+    assert summarize(attribute(without, find_steps(without))).input_class == "possible"
+
+
 @pytest.mark.parametrize(
     ("percent", "expected"), [(15.0, "high"), (14.999, "moderate"), (3.0, "moderate"), (2.999, "none")]
 )

@@ -144,7 +144,11 @@ def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -
         percent=percent,
         unknown=breakdown.unknown,
         input_percent=input_percent,
-        input_class=input_class(input_percent, None if "all_others" in breakdown.unknown else percent["all_others"]),
+        input_class=input_class(
+            input_percent,
+            None if "all_others" in breakdown.unknown else percent["all_others"],
+            shows_fetches=breakdown.attribution == "corrected" and bool(np.mean(breakdown.fetches[rows]) > 0.5),
+        ),
     )
 
 
@@ -171,14 +175,17 @@ def by_kind(breakdown: Breakdown) -> tuple[Summary, ...]:
     )
 
 
-def input_class(input_percent: float | None, others_percent: float | None) -> InputClass:
+def input_class(
+    input_percent: float | None, others_percent: float | None, *, shows_fetches: bool = False
+) -> InputClass:
     """Classify a job: input share first; else a large share of unexplained time may hide input.
 
-    None means that the trace does not show a share; then its absence is not concluded.
+    None means that the trace does not show a share; then its absence is not concluded. `shows_fetches`: most steps
+    fetch a batch from an input pipeline, so unexplained time hides none. TensorFlow's own rule does not ask.
     """
     if input_percent is not None and input_percent >= INPUT_LIMITS[0]:
         return "high" if input_percent >= INPUT_LIMITS[1] else "moderate"
-    if others_percent is not None and others_percent >= OTHER_LIMITS[0]:
+    if others_percent is not None and others_percent >= OTHER_LIMITS[0] and not shows_fetches:
         return "possible"
     return "none" if input_percent is not None else "unknown"
 

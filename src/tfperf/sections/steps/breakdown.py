@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools, Int64s, Intervals, overlap
+from tfperf.arrays import EMPTY, Bools, Int64s, Intervals, overlap
 from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.results import Host
@@ -77,6 +77,8 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     compute_unknown_ps: int
     input_visible: bool
     """False: nothing in the trace shows how the program gets its input, so input time is unknown, not zero."""
+    fetches: Bools
+    """Per step: whether it fetches a batch from an input pipeline, with or without waiting for it."""
     has_device: bool
     """False: no device recorded anything, so device time is not zero but unknown."""
     host_visible: bool = True
@@ -126,7 +128,8 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
         """Return the breakdown of the steps at `rows`."""
         time_ps = {category: values[rows] for category, values in self.time_ps.items()}
         cores = tuple(core.only(rows) for core in self.cores)
-        return replace(self, steps=self.steps.only(rows), time_ps=time_ps, cores=cores)
+        fetches = np.asarray(self.fetches[rows], np.bool_)
+        return replace(self, steps=self.steps.only(rows), time_ps=time_ps, fetches=fetches, cores=cores)
 
     def columns(self) -> dict[str, list[object]]:
         """Return one row per step; None for what is unknown, but 0 for the categories of a device where there is none.
@@ -285,6 +288,7 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
         first,
         steps=steps,
         time_ps=time_ps,
+        fetches=np.all([host.fetches for host in aligned], axis=0),
         compute_16_ps=sum(host.compute_16_ps for host in with_steps),
         compute_32_ps=sum(host.compute_32_ps for host in with_steps),
         compute_unknown_ps=sum(host.compute_unknown_ps for host in with_steps),
@@ -323,6 +327,7 @@ def _breakdown(steps: Steps, times: ActivityTimes, attribution: Attribution, *, 
     }
     time_ps["input"] = time_ps["input_wait"] + time_ps["host_to_device"]
     time_ps["all_others"] = times.end - times.start - covered_ps
+    fetches = (times.busy.get(activity, EMPTY) for activity in CATEGORY_ACTIVITIES["input_wait"])
     return Breakdown(
         steps=steps,
         attribution=attribution,
@@ -331,6 +336,7 @@ def _breakdown(steps: Steps, times: ActivityTimes, attribution: Attribution, *, 
         compute_32_ps=everywhere_ps.get(Activity.COMPUTE_32, 0),
         compute_unknown_ps=everywhere_ps.get(Activity.COMPUTE_UNKNOWN, 0),
         input_visible=input_visible,
+        fetches=np.any([overlap(times_of, times.start, times.end) > 0 for times_of in fetches], axis=0),
         has_device=True,
     )
 
