@@ -41,7 +41,10 @@ CPU_FILES = {
 
 
 MEMORY_FILES = {"memory_allocators", "memory_alive", "memory_by_op", "memory_by_scope", "memory_timeline"}
-PIPELINE_FILES = {"input_bound": {"tfdata_functions", "what_if"}, "custom_loop": {"tfdata_functions", "what_if"}}
+PIPELINE_FILES = {
+    "input_bound": {"tfdata_functions", "what_if", "tfdata_code"},
+    "custom_loop": {"tfdata_functions", "what_if", "tfdata_code"},
+}
 """What says more about tf.data, where the samples have it: functions of the user's, and changes worth making."""
 
 

@@ -121,6 +121,15 @@ def test_little_waiting_does_not_speak_of_cores(tmp_path: Path) -> None:
     assert "cores" not in next(each for each in found.causes if each.code == "input_wait").detail
 
 
+def test_the_first_batch_of_an_epoch_calls_for_no_change_of_the_pipeline(tmp_path: Path) -> None:
+    own = [*steps((FETCH, 2), (OP, 30)), event(FETCH, 110, 50), event("EagerLocalExecute: MakeIterator", 95, 4)]
+    asked = [call("Root", 100 * n, 2, 1 if n < 1 else 2) for n in (0, 2, 3, 4)] + [call("Root", 110, 50, 2)]
+    found = diagnosis(tmp_path, plane("/host:CPU", line("python", *own, *asked)))
+    cause = next(each for each in found.causes if each.code == "input_wait")
+    assert cause.detail.startswith("mostly in the first step of each epoch")
+    assert cause.actions == ()
+
+
 def test_nothing_worth_fixing_says_what_the_step_is(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*steps((FETCH, 1), (OP, 98))))
     assert found.causes == ()

@@ -162,7 +162,10 @@ def small_elements(batch: int, op_us: float) -> tuple[Line, ...]:
 
 
 def waiting_job(*path: str, busy_us: float = 60, op: str = "", **stats: Any) -> tuple[Line, Line]:
-    """Steps of 100 us that first wait for the innermost of these stages, which works all the while."""
+    """Steps of 100 us that first wait for the innermost of these stages, which works all the while.
+
+    Its function runs ops of these types, one after the other; `NAME:TYPE` names one.
+    """
     events: list[Event] = []
     pool: list[Event] = []
     for turn in range(STEPS):
@@ -174,7 +177,10 @@ def waiting_job(*path: str, busy_us: float = 60, op: str = "", **stats: Any) -> 
             events.append(call(name, at, busy_us, depth + 1, depth or None, cpu_budget=2, threadpool_size=2, **inner))
         if op:
             events.append(event("InstantiatedCapturedFunction::Run", at, busy_us, id=70 + turn))
-            pool += [event("ExecutorState::Process", at, busy_us, id=70 + turn), event(f"{op}:{op}", at, busy_us)]
+            pool.append(event("ExecutorState::Process", at, busy_us, id=70 + turn))
+            names = [each if ":" in each else f"{each}:{each}" for each in op.split()]
+            each_us = busy_us / len(names)
+            pool += [event(name, at + each_us * number, each_us) for number, name in enumerate(names)]
     return line("python", *events), line("pool", *pool)
 
 

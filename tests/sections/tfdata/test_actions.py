@@ -101,10 +101,14 @@ def test_a_new_cache_is_profiled_when_it_is_full(tmp_path: Path) -> None:
 
 
 def test_random_work_is_split_before_it_is_kept(tmp_path: Path) -> None:
-    tfdata = analyzed(tmp_path, *waiting_job("Map", op="RandomUniform"))
+    tfdata = analyzed(tmp_path, *waiting_job("Map", op="RandomUniform DecodeJpeg"))
     assert codes(tfdata)[-1] == "split_to_cache"
     assert "cache" not in codes(tfdata)
-    assert action_of(tfdata, "split_to_cache").gain == ""
+    split = action_of(tfdata, "split_to_cache")
+    assert split.gain == ""
+    assert split.text.startswith("ds.map(f1).cache().map(f2), from the second epoch on")
+    only_random = codes(analyzed(tmp_path, *waiting_job("Map", op="RandomUniform")))
+    assert not {"cache", "split_to_cache"} & {*only_random}, "nothing of it is the same in every epoch"
 
 
 def test_on_a_busy_host_more_threads_gain_nothing(tmp_path: Path) -> None:

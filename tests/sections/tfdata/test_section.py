@@ -193,7 +193,7 @@ def test_by_name_people_see_advice_checklist_and_functions(tmp_path: Path) -> No
     full = seen(section_of(tmp_path, *waiting_job("Map", op="Cast")), BY_NAME)
     assert codes(full) == ["tfdata_slow", "cache", "parallel_map", "prefetch"]
     assert len(full.facts) == 5
-    assert names(full) == ["tfdata_stages", "tfdata_functions", "what_if"]
+    assert names(full) == ["tfdata_stages", "tfdata_functions", "what_if", "tfdata_code"]
     assert "path" not in [column.key for column in full.tables[0].columns]
     assert [note[:7] for note in full.notes] == ["Self is"]
 

@@ -30,7 +30,7 @@ def test_stages_have_the_names_of_the_program(stage: str, expected: str) -> None
     [
         ("prefetch", None, "prefetch() at the end"),
         ("parallel_read", "TFRecordV2", "interleave() several TFRecordDataset"),
-        ("cache", "ShuffleAndRepeat", "cache() behind shuffle().repeat()"),
+        ("cache", "ShuffleAndRepeat", "cache() after shuffle().repeat()"),
     ],
 )
 def test_a_change_is_named_as_the_user_makes_it(change: str, stage: str | None, expected: str) -> None:

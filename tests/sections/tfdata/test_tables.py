@@ -7,7 +7,9 @@ from builders import iterator_call as call
 from sections.tfdata.made_pipelines import inline_map, repeat
 
 from tfperf.sections.results import Results
-from tfperf.sections.tfdata.tables import FUNCTIONS, PIPELINES, STAGES, TABLES, WHAT_IF
+from tfperf.sections.tfdata.tables import CODE, FUNCTIONS, PIPELINES, STAGES, TABLES, WHAT_IF
+
+AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"
 
 
 def results(tmp_path: Path, hosts: int = 1) -> Results:
@@ -62,7 +64,7 @@ def test_what_if_holds_what_promises_a_gain(tmp_path: Path) -> None:
     assert data is not None
     assert list(data["what"]) == [
         "input for free (the floor)",
-        "cache() behind map()",
+        "cache() after map()",
         "parallel calls in map()",
         "prefetch() at the end",
     ]
@@ -75,3 +77,14 @@ def test_what_a_profile_does_not_show_has_no_table(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(event("train", 0, 10)))
     nothing = results_of(trace, sections=["tfdata"])
     assert [table.data(nothing) for table in TABLES] == [None] * len(TABLES)
+
+
+def test_the_program_is_told_as_it_is_and_with_each_change(tmp_path: Path) -> None:
+    data = CODE.data(results(tmp_path))
+    assert data is not None
+    assert list(zip(*data.values(), strict=True)) == [
+        ("as it is", "ds.map(f)", None),
+        ("cache", "ds.map(f).cache()", ".cache()"),
+        ("parallel_map", f"ds.map(f, {AUTOTUNE})", f".map(f, {AUTOTUNE})"),
+        ("prefetch", "ds.map(f).prefetch(tf.data.AUTOTUNE)", ".prefetch(tf.data.AUTOTUNE)"),
+    ]

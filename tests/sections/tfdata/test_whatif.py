@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 from builders import Event, Line, event, host_of, line, plane, trace_of
 from builders import iterator_call as call
-from sections.tfdata.made_pipelines import STEPS, behind_a_reader, each_step, inline_map, repeat, small_elements, steps
+from sections.tfdata.made_pipelines import (
+    STEPS,
+    behind_a_reader,
+    each_step,
+    inline_map,
+    parallel_map,
+    repeat,
+    small_elements,
+    steps,
+)
 
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.changes import LOCK_SLOWDOWN
@@ -184,3 +193,32 @@ def test_a_thread_that_waits_for_another_stage_is_no_rival(tmp_path: Path) -> No
     outlook = outlook_of(tmp_path, *lines, has_device=False)
     assert outlook is not None
     assert outlook.threads == pytest.approx(0.5), "49 us of the 98 in which the step works"
+
+
+def epochs(*, made_us: float | None, wait_us: float, usual_us: float = 2) -> list[Event]:
+    """Five steps that wait for a batch; in the second one the program has made a new iterator, and waits longer."""
+    asked = [
+        call("Root", 100 * turn, wait_us if turn == 1 else usual_us, 1 if turn < 1 else 2) for turn in range(STEPS)
+    ]
+    return [*steps(), *asked, *([] if made_us is None else [event("MakeIterator::RootDataset", made_us, 5)])]
+
+
+@pytest.mark.parametrize(
+    ("made_us", "usual_us", "is_at_start"), [(90, 2, True), (None, 2, False), (150, 2, False), (90, 30, False)]
+)
+def test_the_wait_for_the_first_batch_of_an_epoch_is_no_slow_pipeline(
+    tmp_path: Path, made_us: float | None, usual_us: float, is_at_start: bool
+) -> None:
+    outlook = outlook_of(tmp_path, line("python", *epochs(made_us=made_us, wait_us=60, usual_us=usual_us)))
+    assert outlook is not None
+    assert outlook.waits_at_epoch_start == outlook.keeps_up == is_at_start
+    if made_us == 90:
+        assert outlook.first_percent == pytest.approx(100 * 60 / (60 + 4 * usual_us))
+
+
+def test_a_function_that_does_not_run_in_parallel_is_taken_as_it_runs(tmp_path: Path) -> None:
+    """Eight calls may run at a time, and the trace shows one: no change is measured against eight."""
+    threads = parallel_map(function_us=90, read_us=1, parallelism=8)
+    outlook = outlook_of(tmp_path, line("marks", *steps()), *threads)
+    assert outlook is not None
+    assert outlook.unchanged_ms == pytest.approx(0.8 * 0.091, rel=0.1), "four elements in five steps"

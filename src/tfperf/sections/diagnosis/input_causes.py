@@ -40,7 +40,11 @@ def input_wait(case: Case) -> Cause | None:
     actions: tuple[Action | str | None, ...] = ("use_tf_data",)
     if case.results["tfdata"].pipelines:
         actions = (case.without_estimate("look_at_stages"),)
-    if _slows_rather(case):
+    outlook = outlook_of(case.results)
+    if outlook is not None and outlook.waits_at_epoch_start:
+        detail = "mostly in the first step of each epoch, for the first batch of a new iterator"
+        actions = ()
+    elif _slows_rather(case):
         actions = ()
     elif case.program.api != "jax":
         actions = _pipeline_actions(case, tfdata) or actions

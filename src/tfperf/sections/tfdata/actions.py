@@ -9,8 +9,10 @@ from msgspec import Struct
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import Pipeline, stage_name
+from tfperf.sections.tfdata.pipeline_code import changed_code, with_split_cache
 from tfperf.sections.tfdata.stage_rules import (
     FULL_CPU,
+    KERAS_ARRAYS,
     LESS_WORK,
     PREFETCH,
     SPLIT_TO_CACHE,
@@ -28,8 +30,8 @@ _WORTH_IT = 0.9
 """A change is worth rewriting a function if the step takes at most so much of its time then."""
 _MOSTLY_WAITS = 0.6
 """A Python function that computes for less of its time gains little from TensorFlow ops, and does not keep the lock."""
-_OWN_WAITING = 0.1
-"""A stage is worth a change if so much of the waiting for the pipeline is for it."""
+_LEAST_FIXED = 0.25
+"""A random function is worth splitting if so much of the time of its ops is not of random ones."""
 
 
 class PipelineAction(Struct, frozen=True, kw_only=True):
@@ -51,6 +53,10 @@ class PipelineAction(Struct, frozen=True, kw_only=True):
     """What the estimate rests on; empty without one."""
     url: str
     """The page of TensorFlow's documentation that explains the change."""
+    program: str = ""
+    """The whole pipeline in code, with the change; empty for a change of which the code is unknown."""
+    line: str = ""
+    """The calls in it that are new or different."""
 
     @property
     def gain(self) -> str:
@@ -68,6 +74,8 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
     pipeline, outlook = tfdata.main, tfdata.outlook
     if pipeline is None or not is_costly(pipeline, outlook):
         return ()
+    if pipeline.is_of_keras_arrays:
+        return (_action(pipeline, None, KERAS_ARRAYS),)
     if outlook is None or not outlook.estimates:
         return _ordered(pipeline, _without_estimates(pipeline))
     estimated = [_estimated(pipeline, estimate) for estimate in outlook.gains if _is_worth_it(outlook, estimate)]
@@ -77,9 +85,9 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
         known |= {("python_function", stage.name) for stage in pipeline.stages}
     known |= {("heavy_map", action.stage) for action in estimated if action.code == "vectorize"}
     if outlook.keeps_up:
-        others = (*_split_to_cache(outlook), _action(pipeline, None, LESS_WORK))
+        others = (*_split_to_cache(pipeline), _action(pipeline, None, LESS_WORK))
     else:
-        others = (*_of_stages(pipeline), *_split_to_cache(outlook), *_on_full_cpu(pipeline))
+        others = (*_of_stages(pipeline), *_split_to_cache(pipeline), *_on_full_cpu(pipeline))
     return (*estimated, *_ordered(pipeline, (each for each in others if (each.code, each.stage) not in known)))
 
 
@@ -106,30 +114,27 @@ def _is_worth_it(outlook: Outlook, estimate: Estimate) -> bool:
     """Tell whether a change is advised: the table of estimates holds more."""
     if estimate.change in _MORE_AT_A_TIME and outlook.pipeline.fills_cores:
         return False
-    if estimate.change == "vectorize":
-        return estimate.high_ms < _WORTH_IT * outlook.step_ms
-    return estimate.change != "cache" or not _is_random(outlook, estimate)
-
-
-def _is_random(outlook: Outlook, estimate: Estimate) -> bool:
-    return estimate.stage is not None and outlook.pipeline.stages[estimate.stage].is_random
+    return estimate.change != "vectorize" or estimate.high_ms < _WORTH_IT * outlook.step_ms
 
 
 def _estimated(pipeline: Pipeline, estimate: Estimate) -> PipelineAction:
     return _action(pipeline, estimate.stage, rule_of_change(pipeline, estimate.change, estimate.stage), estimate)
 
 
-def _split_to_cache(outlook: Outlook) -> Iterator[PipelineAction]:
-    for estimate in outlook.gains:
-        if estimate.change == "cache" and _is_random(outlook, estimate):
-            yield _action(outlook.pipeline, estimate.stage, SPLIT_TO_CACHE)
+def _split_to_cache(pipeline: Pipeline) -> Iterator[PipelineAction]:
+    """Yield the cache for a part of a random function, where enough of it is not random."""
+    if pipeline.limiting is None:
+        return
+    stage = pipeline.stages[pipeline.limiting]
+    is_worth_it = stage.is_random and stage.random_share <= 1.0 - _LEAST_FIXED
+    if is_worth_it and with_split_cache(pipeline, pipeline.limiting) is not None:
+        yield _action(pipeline, pipeline.limiting, SPLIT_TO_CACHE)
 
 
 def _of_stages(pipeline: Pipeline) -> Iterator[PipelineAction]:
     """Yield what the stages call for that limit the pipeline or are waited for most, if anyone waits for them."""
-    known_ps = pipeline.waited_ps - pipeline.unattributed_ps
     for index in dict.fromkeys((pipeline.limiting, pipeline.blocking)):
-        if index is None or pipeline.stages[index].blocked_ps < _OWN_WAITING * max(known_ps, 1):
+        if index is None or not pipeline.is_waited_for(index):
             continue
         rule = rule_for(pipeline, index)
         if rule is not None:
@@ -150,7 +155,7 @@ def _on_full_cpu(pipeline: Pipeline) -> Iterator[PipelineAction]:
 
 def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Estimate | None = None) -> PipelineAction:
     """Put the words of a rule and its estimate together."""
-    inserted = words(pipeline, index)
+    inserted, changed = words(pipeline, index, rule.code), changed_code(pipeline, rule.code, index)
     stage = pipeline.stages[index] if index is not None else None
     why = rule.why.format(**inserted)
     if stage is not None and not why.endswith("."):
@@ -166,4 +171,6 @@ def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Es
         high_ms=estimate.high_ms if estimate else None,
         assumption=estimate.assumption if estimate else "",
         url=rule.url,
+        program="" if changed is None else changed.code,
+        line="" if changed is None else changed.line,
     )

@@ -16,7 +16,7 @@ from itertools import accumulate, count
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import percentile, union, union_all
+from tfperf.arrays import EMPTY, Intervals, intersection, percentile, union, union_all
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
@@ -33,6 +33,7 @@ from tfperf.sections.tfdata.segments import (
 from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook, estimate_changes, why_no_outlook
 from tfperf.trace.cores import whole_cores
+from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.pipelines import Pipelines
 from tfperf.trace.stage_work import StageWork, asynchronous_stages
@@ -218,6 +219,7 @@ def _pipeline(
         slow_calls=slow_calls,
         call_start_ps=recorded.calls.start[recorded.calls.stage == root],
         waits=waits,
+        first_fetches=_first_fetches(trace, recorded, number, waits),
         waited_ps=waits.total(),
         unattributed_ps=unattributed_ps,
         span_ps=int(active.end[-1] - active.start[0]) if len(active.start) else 0,
@@ -228,6 +230,19 @@ def _pipeline(
         blocking=longest if slow_calls and stages[longest].blocked_ps else None,
         limiting=_limiting(stages, segments),
     )
+
+
+def _first_fetches(trace: HostTrace, recorded: Pipelines, number: int, waits: Intervals) -> Intervals:
+    """Return when the program waits for the first element of each iterator that it made in the capture."""
+    made_ps = trace.start_ps[trace.host_events(mask(trace.names, lambda name: "MakeIterator" in name))]
+    if not len(made_ps):
+        return EMPTY
+    calls = np.flatnonzero(recorded.calls.stage == recorded.roots[number])
+    ids = trace.number_at("id", recorded.calls.row[calls])
+    first = calls[np.unique(ids, return_index=True)[1]]
+    # An iterator that was there before the capture was asked before, too.
+    first = first[recorded.calls.start[first] > made_ps.min()]
+    return intersection(waits, union(recorded.calls.start[first], recorded.calls.end[first]))
 
 
 def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int | None:
@@ -265,6 +280,10 @@ def _stage(
     python = next((_PYTHON_OPS[kind] for _, kind, _, _ in ops if kind in _PYTHON_OPS), "")
     buffered, deterministic = recorded.buffered[index], recorded.labels["deterministic"][index]
     work_ps = times.work_ps[index]
+    run_ps, functions_ps = (
+        int(np.minimum(runs.busy, runs.end - runs.start)[is_run].sum()),
+        times.functions[index].total(),
+    )
     held_ps = float(times.held_ps[index]) / elements if elements else None
     element_ps = work_ps / elements if elements and work_ps is not None else None
     if elements and times.is_async[index]:
@@ -288,7 +307,8 @@ def _stage(
         element_held_ps=held_ps,
         is_async=times.is_async[index],
         runs=int(is_run.sum()),
-        run_ps=int(np.minimum(runs.busy, runs.end - runs.start)[is_run].sum()),
+        run_ps=run_ps,
+        runs_at_once=run_ps / functions_ps if functions_ps else None,
         python="from_generator" if python and stage.name == "Generator" else python,
         ops=tuple(sorted(ops, key=lambda op: (-op[3], op))),
         parallelism=_setting(recorded, "parallelism", index),

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
+from tfperf.sections.tfdata.pipeline_code import kept_stages, with_cache
 from tfperf.sections.tfdata.step_model import Load
 from tfperf.units import PS_PER_MS
 
@@ -46,7 +47,9 @@ class HostLimits(Struct, frozen=True):
 def possible_changes(
     pipeline: Pipeline, load: Load, limits: HostLimits, *, elements_per_step: float
 ) -> Iterator[Change]:
-    """Propose what could be changed, with the load at best and at worst."""
+    """Propose what could be changed, with the load at best and at worst; nothing where Keras made the pipeline."""
+    if pipeline.is_of_keras_arrays:
+        return
     to_ms = elements_per_step / PS_PER_MS
     in_parallel = partial(_in_parallel, pipeline, load, limits=limits, to_ms=to_ms)
     if pipeline.final_prefetch is None and load.inline_ms:
@@ -57,38 +60,42 @@ def possible_changes(
     for index, (stage, work_ms) in enumerate(zip(pipeline.stages, works_ms, strict=True)):
         if work_ms < least_ms:
             continue
-        function_ms = stage.run_ps / max(stage.held_ps, 1) * work_ms
+        function_ms = _function_ms(stage, work_ms)
         is_map = stage.name in (*_MAPS, "MapAndBatch")
-        if stage.runs and function_ms and is_map and pipeline.is_sequential(index):
+        if stage.runs and function_ms and is_map and pipeline.is_sequential(index) and pipeline.is_waited_for(index):
             yield in_parallel(index, work_ms=function_ms)
-        if stage.name.startswith(_SOURCES) and not _reads_several(pipeline, index):
+        if stage.name.startswith(_SOURCES) and _may_read_several(pipeline, index):
             yield in_parallel(index, work_ms=work_ms)
-    if pipeline.limiting is not None and _could_be_kept(pipeline, pipeline.limiting):
-        yield from _kept(pipeline, load, pipeline.limiting, works_ms=works_ms, least_ms=least_ms)
-    for index in _filling_caches(pipeline):
-        yield from _kept(pipeline, load, index, works_ms=works_ms, least_ms=least_ms, is_filling=True)
+    yield from _caches(pipeline, load, works_ms=works_ms, least_ms=least_ms)
     for index, stage in enumerate(pipeline.stages):
         batch_size = _next_batch_size(pipeline, stage)
         if stage.runs and batch_size and not stage.python:
             yield _vectorized(pipeline, load, index, work_ms=works_ms[index], batch_size=batch_size)
 
 
-def _kept(
-    pipeline: Pipeline, load: Load, index: int, *, works_ms: list[float], least_ms: float, is_filling: bool = False
-) -> Iterator[Change]:
-    """Keep what a stage makes, in a new cache or in one that is not full yet: it and all before it work no more."""
-    removed_ms = {each: work for each, work in enumerate(works_ms) if index in pipeline.consumers(each)}
-    if sum(removed_ms.values()) < least_ms:
-        return
-    kept = _without(pipeline, load, removed_ms)
-    if is_filling:
-        cache, assumption = pipeline.stages[index].parent, "from the second epoch on; the first reads all of its input"
-        yield Change("warm_cache", cache, kept, kept, assumption)
-        return
-    assumption = "from the second epoch on; the elements fit into memory"
-    if pipeline.stages[index].is_random:
-        assumption += "; its random ops give the same in every epoch"
-    yield Change("cache", index, kept, kept, assumption)
+def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: float) -> Iterator[Change]:
+    """Keep what is made up to a stage, in a new cache or in one that is not full yet: no more work of these stages."""
+    if pipeline.limiting is not None and (cached := with_cache(pipeline, pipeline.limiting)):
+        spared_ms = {
+            stage: work_ms if is_all else _function_ms(pipeline.stages[stage], work_ms)
+            for stage, is_all in kept_stages(pipeline, cached).items()
+            if (work_ms := works_ms[stage])
+        }
+        if sum(spared_ms.values()) >= least_ms:
+            kept = _without(pipeline, load, spared_ms)
+            assumption = "from the second epoch on; the elements fit into memory"
+            yield Change("cache", pipeline.limiting, kept, kept, assumption)
+    for index in _filling_caches(pipeline):
+        spared_ms = {each: works_ms[each] for each in (index, *pipeline.below(index))}
+        if sum(spared_ms.values()) >= least_ms:
+            full = _without(pipeline, load, spared_ms)
+            assumption = "from the second epoch on; the first reads all of its input"
+            yield Change("warm_cache", pipeline.stages[index].parent, full, full, assumption)
+
+
+def _function_ms(stage: StageStats, work_ms: float) -> float:
+    """Return the part of the work of a stage that its function does."""
+    return stage.run_ps / max(stage.held_ps, 1) * work_ms
 
 
 def _filling_caches(pipeline: Pipeline) -> Iterator[int]:
@@ -99,15 +106,13 @@ def _filling_caches(pipeline: Pipeline) -> Iterator[int]:
             yield index
 
 
-def _could_be_kept(pipeline: Pipeline, index: int) -> bool:
-    """Tell whether a cache behind a stage is new: none follows, and it does not come from workers elsewhere."""
-    names = [pipeline.stages[each].name for each in pipeline.consumers(index)]
-    return not names[0].startswith("DataService") and not any("Cache" in name for name in names)
+def _may_read_several(pipeline: Pipeline, index: int) -> bool:
+    """Return whether steps wait for a source, and nothing reads several like it at a time already.
 
-
-def _reads_several(pipeline: Pipeline, index: int) -> bool:
-    """Tell whether several inputs like this one are read at a time already."""
-    return any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
+    A generator that Keras asks may be one of its own, which has other means for that.
+    """
+    reads_several = any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
+    return pipeline.is_waited_for(index) and not reads_several and not pipeline.is_bare_generator
 
 
 def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:
@@ -148,7 +153,7 @@ def _in_parallel(
     rest = _without(pipeline, load, {index: work_ms, **inputs_ms})
     asking = ((sum(inputs_ms.values()), 1),) if inputs_ms else ()
 
-    def spread(*work: tuple[float, int]) -> Load:
+    def spread(*work: tuple[float, float]) -> Load:
         return replace(rest, segments=(*rest.segments, *asking, *work), cpu_ms=load.cpu_ms)
 
     side_by_side = spread((work_ms, cores))

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, Intervals
+from tfperf.arrays import EMPTY, Int64s, Intervals
 
 SLOW_CALL_PS = 50_000_000
 """A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""
 FEW_CORES, ALL_CORES = 0.4, 0.85
 """Of the host's cores: below the first, more could be at work; from the second on, all are."""
+_OWN_WAITING = 0.1
+"""A stage is worth a change if so much of the waiting for the pipeline is for it."""
 _OPTIONS = ("Root", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Options", "FinalizeDataset")
 PASSING_ON = (*_OPTIONS, "AssertCardinality", "ForeverRepeat", "FiniteRepeat")
 """Stages that only hand elements on, or set options."""
 
-_RANDOM = ("Random", "Multinomial", "RngReadAndSkip", "SampleDistortedBoundingBox", "TruncatedNormal")
+_RANDOM_OPS = re.compile(
+    r"Random|Multinomial|RngReadAndSkip|RngSkip|Philox|SampleDistortedBoundingBox|TruncatedNormal|Stateful\w*(?:Uniform|Normal)"
+)
 """Parts of the types of random ops."""
+_RANDOM_NAMES = re.compile(
+    r"(?i)random|uniform|dropout|augment|jitter|shuffle|(?:^|[_/])(?:rand|noise|flip|mixup|cutout|cutmix)(?:[_/\d]|$)"
+)
+"""Parts of the names of ops in random functions: cheap random ops themselves leave no event."""
 
 SegmentKind = Literal["consumer", "producer", "function"]
 
@@ -52,6 +61,8 @@ class StageStats(Struct, frozen=True, kw_only=True):
     runs: int
     run_ps: int
     """Work of the user's function, on all threads."""
+    runs_at_once: float | None
+    """How many threads work on runs of it in a pool, on average over the time in which any run is under way."""
     python: str
     """`py_function`, `numpy_function` or `from_generator` if the function holds the interpreter lock."""
     ops: tuple[tuple[str, str, int, int], ...]
@@ -66,8 +77,19 @@ class StageStats(Struct, frozen=True, kw_only=True):
 
     @property
     def is_random(self) -> bool:
-        """Tell whether its function has ops that give another result each time."""
-        return any(part in kind for _, kind, _, _ in self.ops for part in _RANDOM)
+        """Return whether its function has ops that give another result each time: by their types, or their names."""
+        return self.name.startswith("Random") or any(map(_is_random, self.ops))
+
+    @property
+    def random_share(self) -> float:
+        """Return which part of the time of its ops is of random ones, 0 to 1."""
+        total_ps = sum(op[3] for op in self.ops)
+        return sum(op[3] for op in self.ops if _is_random(op)) / total_ps if total_ps else 0.0
+
+
+def _is_random(op: tuple[str, str, int, int]) -> bool:
+    name, kind, _, _ = op
+    return bool(_RANDOM_OPS.search(kind) or _RANDOM_NAMES.search(name))
 
 
 class Segment(Struct, frozen=True):
@@ -125,6 +147,8 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Index of the stage that the consumer waits for most; None if it never waits long."""
     limiting: int | None
     """Index of the stage that limits how fast elements can come."""
+    first_fetches: Intervals = EMPTY
+    """The first call of each iterator that the program made in the capture, as at the start of an epoch."""
     threads_at_work: float | None = None
     """How many threads of the host work while anyone waits for it, on average; None: the trace does not show it."""
     threads_computing: float | None = None
@@ -144,6 +168,10 @@ class Pipeline(Struct, frozen=True, kw_only=True):
             if sum(other.parent == index for other in self.stages) != 1 or stage.name not in PASSING_ON:
                 return None
         return None
+
+    def is_waited_for(self, stage: int) -> bool:
+        """Return whether enough of the waiting for which stages can be named is for this one."""
+        return self.stages[stage].blocked_ps >= _OWN_WAITING * max(self.waited_ps - self.unattributed_ps, 1)
 
     @property
     def busy_share(self) -> float | None:
@@ -176,6 +204,30 @@ class Pipeline(Struct, frozen=True, kw_only=True):
         stage = self.stages[index]
         one_at_a_time = not stage.is_async or (stage.parallelism or 1) == 1
         return self.workers(index) == 1 and not stage.autotuned and one_at_a_time
+
+    def inputs(self, stage: int) -> tuple[int, ...]:
+        """Return the stages that a stage gets its elements from."""
+        return tuple(index for index, each in enumerate(self.stages) if each.parent == stage)
+
+    def below(self, stage: int) -> tuple[int, ...]:
+        """Return the stages that a stage gets its elements from, and all that these get theirs from."""
+        return tuple(each for each in range(len(self.stages)) if each != stage and stage in self.consumers(each))
+
+    @property
+    def is_of_keras_arrays(self) -> bool:
+        """Return whether Keras made it from arrays: batches of indices, zipped with the arrays themselves."""
+        for index, stage in enumerate(self.stages):
+            tops = self.inputs(index) if stage.name == "Zip" else ()
+            made_of = {self.stages[top].name: {self.stages[each].name for each in self.below(top)} for top in tops}
+            if "FlatMap" in made_of and any("Repeat" in top and made_of[top] == {"FromTensor"} for top in made_of):
+                return True
+        return False
+
+    @property
+    def is_bare_generator(self) -> bool:
+        """Return whether it only hands on what a Python generator yields, as pipelines that Keras makes do."""
+        around = {*PASSING_ON, "Prefetch", "FlatMap", "FromTensor", "TensorSlice"}
+        return {stage.name for stage in self.stages} - around == {"Generator"}
 
     def consumers(self, stage: int) -> tuple[int, ...]:
         """Return a stage, the one that asks it, and so on to the outermost."""

@@ -16,7 +16,7 @@ from tfperf.sections.tfdata.advice import pipeline_advice
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.blame import Blame, blamed_stage
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, stage_name
-from tfperf.sections.tfdata.tables import FUNCTIONS, PIPELINES, STAGES, WHAT_IF
+from tfperf.sections.tfdata.tables import CODE, FUNCTIONS, PIPELINES, STAGES, WHAT_IF
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook
 from tfperf.units import PS_PER_MS, counted, format_ms, format_percent
 
@@ -54,6 +54,7 @@ def build(results: Results) -> Section:
         _of_first_host(FUNCTIONS, results, level="full"),
         PIPELINES.build(results, level="full"),
         WHAT_IF.build(results, note=now),
+        CODE.build(results, level="full"),
     )
     blame = blamed_stage(tfdata)
     if tfdata.main is None:
@@ -128,6 +129,12 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, 
         return _unknown(main, tfdata.no_outlook or NoOutlook())
     quantities = step, wait, share = _waiting(outlook, of)
     waits = f"steps{_on(host)} wait {wait} of {step} ({share}) for it"
+    if outlook.waits_at_epoch_start:
+        first = Quantity("first_fetches", outlook.first_percent, "%", of)
+        text = (
+            f"The pipeline is fast enough but for the start of an epoch: {waits}, {first} of that for the first batch."
+        )
+        return Finding("tfdata_fast_enough", "info", text, quantities=(*quantities, first))
     if outlook.keeps_up and outlook.is_costly:
         least_ms, most_ms = outlook.slowed_ms or (None, None)
         low, high = Quantity("slowed, at least", least_ms, "ms", of), Quantity("slowed", most_ms, "ms", of)

@@ -7,6 +7,7 @@ import re
 from msgspec import Struct
 
 from tfperf.sections.tfdata.pipeline import Pipeline
+from tfperf.sections.tfdata.pipeline_code import calls_of, changed_code, if_same
 
 _PREFIXES: dict[str, str | tuple[str, ...]] = {
     "map().batch()": "MapAndBatch",
@@ -35,7 +36,7 @@ _CHANGES = {
     "prefetch": "prefetch() at the end",
     "parallel_map": "parallel calls in {}",
     "parallel_read": "interleave() several {}",
-    "cache": "cache() behind {}",
+    "cache": "cache() after {}",
     "warm_cache": "{} once it is full",
     "vectorize": "batch() before {}",
     "free_input": "input for free (the floor)",
@@ -49,15 +50,21 @@ def in_code(stage: str) -> str:
     return next((code for code, prefixes in _PREFIXES.items() if stage.startswith(prefixes)), stage)
 
 
+def function_in_code(stage: str) -> str:
+    """Return the call of the program that gives a stage of this name its function; the stage itself without one."""
+    return in_code(stage).removesuffix(".batch()")
+
+
 def change_in_code(change: str, stage: str | None) -> str:
     """Return a change of a stage of this name as the user would make it."""
-    return _CHANGES[change].format(in_code(stage) if stage else "")
+    return _CHANGES[change].format(function_in_code(stage) if stage else "")
 
 
 class StageRule(Struct, frozen=True, kw_only=True):
     """Advice for a kind of stage.
 
-    `why` and `action` may hold what `words` returns. `code` is a kind of change if the change has an estimate.
+    `why` and `action` may hold what `words` returns; the first screen shows `action` up to the first semicolon. `code`
+    is a kind of change if the change has an estimate.
     """
 
     code: str
@@ -70,8 +77,8 @@ _SEQUENTIAL_MAP = StageRule(
     code="parallel_map",
     why="one call after the other",
     action=(
-        "map(f, num_parallel_calls=tf.data.AUTOTUNE), with deterministic=False where order does not matter; does not "
-        "help once all cores are busy, or if f keeps a state that forces an order"
+        "map({f}, num_parallel_calls=tf.data.AUTOTUNE), with deterministic=False where order does not matter; it does "
+        "not help once all cores are busy, or if {f} keeps a state that forces an order"
     ),
     url=f"{_GUIDE}#parallelizing_data_transformation",
 )
@@ -79,24 +86,28 @@ _PARALLEL_PYTHON = StageRule(
     code="parallel_map",
     why="one call of a {python} after the other",
     action=(
-        "map(f, num_parallel_calls=tf.data.AUTOTUNE); it helps as far as f waits (network, disk) or releases Python's "
-        "interpreter lock (NumPy)"
+        "map({f}, num_parallel_calls=tf.data.AUTOTUNE), as far as {f} waits or releases Python's interpreter lock; it "
+        "waits for a network or disk, and NumPy releases the lock in long calls; all else runs one call at a time"
     ),
     url=f"{_GUIDE}#parallelizing_data_transformation",
 )
 _PYTHON = StageRule(
     code="python_function",
     why="in a {python}, which holds Python's interpreter lock: parallel calls take turns",
-    action="write the function with TensorFlow ops (tf.io, tf.image, tf.strings), or do the work once, offline",
+    action=(
+        "write {f} with TensorFlow ops (tf.io, tf.image, tf.strings); or do what is not random once, offline, and "
+        "store the result"
+    ),
     url="https://www.tensorflow.org/api_docs/python/tf/py_function",
 )
 _READ_FILES = StageRule(
     code="parallel_read",
     why="reading and unpacking in one thread",
     action=(
-        "read several files at once: tf.data.Dataset.list_files(PATTERN).interleave({code}, "
-        "num_parallel_calls=tf.data.AUTOTUNE, deterministic=False); needs several files (split one large file); "
-        "does not help where disk or network is the limit: then move the data closer, or cache() it"
+        "read several files at once: files.interleave({code}, num_parallel_calls=tf.data.AUTOTUNE), with "
+        "deterministic=False where order does not matter; files is tf.data.Dataset.list_files(PATTERN): it needs "
+        "several files (split one large file); it does not help where disk or network is the limit: then move the "
+        "data closer"
     ),
     url=f"{_GUIDE}#parallelizing_data_extraction",
 )
@@ -105,15 +116,15 @@ _SEVERAL_GENERATORS = StageRule(
     why="one generator, one element at a time",
     action=(
         "run several generators: tf.data.Dataset.range(4).interleave(lambda i: tf.data.Dataset.from_generator(g, "
-        "args=(i,), ...), num_parallel_calls=4); it helps as far as they wait (network, disk), for Python runs one "
-        "thread at a time"
+        "args=(i,), ...), num_parallel_calls=4); each must yield a part of the elements of its own; it helps as far "
+        "as they wait (network, disk), because Python runs one thread at a time"
     ),
     url=f"{_GUIDE}#parallelizing_data_extraction",
 )
 _INTERLEAVE = StageRule(
     code="interleave",
     why="{together} inputs at a time",
-    action="raise cycle_length, split large files{unordered}; no help if disk or network limits",
+    action="raise cycle_length, split large files{unordered}; it does not help if disk or network limits",
     url=f"{_GUIDE}#parallelizing_data_extraction",
 )
 _COPYING = StageRule(
@@ -141,14 +152,17 @@ _RULES = {
     "FromTensor|TensorSlice|Range": StageRule(
         code="memory_source",
         why="handing out what is in memory",
-        action="batch before anything else: from_tensor_slices(x).batch(n); arrays used whole need no tf.data",
+        action=(
+            "batch before anything else but shuffle(): from_tensor_slices(x).shuffle(m).batch(n); arrays used whole "
+            "need no tf.data"
+        ),
     ),
     "Map|ParallelMap|ParseExample": StageRule(
         code="heavy_map",
         why="{together} calls at a time: its function itself is the work",
         action=(
             "do less for each element: decode to the size that is needed (decode_and_crop_jpeg, ratio=), stay in "
-            "uint8, move arithmetic to the device, or do it once and store the result"
+            "uint8, move arithmetic to the device; or do what is not random once, and store the result"
         ),
     ),
     "ParallelInterleave|LegacyParallelInterleave": _INTERLEAVE,
@@ -156,8 +170,8 @@ _RULES = {
         code="sequential_interleave",
         why="one input after the other",
         action=(
-            "interleave(f, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False) instead of "
-            "{code}; keep the order if training depends on it"
+            "interleave(f, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE) instead of {code}, if the order of "
+            "elements may change; with deterministic=False it waits for no single input"
         ),
         url=f"{_GUIDE}#parallelizing_data_extraction",
     ),
@@ -166,7 +180,8 @@ _RULES = {
         why="in one thread; {code} has no parallel form",
         action=(
             "run copies of the pipeline side by side, tf.data.Dataset.range(4).interleave(lambda i: make(shard=i), "
-            "num_parallel_calls=tf.data.AUTOTUNE), or do it once, offline"
+            "num_parallel_calls=tf.data.AUTOTUNE); the order of elements changes; or do what is not random once, "
+            "offline"
         ),
         url=f"{_GUIDE}#parallelizing_data_extraction",
     ),
@@ -180,7 +195,10 @@ _RULES = {
     ".*Shuffle": StageRule(
         code="shuffle",
         why="filling its buffer, or copying",
-        action="shuffle file names or ids, not decoded elements, or fewer at once; it fills first: profile later",
+        action=(
+            "shuffle file names or ids, not decoded elements; a smaller buffer shuffles less; it fills first: profile "
+            "later"
+        ),
         url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle",
     ),
     ".*Cache": StageRule(
@@ -200,10 +218,11 @@ PREFETCH = StageRule(
 )
 CACHE = StageRule(
     code="cache",
-    why="What {code} makes could be kept instead of made again in every epoch.",
+    why="What {part} makes could be kept instead of made again in every epoch.",
     action=(
-        "put .cache() behind {code}, and what is random (shuffle, augmentation) behind the cache; only where the "
-        "elements fit into memory (or cache(FILE) on a local disk), and only from the second epoch on"
+        "{changed}, from the second epoch on{if_same}; all elements of an epoch must fit into memory (cache(FILE): on "
+        "a disk); what is random (shuffle, augmentation) belongs after the cache, and files stay in the order of the "
+        "first epoch"
     ),
     url=f"{_GUIDE}#caching",
 )
@@ -212,31 +231,34 @@ WARM_CACHE = StageRule(
     why="{code} is not full yet, as in a first epoch.",
     action=(
         "profile from the second epoch on, when {code} is full: tfperf run --steps A..B; if it never gets full, epochs "
-        "do not read its input to the end (take() belongs before it, not behind)"
+        "do not read its input to the end: take() belongs before it, and repeat() after it"
     ),
     url=f"{_GUIDE}#caching",
 )
 SPLIT_TO_CACHE = StageRule(
     code="split_to_cache",
-    why="{name} has random ops in its function: a cache behind it would repeat their results in every epoch.",
+    why="{name} has random ops in its function: a cache after it would repeat their results in every epoch.",
     action=(
-        "split the function of {code}: .cache() behind the part that is the same in every epoch (reading, decoding), "
-        "and the random part in a map() behind the cache"
+        "{changed}, from the second epoch on: in {f}1 the part of {f} that gives the same result each time, the random "
+        "part in {f}2; all elements of an epoch must fit into memory (cache(FILE): on a disk)"
     ),
     url=f"{_GUIDE}#caching",
 )
 VECTORIZE = StageRule(
     code="vectorize",
     why="{name} runs its function {runs} times, for single elements: much of it is overhead.",
-    action="let the function work on batches: .batch(n).map(f); elements must have the same shape",
+    action=(
+        "let {f} work on batches: {changed}; elements must have the same shape, and a random number must be drawn for "
+        "each element, not for the batch"
+    ),
     url=f"{_GUIDE}#vectorizing_mapping",
 )
 LESS_WORK = StageRule(
     code="less_work",
     why="The threads of the pipeline use the cores that the step needs.",
     action=(
-        "do less work for each element (decode to the size that is needed, stay in uint8), or do it once and store the "
-        "result; or make batches on other machines with tf.data.experimental.service"
+        "do less work for each element (decode to the size that is needed, stay in uint8); or do what is not random "
+        "once and store the result, or make batches on other machines with tf.data.experimental.service"
     ),
     url="https://www.tensorflow.org/guide/data_performance_analysis",
 )
@@ -244,8 +266,8 @@ FULL_CPU = StageRule(
     code="host_cpu_full",
     why="While steps wait, the {cores} cores of the host compute: more threads gain nothing.",
     action=(
-        "do less work for each element, cache(), move work to the device, or spread it over other machines with "
-        "tf.data.experimental.service, which pays off where those are cheaper than a waiting accelerator; with an "
+        "do less work for each element, move work to the device, or spread it over other machines with "
+        "tf.data.experimental.service; that pays off where those are cheaper than a waiting accelerator; with an "
         "older TensorFlow set options.threading.max_intra_op_parallelism = 1, so that parallel calls do not split "
         "their ops too"
     ),
@@ -253,19 +275,46 @@ FULL_CPU = StageRule(
 )
 
 
-def words(pipeline: Pipeline, index: int | None) -> dict[str, str]:
-    """Return what stands in rules for a stage; for the whole pipeline (None) its outermost stage of use is meant."""
+KERAS_ARRAYS = StageRule(
+    code="memory_source",
+    why="Keras makes these batches from arrays in memory.",
+    action=(
+        "use smaller types (float32 or uint8, not float64) and larger batches; or give fit() a tf.data.Dataset that "
+        "batches first: from_tensor_slices((x, y)).shuffle(n).batch(m).prefetch(tf.data.AUTOTUNE)"
+    ),
+    url="https://www.tensorflow.org/guide/data",
+)
+_BARE_GENERATOR = StageRule(
+    code="generator",
+    why="in Python, one batch at a time: it holds the interpreter lock",
+    action=(
+        "a keras.utils.PyDataset: workers=4, max_queue_size=20, and use_multiprocessing=True if it computes in Python; "
+        "a generator of your own: yield file names or ids, and do the work with TensorFlow ops in map(..., "
+        "num_parallel_calls=tf.data.AUTOTUNE), or write TFRecord files once"
+    ),
+    url="https://keras.io/api/utils/python_utils/#pydataset-class",
+)
+
+
+def words(pipeline: Pipeline, index: int | None, change: str = "") -> dict[str, str]:
+    """Return the words for a stage in rules; for the whole pipeline (None) its outermost stage of use is meant."""
     if index is None:
         index = next((number for number, stage in enumerate(pipeline.stages) if stage.depth == 1), 0)
     stage = pipeline.stages[index]
     consumers = (pipeline.stages[each] for each in pipeline.consumers(index))
     keeps_order = any("Interleave" in each.name and each.deterministic is not False for each in consumers)
+    changed = changed_code(pipeline, change, index)
+    functions = [call.function for call in calls_of(pipeline, index) if call.stage == index and call.function]
     return {
+        "f": functions[0] if functions else "f",
+        "part": function_in_code(stage.name),
+        "changed": "" if changed is None else changed.short,
+        "if_same": "" if changed is None else if_same(pipeline, changed),
         "name": stage.name,
         "code": in_code(stage.name),
         "python": stage.python,
         "together": str(pipeline.workers(index)),
-        "unordered": ", pass deterministic=False" * keeps_order,
+        "unordered": ", pass deterministic=False where order does not matter" * keeps_order,
         "runs": f"{stage.runs:,}",
         "cores": str(pipeline.cores),
     }
@@ -276,6 +325,8 @@ def rule_for(pipeline: Pipeline, index: int) -> StageRule | None:
     stage = pipeline.stages[index]
     if stage.python and stage.name != "Generator":
         return _PYTHON
+    if pipeline.is_bare_generator and stage.name == "Generator":
+        return _BARE_GENERATOR
     rule = next((rule for names, rule in _RULES.items() if re.match(names, stage.name)), None)
     if rule is not None and rule.code == "heavy_map" and pipeline.is_sequential(index):
         return _SEQUENTIAL_MAP

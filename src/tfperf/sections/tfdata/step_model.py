@@ -49,7 +49,7 @@ class Load(Struct, frozen=True, kw_only=True):
     consumer_ms: float
     inline_ms: float
     """Stages of the pipeline that run in the consumer's thread."""
-    segments: tuple[tuple[float, int], ...]
+    segments: tuple[tuple[float, float], ...]
     """Milliseconds of each other segment for a step, and how many threads share them."""
     cpu_ms: float
     """Work of the pipeline that needs a core, on all threads together."""
@@ -152,10 +152,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
     def longest_ms(self, load: Load, slowed: float, cold: float) -> float:
         """Return the bound for parallel work that is not efficient, and for what overlaps only in part."""
         in_step = self._in_step(load, slowed, cold)
-        segments = [
-            work / (1.0 if workers == 1 else min(workers, self.cores) * PARALLEL_EFFICIENCY)
-            for work, workers in load.segments
-        ]
+        segments = [work / max(min(workers, self.cores) * PARALLEL_EFFICIENCY, 1.0) for work, workers in load.segments]
         slowest = max(segments, default=0.0)
         together = max(in_step, slowest) + (1.0 - OVERLAP) * min(in_step, slowest)
         threads = 0.0 if self.has_device else (1.0 + self.cores) / 2.0
@@ -187,8 +184,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         with_all = least + (slowed - 1.0) * alone * max(self._most_workers(load) / self._most_workers(self.now), 1.0)
         return min((least + math.sqrt(least * least + 4.0 * alone * rivals_ms)) / 2.0, with_all)
 
-    def _most_workers(self, load: Load) -> int:
-        return max((min(workers, self.cores) for _, workers in load.segments), default=1)
+    def _most_workers(self, load: Load) -> float:
+        return max((min(workers, self.cores) for _, workers in load.segments), default=1.0)
 
 
 def with_noise(low: float, high: float) -> tuple[float, float]:

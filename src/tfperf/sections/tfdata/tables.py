@@ -108,6 +108,24 @@ def _what_if(results: Results) -> Data | None:
     return {**fields(_WHAT_IF_COLUMNS, rows), "stage": stages, "what": changes}
 
 
+def _code(results: Results) -> Data | None:
+    """Return the program of the main pipeline as it is, and with each change of which the code is known."""
+    # Their modules are of no use to other sections, which import this one.
+    from tfperf.sections.tfdata.actions import actions_of
+    from tfperf.sections.tfdata.pipeline_code import calls_of, code_of
+
+    tfdata = results["tfdata"]
+    if tfdata.main is None:
+        return None
+    limiting = tfdata.main.limiting or 0
+    changes = [action for action in actions_of(tfdata) if action.program]
+    return {
+        "change": ["as it is", *(action.code for action in changes)],
+        "code": [code_of(calls_of(tfdata.main, limiting)), *(action.program for action in changes)],
+        "changed": [None, *(action.line for action in changes)],
+    }
+
+
 _STAGE_MEANING = "stage, each below the one that asks it; ! is waited for most, * limits most"
 _WAITED_MEANING = "share of the waiting for the pipeline in which this stage is waited for"
 _WAITS_INPUT = "share of the step with the change that waits for input"
@@ -175,6 +193,12 @@ _WHAT_IF_COLUMNS = (
     Column("assumption", "If", str, "", "what the estimate rests on"),
 )
 
+_CODE_COLUMNS = (
+    Column("change", "Change", str, "", "`as it is`, or the code of an action"),
+    Column("code", "Program", str, "", "the pipeline as code; f, g, ... are its functions, n is a number"),
+    Column("changed", "New or different", str, "", "the calls that the change adds or replaces"),
+)
+
 STAGES = TableSpec(
     name="tfdata_stages",
     title="Stages, outermost first",
@@ -221,4 +245,17 @@ WHAT_IF = TableSpec(
     about_steps=True,
     counts_all_steps=True,
 )
-TABLES = (STAGES, FUNCTIONS, PIPELINES, WHAT_IF)
+CODE = TableSpec(
+    name="tfdata_code",
+    title="The pipeline as code, and each change",
+    row="the input pipeline as code, and its changes",
+    details=(
+        "The first row is the pipeline as it is: its stages in the order of the program, without what TensorFlow adds. "
+        "Then one row per action of which the code is known. [What a change may do](tfdata.md#what-is-offered) has the "
+        "rules."
+    ),
+    columns=_CODE_COLUMNS,
+    data=_code,
+    name_key="change",
+)
+TABLES = (STAGES, FUNCTIONS, PIPELINES, WHAT_IF, CODE)

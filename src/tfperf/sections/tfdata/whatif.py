@@ -12,7 +12,7 @@ from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tfdata.changes import Change, HostLimits, possible_changes
 from tfperf.sections.tfdata.contention import Rivals
-from tfperf.sections.tfdata.pipeline import Pipeline, whole_pipelines
+from tfperf.sections.tfdata.pipeline import Pipeline, Segment, whole_pipelines
 from tfperf.sections.tfdata.step_model import NOISE, Load, StepModel
 from tfperf.units import PS_PER_MS
 
@@ -26,6 +26,8 @@ _SLOWED_PERCENT = 12.0
 """What the pipelines' threads must likely take from the step: the estimate of that is rough."""
 _GAIN = 0.9
 """A change promises a gain if its step time, likely, is below so much of today's: what is less drowns in noise."""
+_AT_EPOCH_START = 1.0 / 3.0
+"""From this share of the waiting on, that for the first element of new iterators is named."""
 
 
 class Estimate(Struct, frozen=True):
@@ -52,6 +54,12 @@ class Outlook(Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     step_ms: float
     wait_ms: float
+    usual_wait_ms: float
+    """The median over the steps."""
+    first_wait_ms: float
+    """The part of the waiting that is for the first element of each iterator made in the capture, averaged likewise."""
+    unchanged_ms: float
+    """What the model says that a step takes as it is."""
     slowed_ms: tuple[float, float] | None
     """What input adds to the step's own work. At least: what the pipelines' threads do, for they use the same cores; at
     most: that work after waiting is slower, too. None: the trace does not tell how many cores there are."""
@@ -71,9 +79,20 @@ class Outlook(Struct, frozen=True, kw_only=True):
         return 100.0 * self.wait_ms / self.step_ms
 
     @property
+    def first_percent(self) -> float:
+        """Return the share of the waiting that is for the first element of each iterator made in the capture."""
+        return min(100.0 * self.first_wait_ms / self.wait_ms, 100.0) if self.wait_ms else 0.0
+
+    @property
+    def waits_at_epoch_start(self) -> bool:
+        """Return whether the program waits when it makes an iterator, and in most other steps hardly at all."""
+        is_much = self.first_percent >= 100.0 * _AT_EPOCH_START
+        return is_much and 100.0 * self.usual_wait_ms < INPUT_LIMITS[0] * self.step_ms
+
+    @property
     def keeps_up(self) -> bool:
-        """Tell whether the pipeline is fast enough: steps hardly wait for it."""
-        return self.input_percent < INPUT_LIMITS[0]
+        """Return whether the pipeline is fast enough: steps hardly wait for it, but for the first one of each epoch."""
+        return self.input_percent < INPUT_LIMITS[0] or self.waits_at_epoch_start
 
     @property
     def slowed_percent(self) -> tuple[float, float] | None:
@@ -92,7 +111,8 @@ class Outlook(Struct, frozen=True, kw_only=True):
         """Return the estimates that promise more than noise: none where input costs next to nothing."""
         if not self.is_costly:
             return ()
-        return tuple(each for each in self.estimates if each.likely_ms < _GAIN * self.step_ms)
+        least_ms = _GAIN * min(self.step_ms, self.unchanged_ms)
+        return tuple(each for each in self.estimates if each.likely_ms < least_ms)
 
 
 def _rank(estimate: Estimate, step_ms: float) -> tuple[float, str]:
@@ -130,7 +150,8 @@ def estimate_changes(
     if not len(rows) or not whole:
         return None
     pipeline = max(whole, key=lambda pipeline: int(overlap(pipeline.waits, start, end).sum()))
-    wait_ms = float(overlap(pipeline.waits, start, end).mean()) / PS_PER_MS
+    waits_ps = overlap(pipeline.waits, start, end)
+    wait_ms = float(waits_ps.mean()) / PS_PER_MS
     step_ms = float((end - start).mean()) / PS_PER_MS
     # A step takes as many elements as calls of the outermost stage start in it.
     times = np.sort(pipeline.call_start_ps)
@@ -152,6 +173,7 @@ def estimate_changes(
     # Only rivals for cores make their number matter.
     is_known = bool(cores) or has_device or not model.rivals.threads
     assumption = _FREE + f"; {model.cores} cores (assumed)" * (not is_known)
+    unchanged = Change("", None, load, load, "")
     free = _estimate(Change(FREE_INPUT, None, load, load, assumption), (low_ms, high_ms), (0.0, 0.0), step_ms)
     estimates = []
     limits = HostLimits(model.cores, model.rivals.python_computes)
@@ -164,6 +186,9 @@ def estimate_changes(
         pipeline=pipeline,
         step_ms=step_ms,
         wait_ms=wait_ms,
+        usual_wait_ms=float(np.median(waits_ps)) / PS_PER_MS,
+        first_wait_ms=float(overlap(pipeline.first_fetches, start, end).mean()) / PS_PER_MS,
+        unchanged_ms=_estimate(unchanged, model.range_ms(load, load), (0.0, 0.0), step_ms).likely_ms,
         slowed_ms=model.slowed_ms if is_known else None,
         threads=model.rivals.threads,
         cores=model.cores,
@@ -206,6 +231,14 @@ def _load(pipeline: Pipeline, consumer_ms: float, per_step: float, python_comput
     return Load(
         consumer_ms=consumer_ms,
         inline_ms=sum(segment.element_ps for segment in pipeline.segments if segment.kind == "consumer") * to_ms,
-        segments=tuple((segment.element_ps * to_ms, segment.workers) for segment in in_threads),
+        segments=tuple((segment.element_ps * to_ms, _workers(pipeline, segment)) for segment in in_threads),
         cpu_ms=max(cpu_ps, 0.0) * to_ms,
     )
+
+
+def _workers(pipeline: Pipeline, segment: Segment) -> float:
+    """Return how many threads share a segment: of a function that steps wait for, as many as the trace shows."""
+    at_once = pipeline.stages[segment.owner].runs_at_once
+    if segment.kind != "function" or at_once is None or not pipeline.is_waited_for(segment.owner):
+        return segment.workers
+    return min(max(at_once, 1.0), segment.workers)

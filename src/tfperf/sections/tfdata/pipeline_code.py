@@ -1,0 +1,342 @@
+"""A pipeline as the code of a program, the source first, and that code with a change.
+
+What a stage does to order and chance decides where a cache may be: what it keeps is the same in every epoch. So it
+comes after work that gives the same each time, and before shuffle(), random work, batch() and repeat(). A function that
+works on single elements gives the same before a shuffle() or a repeat(), so it may be moved there to be kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline
+
+CallKind = Literal["source", "map", "filter", "shuffle", "repeat", "batch", "cache", "prefetch", "other"]
+_AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"
+_FUNCTIONS = "fghkpqrsuvwxyz"
+"""Names of the functions in a program, in order."""
+_LONGEST = 60
+"""Longer code is cut to the calls around the change where it must be short."""
+_IN_MEMORY = ("TensorSlice", "FromTensor", "Range")
+_SOURCES = {
+    "TFRecord": "tf.data.TFRecordDataset(files)",
+    "TextLine": "tf.data.TextLineDataset(files)",
+    "FixedLengthRecord": "tf.data.FixedLengthRecordDataset(files, n)",
+    "Generator": "tf.data.Dataset.from_generator(g)",
+    "TensorSlice": "tf.data.Dataset.from_tensor_slices(x)",
+    "FromTensor": "tf.data.Dataset.from_tensors(x)",
+    "Range": "tf.data.Dataset.range(n)",
+    "Zip": "tf.data.Dataset.zip(a, b)",
+}
+_MERGES = re.compile(r"Zip|Concatenate|Choose|Sample|DirectedInterleave")
+"""Stages with several inputs, each of which has a chain of its own."""
+_OPENS = re.compile(r"FlatMap|(?:Legacy)?(?:Parallel)?Interleave")
+"""Stages whose function makes datasets: what these hold ends with them."""
+_KINDS: tuple[tuple[str, tuple[tuple[CallKind, str], ...]], ...] = (
+    ("MapAndBatch", (("map", "map"), ("batch", "batch"))),
+    ("ShuffleAndRepeat", (("shuffle", "shuffle"), ("repeat", "repeat"))),
+    ("(?:Parallel)?Map|ParseExample", (("map", "map"),)),
+    ("Filter", (("filter", "filter"),)),
+    (".*Shuffle", (("shuffle", "shuffle"),)),
+    (".*Repeat", (("repeat", "repeat"),)),
+    ("PaddedBatch", (("batch", "padded_batch"),)),
+    ("Unbatch", (("batch", "unbatch"),)),
+    ("Window", (("batch", "window"),)),
+    ("GroupBy", (("batch", "group_by_window"),)),
+    (".*Batch", (("batch", "batch"),)),
+    (".*Cache", (("cache", "cache"),)),
+    ("Prefetch", (("prefetch", "prefetch"),)),
+)
+
+
+class Call(Struct, frozen=True):
+    """A call of a program on a dataset, such as `.map(f)`, or its source."""
+
+    kind: CallKind
+    text: str
+    stage: int
+    """Index of the stage that it is; -1: a call that is not there yet, or a source that the trace does not show."""
+    options: str = ""
+    """What it is told apart from its function or number."""
+
+    @property
+    def function(self) -> str:
+        """Return the name of its function; empty without one."""
+        return self.text[self.text.index("(") + 1 : -1] if self.kind in ("map", "filter") else ""
+
+
+Calls = tuple[Call, ...]
+NEW_CACHE = Call("cache", ".cache()", -1)
+
+
+class Changed(Struct, frozen=True):
+    """Calls of a changed program, and which of them are new."""
+
+    calls: Calls
+    new: tuple[int, ...]
+
+    @property
+    def code(self) -> str:
+        """Return the whole program."""
+        return code_of(self.calls)
+
+    @property
+    def line(self) -> str:
+        """Return the calls that are new or have other options."""
+        return "".join(_full(self.calls[index]) for index in self.new)
+
+    @property
+    def short(self) -> str:
+        """Return the program as short as it can be, with the calls around the new ones."""
+        last = next((at for at, call in enumerate(self.calls) if call.kind == "batch"), len(self.calls) - 1)
+        end = max(last, self.new[-1] + 1) + 1
+        texts = [call.text for call in self.calls]
+        if sum(map(len, texts[1:end])) <= _LONGEST:
+            return f"ds{''.join(texts[1:end])}{'...' * (end < len(texts))}"
+        at = self.calls.index(NEW_CACHE) if NEW_CACHE in self.calls else self.new[0]
+        first, end = max(at - 1, 1), at + 2
+        start = "ds" if first == 1 else "..."
+        return f"{start}{''.join(texts[first:end])[first > 1 :]}{'...' * (end < len(texts))}"
+
+
+def code_of(calls: Calls) -> str:
+    """Return a program with all that is known of its calls."""
+    return "".join(map(_full, calls))
+
+
+def _full(call: Call) -> str:
+    if not call.options:
+        return call.text
+    inside = call.text.removesuffix(")")
+    return f"{inside}{'' if inside.endswith('(') else ', '}{call.options})"
+
+
+def calls_of(pipeline: Pipeline, index: int) -> Calls:
+    """Return the calls that make the elements of a pipeline on the way through a stage, the source first."""
+    path = _path(pipeline, index)
+    functions, calls = iter(_FUNCTIONS), list[Call]()
+    source = path.pop(0) if path and _is_source(pipeline, path[0]) else -1
+    calls.append(Call("source", _source_text(pipeline, source), source))
+    for stage in path:
+        calls += _calls_of_stage(pipeline, stage, functions)
+    return tuple(calls)
+
+
+def _path(pipeline: Pipeline, index: int) -> list[int]:
+    """Return the stages on the way, innermost first: from the source to the outermost, or to where inputs merge."""
+    path = [*reversed(pipeline.consumers(index))]
+    while len(inputs := pipeline.inputs(path[-1])) == 1:
+        path += inputs
+    start, end = 0, len(path)
+    for place, stage in enumerate(path):
+        name = pipeline.stages[stage].name
+        if _OPENS.match(name):
+            end = place + 1
+            break
+        if _MERGES.match(name) and index in path[place + 1 :]:
+            start = place + 1
+    return path[start:end][::-1]
+
+
+def _is_source(pipeline: Pipeline, index: int) -> bool:
+    name = pipeline.stages[index].name
+    known = name.startswith((*_SOURCES, "DataService")) or _OPENS.match(name) or _MERGES.match(name)
+    return bool(known) or len(pipeline.inputs(index)) > 1
+
+
+def _source_text(pipeline: Pipeline, index: int) -> str:
+    if index < 0:
+        return "ds"
+    name, inside = pipeline.stages[index].name, [pipeline.stages[each].name for each in pipeline.below(index)]
+    of_inside = (text for start, text in _SOURCES.items() for each in inside if each.startswith(start))
+    if "Interleave" in name and not _MERGES.match(name):
+        reader = next((text for text in of_inside if "files" in text), "f(")
+        return f"files.interleave({reader.partition('(')[0]}, {_AUTOTUNE})"
+    if name == "FlatMap":
+        # TensorFlow makes such a stage for several files, and for a generator.
+        return next((text for text in of_inside if "files" in text or "generator" in text), "ds.flat_map(f)")
+    return next((text for start, text in _SOURCES.items() if name.startswith(start)), "ds")
+
+
+def _calls_of_stage(pipeline: Pipeline, index: int, functions: Iterator[str]) -> Iterator[Call]:
+    stage = pipeline.stages[index]
+    if (stage.name in PASSING_ON and "Repeat" not in stage.name) or stage.name in ("MemoryCacheImpl", "FileCacheImpl"):
+        return
+    if stage.dataset.startswith("inject/") or stage.name == "Rebatch":  # added by TensorFlow itself
+        return
+    made = next((made for names, made in _KINDS if re.match(names, stage.name)), None)
+    if made is None:
+        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stage.name).lower()
+        yield Call("other", f".{snake}(...)", index)
+        return
+    for kind, name in made:
+        argument, options = "", ""
+        if kind in ("map", "filter"):
+            argument = next(functions, "f")
+            options = _parallel_calls(pipeline, index) if kind == "map" else ""
+        elif kind in ("shuffle", "batch") and name != "unbatch":
+            argument = "n" if kind == "shuffle" or stage.batch_size is None else str(stage.batch_size)
+            if name == "window" or name == "group_by_window":
+                argument = "..."
+        elif kind == "prefetch":
+            argument = "n" if stage.buffer_limit is None else str(stage.buffer_limit)
+            argument = "tf.data.AUTOTUNE" if stage.autotuned else argument
+        yield Call(kind, f".{name}({argument})", index, options)
+
+
+def _parallel_calls(pipeline: Pipeline, index: int) -> str:
+    stage = pipeline.stages[index]
+    if stage.autotuned:
+        return _AUTOTUNE
+    return f"num_parallel_calls={stage.parallelism}" if (stage.parallelism or 1) > 1 else ""
+
+
+def _place(calls: Calls, pipeline: Pipeline, index: int, *kinds: CallKind) -> int | None:
+    """Return which call a stage is; one inside of what opens datasets is part of the source."""
+    place = next((at for at, call in enumerate(calls) if call.stage == index and call.kind in kinds), None)
+    source = calls[0].stage
+    return 0 if place is None and source >= 0 and index in pipeline.below(source) and "source" in kinds else place
+
+
+def with_cache(pipeline: Pipeline, index: int) -> Changed | None:
+    """Return the program with a cache that keeps what a stage makes; None if no cache can keep it and do no harm."""
+    calls = calls_of(pipeline, index)
+    at = _place(calls, pipeline, index, "map", "filter", "source")
+    if at is None or not _is_the_same_each_time(pipeline, calls[: at + 1]):
+        return None
+    return _cached(pipeline, calls, at, kept=calls[at])
+
+
+def with_split_cache(pipeline: Pipeline, index: int) -> Changed | None:
+    """Return the program with a function in two, and a cache between its parts; the random part stays where it is."""
+    calls = calls_of(pipeline, index)
+    at = _place(calls, pipeline, index, "map")
+    if at is None or not _is_the_same_each_time(pipeline, calls[:at]):
+        return None
+    function = calls[at].function
+    first, second = (replace(calls[at], text=f".map({function}{number})") for number in (1, 2))
+    return _cached(pipeline, calls, at, kept=first, rest=(second,))
+
+
+def _cached(pipeline: Pipeline, calls: Calls, at: int, *, kept: Call, rest: Calls = ()) -> Changed | None:
+    """Put a cache after the call at a place, and both before the first shuffle() or repeat(), if that may be.
+
+    `rest` takes the place of the call.
+    """
+    stages = {each for call in calls if call.stage >= 0 for each in (call.stage, *pipeline.below(call.stage))}
+    stages |= {*pipeline.consumers(kept.stage)} if kept.stage >= 0 else set()
+    if any("Cache" in pipeline.stages[each].name for each in stages):
+        return None
+    source = calls[0].stage
+    if source >= 0 and not _may_be_kept(pipeline, source, calls, is_source=at == 0):
+        return None
+    barrier = next((place for place in range(at) if calls[place].kind in ("shuffle", "repeat")), at)
+    between = calls[barrier:at]
+    if any(call.kind not in ("shuffle", "repeat", "map", "filter", "prefetch") for call in between):
+        return None
+    moved = tuple(call for call in between if call.kind in ("map", "filter"))
+    staying = tuple(call for call in between if call not in moved)
+    new = (*calls[:barrier], *moved, kept, NEW_CACHE)
+    first = len(new) - 1 - (1 + len(moved)) * bool(staying or rest)
+    changed = [*range(first, len(new)), *(len(new) + len(staying) + number for number in range(len(rest)))]
+    return Changed((*new, *staying, *rest, *calls[at + 1 :]), tuple(changed))
+
+
+def _may_be_kept(pipeline: Pipeline, source: int, calls: Calls, *, is_source: bool) -> bool:
+    """Return whether what a source makes ends, and comes in an order that a cache may keep."""
+    name, inside = pipeline.stages[source].name, [pipeline.stages[each].name for each in pipeline.below(source)]
+    if name.startswith("DataService") or any("Repeat" in each or each.startswith("DataService") for each in inside):
+        return False
+    if is_source and name.startswith(_IN_MEMORY):
+        return False
+    return not any("Shuffle" in each for each in inside) or any(call.kind == "shuffle" for call in calls)
+
+
+def _is_the_same_each_time(pipeline: Pipeline, calls: Calls) -> bool:
+    """Return whether no call has random work, as far as the trace shows."""
+    stages = {call.stage for call in calls if call.stage >= 0}
+    stages |= {*pipeline.below(calls[0].stage)} if calls and calls[0].stage >= 0 else set()
+    return not any(pipeline.stages[each].is_random for each in stages)
+
+
+def with_parallel_calls(pipeline: Pipeline, index: int) -> Changed | None:
+    """Return the program with parallel calls of the function of a stage."""
+    calls = calls_of(pipeline, index)
+    at = _place(calls, pipeline, index, "map")
+    return None if at is None else _with(calls, at, replace(calls[at], options=_AUTOTUNE))
+
+
+def with_batch_first(pipeline: Pipeline, index: int) -> Changed | None:
+    """Return the program in which the function of a stage gets batches."""
+    calls = calls_of(pipeline, index)
+    at = _place(calls, pipeline, index, "map")
+    if at is None or at + 1 >= len(calls) or calls[at + 1].kind != "batch":
+        return None
+    return Changed((*calls[:at], calls[at + 1], calls[at], *calls[at + 2 :]), (at, at + 1))
+
+
+def with_prefetch(pipeline: Pipeline) -> Changed:
+    """Return the program that ends with a prefetch."""
+    calls = calls_of(pipeline, 0)
+    return Changed((*calls, Call("prefetch", ".prefetch(tf.data.AUTOTUNE)", -1)), (len(calls),))
+
+
+def with_interleave(pipeline: Pipeline, index: int) -> Changed | None:
+    """Return the program that reads several files, or runs several generators, at a time."""
+    calls = calls_of(pipeline, index)
+    reader = calls[0].text.partition("(")[0]
+    if calls[0].stage not in pipeline.consumers(index):
+        return None
+    if reader.endswith("from_generator"):
+        several = f"tf.data.Dataset.range(4).interleave(lambda i: {reader}(g, args=(i,), ...), num_parallel_calls=4)"
+    elif reader.endswith("Dataset"):
+        several = f"tf.data.Dataset.list_files(PATTERN).interleave({reader}, {_AUTOTUNE})"
+    else:
+        return None
+    return _with(calls, 0, replace(calls[0], text=several))
+
+
+def _with(calls: Calls, at: int, call: Call) -> Changed:
+    return Changed((*calls[:at], call, *calls[at + 1 :]), (at,))
+
+
+def changed_code(pipeline: Pipeline, change: str, index: int | None) -> Changed | None:
+    """Return the program with a change of a stage; None for a change of which the code is unknown."""
+    if change == "prefetch":
+        return with_prefetch(pipeline)
+    make = {
+        "cache": with_cache,
+        "split_to_cache": with_split_cache,
+        "parallel_map": with_parallel_calls,
+        "vectorize": with_batch_first,
+        "parallel_read": with_interleave,
+    }.get(change)
+    return None if make is None or index is None else make(pipeline, index)
+
+
+def kept_stages(pipeline: Pipeline, changed: Changed) -> dict[int, bool]:
+    """Return the stages that a full cache spares; False: only the function of the stage."""
+    at = changed.calls.index(NEW_CACHE)
+    behind = {call.stage for call in changed.calls[at:]}
+    kept = {call.stage: call.stage not in behind for call in changed.calls[:at] if call.stage >= 0}
+    source = changed.calls[0].stage
+    return kept | dict.fromkeys(pipeline.below(source) if source >= 0 else (), True)
+
+
+def if_same(pipeline: Pipeline, changed: Changed) -> str:
+    """Return the condition under which a cache gives what the program gave before, as a clause; empty for files."""
+    if NEW_CACHE not in changed.calls:
+        return ""
+    before = changed.calls[: changed.calls.index(NEW_CACHE)]
+    functions = [call.function for call in before if call.function]
+    if functions:
+        verb = "give" if functions[1:] else "gives"
+        return f", if {' and '.join(functions)} {verb} the same result each time"
+    source = before[0].stage
+    names = {pipeline.stages[each].name for each in (source, *pipeline.below(source))} if source >= 0 else set()
+    return ", if g ends and yields the same each time" if "Generator" in names else ""

@@ -1,0 +1,159 @@
+"""A pipeline as code: its calls in order, and where a cache does no harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sections.tfdata.made_pipelines import main_of, waiting_job
+
+from tfperf.sections.tfdata.pipeline import Pipeline
+from tfperf.sections.tfdata.pipeline_code import calls_of, changed_code, code_of, if_same, kept_stages, with_cache
+
+AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"
+FILES = "tf.data.TFRecordDataset(files)"
+LISTED = f"tf.data.Dataset.list_files(PATTERN).interleave(tf.data.TextLineDataset, {AUTOTUNE})"
+
+
+def made(tmp_path: Path, path: str, op: str = "Cast", **stats: Any) -> Pipeline:
+    """The stages, outermost first; the innermost one runs this op."""
+    return main_of(tmp_path, *waiting_job(*path.split(), op=op, **stats))
+
+
+def index_of(pipeline: Pipeline, name: str) -> int:
+    return [stage.name for stage in pipeline.stages].index(name)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("Prefetch MapAndBatch Shuffle TFRecord", f"{FILES}.shuffle(n).map(f).batch(n).prefetch(n)"),
+        ("MapAndBatch ShuffleAndRepeat Range", "tf.data.Dataset.range(n).shuffle(n).repeat().map(f).batch(n)"),
+        ("MapAndBatch FlatMap TFRecord", f"{FILES}.map(f).batch(n)"),
+        (
+            "MapAndBatch Filter ParallelInterleaveV4 FlatMap TFRecord",
+            f"files.interleave(tf.data.TFRecordDataset, {AUTOTUNE}).filter(f).map(g).batch(n)",
+        ),
+        ("Prefetch FlatMap Generator", "tf.data.Dataset.from_generator(g).prefetch(n)"),
+        ("PaddedBatchV2 Take Map", "ds.map(f).take(...).padded_batch(n)"),
+        ("Map MemoryCache MemoryCacheImpl Map Range", "tf.data.Dataset.range(n).map(f).cache().map(g)"),
+    ],
+)
+def test_stages_are_told_in_the_order_of_the_program(path: str, code: str, tmp_path: Path) -> None:
+    assert code_of(calls_of(made(tmp_path, path), 0)) == code
+
+
+def test_settings_are_told(tmp_path: Path) -> None:
+    pipeline = made(tmp_path, "BatchV2 ParallelMapV2", autotune="true", parallelism=4)
+    assert code_of(calls_of(pipeline, 0)) == "ds.map(f, num_parallel_calls=tf.data.AUTOTUNE).batch(n)"
+    pipeline = made(tmp_path, "MapAndBatch", parallelism=4, batch_size=32)
+    assert code_of(calls_of(pipeline, 0)) == "ds.map(f, num_parallel_calls=4).batch(32)"
+
+
+@pytest.mark.parametrize(
+    ("path", "kept", "short", "line"),
+    [
+        ("MapAndBatch TFRecord", "MapAndBatch", "ds.map(f).cache().batch(n)", ".cache()"),
+        ("MapAndBatch Shuffle TFRecord", "MapAndBatch", "ds.map(f).cache().shuffle(n).batch(n)", ".map(f).cache()"),
+        ("BatchV2 Map ForeverRepeat TFRecord", "Map", "ds.map(f).cache().repeat().batch(n)", ".map(f).cache()"),
+        ("BatchV2 Map ShuffleAndRepeat", "Map", "ds.map(f).cache().shuffle(n).repeat().batch(n)", ".map(f).cache()"),
+        ("Map Filter Shuffle", "Map", "ds.filter(f).map(g).cache().shuffle(n)", ".filter(f).map(g).cache()"),
+        ("BatchV2 Shuffle Map TFRecord", "Map", "ds.map(f).cache().shuffle(n).batch(n)", ".cache()"),
+        ("BatchV2 Shuffle TFRecord", "TFRecord", "ds.cache().shuffle(n).batch(n)", ".cache()"),
+        ("BatchV2 ParallelInterleaveV4 Map TFRecord", "Map", "ds.cache().batch(n)", ".cache()"),
+        ("Map BatchV2 TFRecord", "Map", "ds.batch(n).map(f).cache()", ".cache()"),
+    ],
+)
+def test_a_cache_comes_before_shuffle_batch_and_repeat(
+    path: str, kept: str, short: str, line: str, tmp_path: Path
+) -> None:
+    pipeline = made(tmp_path, path)
+    changed = with_cache(pipeline, index_of(pipeline, kept))
+    assert changed is not None
+    assert (changed.short, changed.line) == (short, line)
+
+
+@pytest.mark.parametrize(
+    ("path", "op", "kept"),
+    [
+        ("BatchV2 Map", "RandomUniform", "Map"),
+        ("BatchV2 Map", "dropout/Mul:Mul", "Map"),
+        ("BatchV2 Map", "my_augmentation/Mul:Mul", "Map"),
+        ("BatchV2 Shuffle TFRecord", "Cast", "BatchV2"),
+        ("BatchV2 Shuffle TFRecord", "Cast", "Shuffle"),
+        ("Map BatchV2 Shuffle TFRecord", "Cast", "Map"),
+        ("Map Take ForeverRepeat TFRecord", "Cast", "Map"),
+        ("MapAndBatch TensorSlice", "Cast", "TensorSlice"),
+        ("MapAndBatch DataServiceV4", "Cast", "MapAndBatch"),
+        ("MapAndBatch FlatMap ForeverRepeat TFRecord", "Cast", "MapAndBatch"),
+        ("MapAndBatch FlatMap Shuffle TFRecord", "Cast", "MapAndBatch"),
+        ("BatchV2 Map MemoryCache MemoryCacheImpl Map", "Cast", "Map"),
+        ("MemoryCache MemoryCacheImpl Map", "Cast", "Map"),
+    ],
+)
+def test_no_cache_keeps_what_is_random_mixed_or_endless(path: str, op: str, kept: str, tmp_path: Path) -> None:
+    pipeline = made(tmp_path, path, op)
+    assert with_cache(pipeline, index_of(pipeline, kept)) is None
+
+
+def test_work_after_random_work_is_not_kept(tmp_path: Path) -> None:
+    """The innermost map is random: what the outer one makes of it differs in every epoch."""
+    pipeline = made(tmp_path, "BatchV2 Filter Map", "RandomUniform")
+    assert with_cache(pipeline, index_of(pipeline, "Filter")) is None
+
+
+def test_a_full_cache_spares_a_fused_stage_its_function_only(tmp_path: Path) -> None:
+    pipeline = made(tmp_path, "MapAndBatch Shuffle TFRecord")
+    changed = with_cache(pipeline, 1)
+    assert changed is not None
+    assert kept_stages(pipeline, changed) == {1: False, 3: True}, "the shuffle still works"
+
+
+@pytest.mark.parametrize(
+    ("path", "op", "condition"),
+    [
+        ("BatchV2 Map TFRecord", "EagerPyFunc", ", if f gives the same result each time"),
+        ("BatchV2 Map Filter TFRecord", "Cast", ", if f and g give the same result each time"),
+        ("BatchV2 TFRecord", "", ""),
+        ("BatchV2 FlatMap Generator", "PyFunc", ", if g ends and yields the same each time"),
+    ],
+)
+def test_a_cache_has_its_condition(path: str, op: str, condition: str, tmp_path: Path) -> None:
+    pipeline = made(tmp_path, path, op)
+    kept = path.split()[1]
+    changed = with_cache(pipeline, index_of(pipeline, kept))
+    assert changed is not None
+    assert if_same(pipeline, changed) == condition
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "stage", "code", "line"),
+    [
+        ("BatchV2 Map", "parallel_map", "Map", f"ds.map(f, {AUTOTUNE}).batch(n)", f".map(f, {AUTOTUNE})"),
+        ("MapAndBatch Shuffle", "vectorize", "MapAndBatch", "ds.shuffle(n).batch(n).map(f)", ".batch(n).map(f)"),
+        ("Map", "prefetch", None, "ds.map(f).prefetch(tf.data.AUTOTUNE)", ".prefetch(tf.data.AUTOTUNE)"),
+        ("Map Shuffle", "split_to_cache", "Map", "ds.map(f1).cache().shuffle(n).map(f2)", ".map(f1).cache().map(f2)"),
+        ("BatchV2 FlatMap TextLine", "parallel_read", "TextLine", f"{LISTED}.batch(n)", LISTED),
+    ],
+)
+def test_each_change_has_its_code(
+    path: str, change: str, stage: str | None, code: str, line: str, tmp_path: Path
+) -> None:
+    pipeline = made(tmp_path, path)
+    changed = changed_code(pipeline, change, None if stage is None else index_of(pipeline, stage))
+    assert changed is not None
+    assert (changed.code, changed.line) == (code, line)
+
+
+def test_what_has_no_code_of_its_own_has_none(tmp_path: Path) -> None:
+    pipeline = made(tmp_path, "BatchV2 Map")
+    assert changed_code(pipeline, "heavy_map", 1) is None
+    assert changed_code(pipeline, "parallel_read", 1) is None
+
+
+def test_long_code_is_cut_around_the_change(tmp_path: Path) -> None:
+    pipeline = made(tmp_path, "Prefetch BatchV2 Map Filter Map Filter Map Shuffle Filter Take TFRecord")
+    changed = with_cache(pipeline, index_of(pipeline, "Map"))
+    assert changed is not None
+    assert changed.short == "...map(q).cache().shuffle(n)..."
