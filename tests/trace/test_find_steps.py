@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Event, event, host, line, plane, ref, trace_of
+from builders import Event, Plane, event, host, line, plane, ref, trace_of
 
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.steps import END_ESTIMATED, PARTIAL, RETRACE, SLOW_FIRST, Steps
@@ -286,3 +286,159 @@ def test_no_steps_is_an_answer_with_a_reason(tmp_path: Path, events: tuple[Event
     assert (len(steps), steps.confidence) == (0, "none")
     assert "no step marker" in steps.explanation
     assert np.asarray(steps.averaged).tolist() == []
+
+
+FORWARD, GRADIENT, UPDATE = "d/MatMul:MatMul", "gradient_tape/d/MatMul:MatMul", "sgd/Sub:AssignSubVariableOp"
+
+
+def job(calls: str, ops: dict[str, tuple[str, ...]], fetches: str = "") -> list[Event]:
+    """A call of 80 us every 100 us for each letter, with its ops inside, and a fetch before those in `fetches`."""
+    made = []
+    for n, letter in enumerate(calls):
+        if letter in fetches:
+            made.append(fetch(100 * n, 5))
+        made.append(call(f"f_{letter}", 100 * n + 10, 80))
+        made += [event(op, 100 * n + 20 + k, 1) for k, op in enumerate(ops.get(letter, ()))]
+    return made
+
+
+TRAIN, EVAL = (FORWARD, GRADIENT, UPDATE), (FORWARD,)
+
+
+@pytest.mark.parametrize(
+    ("calls", "ops", "fetches", "kinds", "confidence"),
+    [
+        (("T" * 5 + "E" * 3) * 4, {"T": TRAIN, "E": EVAL}, "", {"train": 20, "eval": 12}, "medium"),  # periodic_eval
+        (("T" * 5 + "E" * 3) * 4, {"T": TRAIN, "E": EVAL}, "TE", {"train": 20, "eval": 12}, "high"),
+        (("T" * 5 + "E" * 3) * 4, {}, "", {"f_T": 20, "f_E": 12}, "low"),  # compiled by XLA: only the order tells
+        (("T" * 3 + "E") * 4, {"T": TRAIN, "E": EVAL}, "", {"train": 12, "eval": 4}, "medium"),
+        ("TTTEETTTTE", {"T": TRAIN, "E": EVAL}, "", {"train": 7, "eval": 3}, "medium"),  # no period
+        ("DDG" * 4, {"D": TRAIN, "G": TRAIN}, "", {"train": 4}, "medium"),  # GAN
+        ("DDGG" * 4, {"D": TRAIN, "G": TRAIN}, "", {"train": 4}, "medium"),
+        ("DG" * 4, {}, "", {"step": 4}, "medium"),
+        (("DDG" * 4 + "E" * 3) * 3, {"D": TRAIN, "G": TRAIN, "E": EVAL}, "D", {"train": 12, "eval": 9}, "high"),
+        ("ET" * 5, {"T": TRAIN, "E": EVAL}, "", {"train": 5}, "medium"),  # a teacher
+        (("A" * 4 + "T") * 5, {"T": TRAIN, "A": EVAL}, "", {"train": 5}, "medium"),  # a policy acts four times
+        ("AAAAT" * 9 + "AAAATU" + "AAAAT" * 9, {"T": TRAIN, "A": EVAL}, "", {"train": 19}, "medium"),
+        ("TTTTU" * 4, {"T": TRAIN}, "T", {"train": 16}, "high"),  # a moving average now and then
+        ("MMMMU" * 4, {"M": (FORWARD, GRADIENT), "U": (UPDATE,)}, "M", {"train": 4}, "high"),  # micro-batches
+        ("MMMMU" * 4, {"M": (FORWARD, GRADIENT)}, "M", {"train": 4}, "high"),
+    ],
+)
+def test_a_step_is_a_training_call_with_what_belongs_to_it(
+    tmp_path: Path, calls: str, ops: dict[str, tuple[str, ...]], fetches: str, kinds: dict[str, int], confidence: str
+) -> None:
+    steps = find_steps(trace_of(tmp_path, host(*job(calls, ops, fetches))))
+    assert ({kind: steps.kinds.count(kind) for kind in kinds}, len(steps)) == (kinds, sum(kinds.values()))
+    assert steps.confidence == confidence
+
+
+def test_an_evaluation_step_begins_with_its_fetch_and_ends_no_later_than_its_work(tmp_path: Path) -> None:
+    steps = find_steps(trace_of(tmp_path, host(*job("TTEETTEE", {"T": TRAIN, "E": EVAL}, "TE"))))
+    assert starts(steps) == [100 * n for n in range(8)]
+    assert durations(steps) == [100, 90, 100, 90, 100, 90, 100, 90]
+    assert "4 steps of f_T; 4 evaluation calls of f_E" in steps.explanation
+
+
+def test_calls_that_only_the_order_tells_apart_are_said_to_be_so(tmp_path: Path) -> None:
+    steps = find_steps(trace_of(tmp_path, host(*job("TTEE" * 3, {}))))
+    assert "only the order of the calls shows what a step is" in steps.explanation
+
+
+def execution(at: float, batches: int, *, ends: bool, id: int) -> list[Event]:
+    """A call that fetches batches as optionals, and at the end of the data one without a value."""
+    asked = [at + 10 * k + 1 for k in range(batches + ends)]
+    events = [call("f", at, 10 * len(asked) + 5)]
+    for k, start in enumerate(asked):
+        events += [
+            event("IteratorGetNextAsOptionalOp::DoCompute", start, 4),
+            event("Iterator::Root", start + 1, 2, id=id),
+        ]
+        events += [event("while/OptionalGetValue:OptionalGetValue", start + 5, 1)] if k < batches else []
+    return events
+
+
+def test_a_fetch_that_finds_the_end_of_the_data_is_no_batch(tmp_path: Path) -> None:
+    """steps_per_execution=8 over 20 batches; memory of an iterator is used again for that of the next epoch."""
+    events = [
+        made
+        for epoch in range(2)
+        for at, batches in ((0, 8), (100, 8), (200, 4))
+        for made in execution(500 * epoch + at, batches, ends=batches < 8, id=7)
+    ]
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert steps.batches.tolist() == [8, 8, 4, 8, 8, 4]
+
+
+def test_a_call_that_only_finds_the_end_of_the_data_is_no_step(tmp_path: Path) -> None:
+    events = [e for n in range(4) for e in execution(100 * n, 4, ends=False, id=7)]
+    assert len(find_steps(trace_of(tmp_path, host(*events, *execution(400, 0, ends=True, id=7))))) == 4
+
+
+def test_a_prefetch_that_hands_nothing_over_is_at_its_end(tmp_path: Path) -> None:
+    """An eager loop over three epochs of four batches, each with an iterator of its own."""
+    events = []
+    for n in range(15):
+        events += [fetch(100 * n, 30), event("Iterator::Root", 100 * n + 1, 28, id=n // 5)]
+        events += [event("PrefetchConsume", 100 * n + 2, 1)] if n % 5 < 4 else []
+    assert len(find_steps(trace_of(tmp_path, host(*events)))) == 12
+
+
+def test_a_fetch_that_no_call_follows_starts_no_step(tmp_path: Path) -> None:
+    """Two epochs of a custom loop; between them the program writes a checkpoint."""
+    events = []
+    for epoch in range(2):
+        for n in range(5):
+            at = 2000 * epoch + 100 * n
+            events += [fetch(at, 5), event("Iterator::Root", at + 1, 3, id=epoch)]
+            events += [call("f", at + 10, 80)] if n < 4 else []
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert starts(steps) == [0, 100, 200, 300, 2000, 2100, 2200, 2300]
+    assert (steps.confidence, durations(steps)[3], len(steps.pauses)) == ("high", 90, 1)
+
+
+def threads(*of_threads: list[Event]) -> Plane:
+    return plane("/host:CPU", *(line("python", *events, id=n + 1) for n, events in enumerate(of_threads)))
+
+
+def test_loops_of_two_threads_are_not_one_series(tmp_path: Path) -> None:
+    first = [call("train_a", 100 * n, 90) for n in range(8)]
+    second = [call("train_b", 70 * n + 13, 60) for n in range(11)]
+    trace = trace_of(tmp_path, threads(first, second))
+    steps = find_steps(trace)
+    assert durations(steps)[:-1] == [100] * 7
+    assert steps.notes == (
+        "Another thread runs a loop of its own at the same time (train_b: 11 times, median 0.06 ms). Steps and rates "
+        "do not include it; --step-marker 'train_b' analyzes it instead.",
+    )
+    assert durations(find_steps(trace, "train_b"))[:-1] == [70] * 10
+
+
+def test_a_thread_that_evaluates_is_not_the_main_loop(tmp_path: Path) -> None:
+    """It takes more time, and gradients of the other thread are computed meanwhile."""
+    training = []
+    for n in range(8):
+        training += [call("train", 100 * n, 50), event("EagerLocalExecute: __inference_train_7", 100 * n + 1, 48)]
+        training += [event(GRADIENT, 100 * n + 20, 5)]
+    evaluating = [e for n in range(4) for e in (call("test", 190 * n, 180), event(FORWARD, 190 * n + 5, 100))]
+    steps = find_steps(trace_of(tmp_path, threads(training, evaluating)))
+    assert (len(steps), set(steps.kinds), len(steps.notes)) == (8, {"train"}, 1)
+
+
+def test_marks_of_two_threads_are_two_loops(tmp_path: Path) -> None:
+    first = [event("train", 100 * n, 90, step_num=n) for n in range(8)]
+    second = [event("train", 70 * n + 13, 40, step_num=n) for n in range(11)]
+    steps = find_steps(trace_of(tmp_path, threads(first, second)))
+    assert (steps.numbers.tolist(), durations(steps)[:-1]) == (list(range(8)), [100] * 7)
+    assert steps.notes[0].endswith("Steps and rates do not include it.")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([call("f", 100 * n, 90) for n in range(6)], [call("f", 100 * n + 45, 90) for n in range(6)]),  # replicas
+        ([call("f", 100 * n, 40) for n in range(6)], [call("g", 100 * n + 50, 40) for n in range(6)]),  # taking turns
+    ],
+)
+def test_threads_that_work_together_are_one_loop(tmp_path: Path, first: list[Event], second: list[Event]) -> None:
+    assert find_steps(trace_of(tmp_path, threads(first, second))).notes == ()

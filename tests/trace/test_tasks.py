@@ -42,6 +42,8 @@ def send(source: str, target: str) -> Event:
             Task(),
         ),
         ((plane("/host:CPU"),), Task()),
+        # Several tasks in one process: none of them is the whole of it.
+        ((host(send(of_task("ps", 0), of_task("worker", 0)), send(of_task("worker", 0), of_task("ps", 0))),), Task()),
     ],
 )
 def test_what_a_host_records_tells_its_task(tmp_path: Path, planes: tuple[Plane, ...], task: Task) -> None:

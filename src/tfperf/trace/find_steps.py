@@ -40,7 +40,9 @@ def _without_number(name: str) -> str:
 def from_markers(trace: HostTrace) -> Steps | None:
     """Take host events that carry `step_num`, the outermost per thread."""
     marked = trace.stat("step_num").event.astype(np.int64)
-    rows = outermost(trace, marked[trace.on_host[marked] & (trace.duration_ps[marked] > 0)])
+    rows, notes = _of_first_loop(
+        trace, outermost(trace, marked[trace.on_host[marked] & (trace.duration_ps[marked] > 0)])
+    )
     if not len(rows):
         return None
     numbers = trace.number_at("step_num", rows, -1)
@@ -51,20 +53,33 @@ def from_markers(trace: HostTrace) -> Steps | None:
     ]
     explanation = f"the program marked {counted(len(rows), 'step')} ({', '.join(sorted(set(labels))[:3])})"
     calls = find_calls(trace)
-    return _with_partial_ends(calls, _marked(trace, calls, rows, labels, numbers, explanation))
+    steps = _with_partial_ends(calls, _marked(trace, calls, rows, labels, numbers, explanation))
+    return replace(steps, notes=(*steps.notes, *notes))
+
+
+def _of_first_loop(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, ...]]:
+    """Return the marks of the loop that takes most time, and a sentence for each loop of another thread."""
+    thread = trace.line_of[rows].astype(np.int64)
+    if not len(rows) or (thread == thread[0]).all():
+        return rows, ()
+    from tfperf.trace.loops import loop_notes, loop_of  # few programs mark steps on several threads
+
+    loop = loop_of(trace, rows, thread, trace.name[rows].astype(np.int64))
+    return rows[loop == 0], loop_notes(trace, rows, loop)
 
 
 def named(trace: HostTrace, pattern: str) -> Steps | None:
     """Take host events whose name matches the pattern, the outermost per thread."""
     accepts = re.compile(fnmatch.translate(pattern)).match if "*" in pattern else pattern.__eq__
     rows = trace.host_events(mask(trace.names, accepts))
-    rows = outermost(trace, rows[trace.duration_ps[rows] > 0])
+    rows, notes = _of_first_loop(trace, outermost(trace, rows[trace.duration_ps[rows] > 0]))
     if not len(rows):
         return None
     labels = [trace.names[name] for name in trace.name[rows].tolist()]
     numbers = np.arange(len(rows), dtype=np.int64)
     explanation = f"{counted(len(rows), 'event')} named {pattern!r}, as asked"
-    return _marked(trace, find_calls(trace), rows, labels, numbers, explanation)
+    steps = _marked(trace, find_calls(trace), rows, labels, numbers, explanation)
+    return replace(steps, notes=(*steps.notes, *notes))
 
 
 def _marked(
@@ -226,7 +241,7 @@ def close_windows(trace: HostTrace, steps: Steps) -> Steps:
     pauses = tuple(Pause(int(end[i]), int(start[i + 1]), steps.names[i]) for i in cut.tolist() if start[i + 1] > end[i])
     closed = replace(steps, end_ps=end, pauses=pauses)
     closed = replace(closed, flags=_late_flags(closed))
-    counted = closed.duration_ps[closed.averaged].astype(np.float64)
+    counted = closed.duration_ps[closed.headline].astype(np.float64)
     why = ""
     if len(counted) < 3:
         why = "fewer than three complete steps"

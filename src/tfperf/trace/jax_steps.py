@@ -15,8 +15,8 @@ from tfperf.arrays import Bools, Int64s
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.jax_calls import JaxCalls, find_jax_calls
 from tfperf.trace.jax_loops import loop_notes
-from tfperf.trace.step_calls import aligned_turns, smallest_period
 from tfperf.trace.steps import ITERATION, PARTIAL, RETRACE, Confidence, How, Steps, plain_steps
+from tfperf.trace.turns import aligned_turns, smallest_period
 from tfperf.units import counted, listed
 
 SOURCE = "jitted calls"

@@ -28,9 +28,10 @@ STEP_SOURCES: Mapping[str, StepSource] = {
     "tf.function calls": StepSource(
         (
             "a call of the function that takes most time, with its fetch from tf.data inside; or one turn of the "
-            "repeating sequence of fetches and calls"
+            "repeating sequence of fetches and calls that train. Calls that only compute forward and are not part of "
+            "every turn are evaluation, each of them a step"
         ),
-        "high, or medium if nothing is fetched or nothing repeats regularly",
+        "high; medium if nothing is fetched or nothing repeats regularly; low if only the order shows which train",
     ),
     "tf.data fetches inside a call": StepSource(
         "from fetch to fetch, inside a call that loops over the data", "medium"

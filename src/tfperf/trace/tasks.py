@@ -21,6 +21,8 @@ _OF_DATA_SERVICE = ("tf_data_service_", "tf_data_standalone")
 _REMOTE = ("EagerExecute", "CopyInputToExpectedDevice")
 _LOCAL = ("EagerLocalExecute", "EagerKernelExecute", "KernelAndDevice", "ExecutorState::Process")
 """What TensorFlow records of a call that it sends to another process, and of one that it runs itself."""
+_ITS_OWN = 0.1
+"""A second task is in the same process if it is named so often, compared with the first."""
 _HELPERS: frozenset[Role] = frozenset({"coordinator", "parameter server", "tf.data worker", "dispatcher"})
 
 
@@ -66,7 +68,10 @@ def _of_cluster(trace: HostTrace, named: Task) -> Task:
 
 
 def _named_task(trace: HostTrace) -> Task | None:
-    """Return the task that most calls and sends of the host name as their own; None if none does."""
+    """Return the task that most calls and sends of the host name as their own; None if none does, or several do.
+
+    A cluster in one process (a test, a notebook) has several tasks in one trace, none of which is all of it.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for stat in (trace.stat("device"), trace.stat("key")):
         for text in stat.texts:
@@ -74,8 +79,8 @@ def _named_task(trace: HostTrace) -> Task | None:
             task = _TASK.search(text.partition(";")[0])
             if task is not None:
                 counts[task[1], task[2]] += 1
-    known = {task: count for task, count in counts.items() if task[0] in _ROLES}
-    if not known:
+    known = Counter({task: count for task, count in counts.items() if task[0] in _ROLES}).most_common(2)
+    if not known or (len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]):
         return None
-    job, index = max(known, key=lambda task: known[task])
+    job, index = known[0][0]
     return Task(_ROLES[job], f"{job}:{index}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tfperf.trace.step_calls import cycle_starts, smallest_period
+from tfperf.trace.turns import cycle_starts, smallest_period
 
 
 def starts(text: str) -> list[int]:
