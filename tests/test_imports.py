@@ -86,7 +86,7 @@ def test_one_section_enters_few_modules(samples: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     entered = done.stderr.split()
     assert {"tfperf.analysis", "tfperf.wire.planes", "tfperf.sections.steps.breakdown"} <= set(entered)
-    assert len(entered) <= 40, entered
+    assert len(entered) <= 41, entered
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -19,6 +19,7 @@ from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
 from tfperf.sections import registry
 from tfperf.sections.many_hosts import MANY_HOSTS, MOST_ROWS, MOST_STEPS, with_short_tables
 from tfperf.sections.results import Host, HostResults, Results
+from tfperf.sections.steps.why_unknown import lacks_devices
 from tfperf.sections.view import By, View
 from tfperf.storage.remote_path import Location, located
 from tfperf.trace.device_peaks import DeviceModel
@@ -219,7 +220,8 @@ def analyze_host(
     trace = read(file.path, file.host, stats=stats, instants=as_tensorflow, progress=progress)
     host = Host(trace, *astuple(reading))
     host.analyze(sections)
-    flaws = find_flaws(trace, host["steps"].steps)
+    breakdown = host["steps"]
+    flaws = (*breakdown.missing, *find_flaws(trace, breakdown.steps))
     return HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
 
 
@@ -245,6 +247,8 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
             section = registry.call(spec.build, results)
             if len(results.hosts) > MANY_HOSTS:
                 section = with_short_tables(section)
+            if spec.without_device and lacks_devices(results["steps"]):
+                section = replace(section, findings=(), notes=(_PARTS_OF_DEVICES, *section.notes))
             built.append(replace(section, name=spec.name, is_lead=spec.name in registry.LEADS))
             if spec.document is not None:
                 documents[name] = registry.call(spec.document, results)
@@ -262,6 +266,9 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     }
     lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
     return Report(source, Deferred(partial(_summary, results)), _referring(built), lines, documents)
+
+
+_PARTS_OF_DEVICES = "Events of the devices are missing, so these figures are of the recorded events only."
 
 
 def _coverage_section(results: Results) -> Section:
@@ -286,13 +293,18 @@ def _coverage_section(results: Results) -> Section:
 
 def _damage_section(results: Results) -> Section:
     """Return what stands first in a report of traces that are not sound."""
-    texts: dict[str, list[str]] = {"unsound": [], "doubtful": []}
+    texts: dict[str, list[str]] = {"unsound": [], "doubtful": [], "incomplete": []}
     for host, flaw in results.flaws:
         texts[flaw.level].append(f"host {host}: {flaw.text}" if results.has_several_hosts else flaw.text)
     findings = []
     if texts["unsound"]:
         text = f"This profile is damaged: {'; '.join(texts['unsound'])}. Do not trust its figures."
         findings.append(Finding("damaged", "problem", text, "capture it again, each capture into a file of its own"))
+    incomplete = {flaw.code: flaw for _, flaw in results.flaws if flaw.level == "incomplete"}
+    for flaw in incomplete.values():
+        hosts = [host for host, other in results.flaws if other.code == flaw.code]
+        of_hosts = f" Hosts: {listed(hosts)}." if results.has_several_hosts else ""
+        findings.append(Finding(flaw.code, "problem", f"{flaw.text[0].upper()}{flaw.text[1:]}.{of_hosts}", flaw.fix))
     if texts["doubtful"]:
         findings.append(
             Finding("doubtful", "hint", f"This profile may be incomplete or wrong: {'; '.join(texts['doubtful'])}.")

@@ -225,6 +225,7 @@ def test_skipped_steps_are_the_cause_of_nothing(tmp_path: Path) -> None:
         events.append(event("f", start, duration, tf_function_call=ref("notTraced-nonXla")))
         if number < 3:
             events.append(event(CALL, start, 40, is_func=0, eager_op=ref("Add")))
+        events.append(event("FunctionRun", start, 1, id=number + 1))
     launches = host(*(each for each in events if each.name != OP))
     analysis = analysis_of(tmp_path, a=space(launches))
     codes = ("eager_ops", "python_between_steps")

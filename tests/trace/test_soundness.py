@@ -442,8 +442,11 @@ def test_fetches_that_stop_while_steps_go_on(tmp_path: Path) -> None:
     [
         ("Events dropped: 15", True, "lost_events", "unsound"),
         ("ring buffer overflow", False, "lost_events", "unsound"),
-        ("CUPTI could not be loaded", True, "profiler_error", "doubtful"),
-        ("CUPTI could not be loaded", False, "", "sound"),
+        ("the disk is full", True, "profiler_error", "doubtful"),
+        ("the disk is full", False, "", "sound"),
+        # What is missing because of these is said apart (`missing_events`).
+        ("vm: Failed to load libcupti (is it installed and accessible?)", True, "", "sound"),
+        ("vm: No GPU detected.", True, "", "sound"),
     ],
 )
 def test_what_the_profiler_says(tmp_path: Path, message: str, *, is_error: bool, code: str, level: str) -> None:

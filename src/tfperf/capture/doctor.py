@@ -14,10 +14,11 @@ from tfperf.capture.doctor_software import has_gpu_tensorflow, software_checks
 from tfperf.capture.machine import UNKNOWN, USUAL_PORT, Listener, Machine
 from tfperf.capture.outcomes import Check, Status
 from tfperf.capture.run_folder import local_folder
-from tfperf.capture.trace_problems import LIBRARY_FIX, PERMISSION_FIX, gpu_event_count, has_gpu_plane, missing_gpu
+from tfperf.capture.trace_problems import gpu_event_count, has_gpu_plane, missing_gpu
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
 from tfperf.units import counted, format_bytes
+from tfperf.wire.untraced_gpu import LIBRARY_FIX, PERMISSION_FIX
 
 if TYPE_CHECKING:
     from tfperf.capture.client import ProfilerClient

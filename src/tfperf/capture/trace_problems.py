@@ -6,14 +6,20 @@ the job runs on this machine, in the devices that it has open.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from tfperf.capture.connection import one_line
 from tfperf.capture.machine import UNKNOWN, Machine
 from tfperf.capture.outcomes import Captured
+from tfperf.wire.untraced_gpu import (
+    PERMISSION_FIX,
+    ROCM_FIX,
+    SILENT_FIX,
+    MissingGpu,
+    missing_gpu_work,
+    report_of_failure,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,53 +33,6 @@ IDLE = (
     "try again while it works (--wait-for-activity)"
 )
 _PLANE = "/device:GPU:"
-
-PERMISSION_FIX = (
-    "on the host, put the line `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into "
-    "/etc/modprobe.d/nvidia-profiling.conf, run `update-initramfs -u` (Red Hat: `dracut -f`) and reboot; or start the "
-    "container with --cap-add=SYS_ADMIN (Kubernetes: securityContext: capabilities: add: [SYS_ADMIN])"
-)
-LIBRARY_FIX = (
-    'in the job\'s environment, `pip install "tensorflow[and-cuda]"` (or nvidia-cuda-cupti-cu12), or add '
-    "extras/CUPTI/lib64 of the CUDA toolkit to LD_LIBRARY_PATH; then restart the job"
-)
-_OTHER_PROFILER_FIX = "end the other profiler (nsys, ncu, or `dcgmi profile --pause` for DCGM) and try again"
-_ROCM_FIX = "install the roctracer and rocprofiler packages of the job's ROCm version and restart the job"
-
-_REPORTS = (
-    # What the profiler reports (a pattern), the cause, and the fix.
-    (
-        r"insufficient.?privilege|root permission|nvgpuctrperm",
-        "the driver allows profiling only for administrators",
-        PERMISSION_FIX,
-    ),
-    (
-        r"\b(?:failed|unable|not|cannot)\b.*\b(?:load|open|find)\b.*cupti|cupti.*\b(?:not|cannot)\b.*\b(?:load|open|found)",
-        "the job cannot load libcupti",
-        LIBRARY_FIX,
-    ),
-    (
-        r"multiple.?subscribers|cupti.*\b(?:already|another)\b",
-        "another profiler uses the GPU, and only one can",
-        _OTHER_PROFILER_FIX,
-    ),
-    ("roctracer|rocprof", "ROCm's tracer failed", _ROCM_FIX),
-    ("cupti", "NVIDIA's tracer (CUPTI) failed", "`tfperf doctor` in the job's environment looks for the cause"),
-)
-_ROCM_WORK = r"^hip(?:Ext)?(?:Module)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)\w*$"
-_GPU_WORK = "|".join(
-    (
-        # Written by the GPU's tracer into the host plane, which may come although the device's does not.
-        r"^cu(?:da)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)[A-Z]?\w*$",
-        _ROCM_WORK,
-        r"^Memcpy(?:H2D|D2H|D2D|P2P)$",
-        # Written by TensorFlow and XLA. A GPU of another task does not count.
-        r"^_Send input \d+ from (/job:\S+)/device:CPU:\d+ to \1/device:GPU:\d+$",
-        r"^GpuExecutable::",
-        r":XLA GPU module$",
-        r":_?Nccl\w+$",
-    )
-)
 
 
 def captured_trace(
@@ -108,13 +67,6 @@ def captured_trace(
     )
 
 
-class MissingGpu(Struct, frozen=True):
-    """Why the GPU events are missing, and the fix."""
-
-    cause: str
-    fix: str
-
-
 def missing_gpu_message(contents: Contents, *, is_here: bool, port: int = 0) -> str:
     """Return cause and fix for missing GPU events; empty if none are missing.
 
@@ -136,17 +88,13 @@ def missing_gpu(contents: Contents, machine: Machine | None, process: int | str 
     """
     if gpu_event_count(contents):
         return None
-    for report in (*contents.errors, *contents.warnings):
-        for pattern, meaning, fix in _REPORTS:
-            if re.search(pattern, report, re.IGNORECASE):
-                return MissingGpu(f'{meaning} ("{one_line(report, 150)}")', fix)
-    if any(re.match(_ROCM_WORK, name) for name in contents.event_names):
-        return MissingGpu("the job used a GPU, but ROCm's tracer recorded no events", _ROCM_FIX)
-    if any(re.search(_GPU_WORK, name) for name in contents.event_names):
-        return MissingGpu("the job used a GPU, but its tracer recorded no events", _silent_fix(machine, process))
+    if report := report_of_failure((*contents.errors, *contents.warnings)):
+        return report[1]
+    if work := missing_gpu_work(contents.event_names):
+        return replace(work, fix=_silent_fix(machine, process)) if work.fix == SILENT_FIX else work
     if machine and machine.uses_gpu(process) and not has_gpu_plane(contents):
         # A tracer that runs makes a plane for each GPU, even for an idle one.
-        fix = _silent_fix(machine, process) if machine.nvidia_devices() else _ROCM_FIX
+        fix = _silent_fix(machine, process) if machine.nvidia_devices() else ROCM_FIX
         return MissingGpu("the job has a GPU open, but its tracer did not start", fix)
     return None
 
@@ -165,5 +113,4 @@ def _silent_fix(machine: Machine | None, process: int | str) -> str:
     """Return the fix where nothing tells which of the two usual causes it is."""
     if machine and machine.profiling_is_restricted() and not machine.may_profile(process):
         return f"the driver of this machine allows profiling only for administrators: {PERMISSION_FIX}"
-    doctor = "`tfperf doctor` in the job's environment checks both"
-    return f"either libcupti is not found ({LIBRARY_FIX}) or the driver refuses ({PERMISSION_FIX}); {doctor}"
+    return SILENT_FIX

@@ -31,6 +31,7 @@ from tfperf.compare.run_summary import (
 from tfperf.render.values import encodable
 from tfperf.sections.overview.summary import summarize
 from tfperf.sections.steps.section import CATEGORIES
+from tfperf.sections.steps.why_unknown import lacks_devices
 from tfperf.trace.steps import END_ESTIMATED, PARTIAL
 from tfperf.units import PS_PER_MS
 
@@ -250,7 +251,7 @@ def _stage_entries(results: Results, steps: int) -> list[RankedEntry]:
 
 def _idle_entries(results: Results) -> list[RankedEntry]:
     idle = results["idle"]
-    if not results.has_device or idle.without_steps:
+    if not results.has_device or lacks_devices(results["steps"]) or idle.without_steps:
         return []
     columns = idle.columns()
     causes = zip(columns["cause"], columns["per_step_ms"], strict=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tfperf.arrays import median
 from tfperf.errors import TfperfError
 from tfperf.gate.grammar import limit_tables
@@ -17,7 +19,8 @@ from tfperf.sections.hosts.lateness import LEAST_LOSS_MS
 from tfperf.sections.hosts.section import late_text
 from tfperf.sections.hosts.straggler import LEAST_LOSS_PERCENT
 from tfperf.sections.overview.summary import Statistics
-from tfperf.sections.steps.why_unknown import NO_DEVICE, why_unknown
+from tfperf.sections.registry import find_section, find_table
+from tfperf.sections.steps.why_unknown import NO_DEVICE, why_devices_unknown, why_unknown
 from tfperf.units import counted, format_ms, format_percent
 
 if TYPE_CHECKING:
@@ -36,7 +39,10 @@ def measure(limit: Limit, host: JudgedHost) -> Measurement:
     if damage:
         return unknown(damage)
     if metric.table:
-        return _measure_column(limit, host)
+        section, _ = find_table(metric.table)
+        lacking = why_devices_unknown(host.breakdown) if find_section(section).without_device else ""
+        measurement = unknown(lacking) if lacking else _measure_column(limit, host)
+        return _with_more_causes(measurement, host) if section == "diagnosis" else measurement
     if rests_on_steps(metric) and not FIGURES[metric.name].over_hosts and host.too_few_steps:
         return unknown(host.too_few_steps)
     if metric.name == "step_time":
@@ -79,6 +85,13 @@ def measure_together(limit: Limit, hosts: Sequence[JudgedHost], together: Judged
     """Return what a limit measures on all hosts together, each of which must have enough steps."""
     thin = next((host for host in hosts if host.too_few_steps), None)
     return measure(limit, together) if thin is None else unknown(thin.named(thin.too_few_steps))
+
+
+def _with_more_causes(measured: Measurement, host: JudgedHost) -> Measurement:
+    """Return what was measured of causes, with a gap if events are missing: there may be more causes then."""
+    gaps = [measured.gap, *(f"{flaw.text}: {flaw.fix}" for flaw in host.breakdown.missing)]
+    gap = next(filter(None, gaps), "")
+    return replace(measured, gap=gap, is_none=measured.is_none and not gap)
 
 
 def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
@@ -132,6 +145,8 @@ def _share(host: JudgedHost, category: str) -> Measurement:
 
 def _device_busy(host: JudgedHost) -> Measurement:
     idle = host.host["idle"]
+    if lacking := why_devices_unknown(host.breakdown):
+        return unknown(lacking)
     if not idle.devices:
         return unknown(NO_DEVICE)
     if host.breakdown.attribution == "tensorflow":

@@ -201,7 +201,10 @@ def _of_steps(whole: Analysis) -> dict[str, Any]:
 
 
 def _of_devices(whole: Analysis) -> dict[str, Any]:
-    devices = whole["idle"].averaged if whole.has_device else ()
+    from tfperf.sections.steps.why_unknown import lacks_devices
+
+    is_known = whole.has_device and not lacks_devices(whole["steps"])
+    devices = whole["idle"].averaged if is_known else ()
     busy = [100.0 - device.percent() for device in devices if device.counted_window_ps]
     allocator = next(iter(whole["memory"].allocators), None)
     memory = allocator and MemoryUse(allocator.name[:100], allocator.peak_bytes, allocator.capacity_bytes)

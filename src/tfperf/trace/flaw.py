@@ -7,17 +7,23 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-Level = Literal["sound", "doubtful", "unsound"]
+Level = Literal["sound", "doubtful", "incomplete", "unsound"]
 
 
 class Flaw(Struct, frozen=True):
-    """What is wrong with a trace. `text` is a clause that follows "the profile is damaged:"."""
+    """What is wrong with a trace. `text` is a clause that follows "the profile is damaged:".
+
+    `incomplete`: events are missing that the profiler should have recorded, and `fix` says how to get them.
+    """
 
     code: str
     text: str
     level: Level = "unsound"
     about_steps: bool = False
     """Whether only figures over steps are wrong."""
+    fix: str = ""
+    hides: frozenset[str] = frozenset()
+    """Categories of the step, and parts of input, that are unknown because of it."""
 
 
 def level_of(flaws: Iterable[Flaw]) -> Level:

@@ -146,9 +146,13 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         """Return the time that is 0 on the clock of the file, in nanoseconds since 1970; None if the file has none."""
         if self.clock_zero_ns:
             return self.clock_zero_ns
-        stats = next((plane.stats for plane in self.planes if plane.name == _SESSION_PLANE), {})
-        start = stats.get("profile_start_time")
+        start = self.session_stats.get("profile_start_time")
         return start if isinstance(start, int) and start > 0 else None
+
+    @property
+    def session_stats(self) -> dict[str, int | float | str]:
+        """Return what the profiler says of the capture: when it started and stopped, and its options."""
+        return next((plane.stats for plane in self.planes if plane.name == _SESSION_PLANE), {})
 
     @cached_property
     def programs(self) -> dict[int, NamedProgram]:

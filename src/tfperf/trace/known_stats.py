@@ -74,8 +74,8 @@ KNOWN = {name: stat for stat, names in _BY_PLACE for name in names}
 LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
 """What connects events on different threads (`group_by_links`); nearly every event of a host carries some."""
 BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
-BASE |= {"_r", "step_name", "step_num", "tf_function_call", "tracing_count"}
-"""Steps, the categories of their time, states of host threads, launches, and the environment."""
+BASE |= {"_r", "hlo_module", "program_id", "step_name", "step_num", "tf_function_call", "tracing_count"}
+"""Steps, the categories of their time, states of host threads, launches, missing events, and the environment."""
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, names_its_object))
 TFDATA |= {"batch_size"}
 """Pipelines of tf.data (`find_pipelines`)."""

@@ -30,6 +30,8 @@ from tfperf.units import PS_PER_MS, counted
 from tfperf.wire.event_columns import NO_STAT
 
 _LOST = re.compile(r"(?i)\b(?:dropped|lost|discarded|truncated|overflow(?:ed)?|buffer (?:is )?full)\b")
+_NO_GPU = re.compile(r"\bNo GPU detected\b")
+"""What a TensorFlow with GPU support reports on a machine without one."""
 _APART_PS = 1_000 * PS_PER_MS
 """Fetches and steps of one capture are not this far apart, all of them, unless their clocks disagree."""
 _SHARE = 0.1
@@ -51,6 +53,8 @@ def _of_file(trace: HostTrace) -> Iterator[Flaw]:
     """Yield what the profiler says, and what reading omitted; where events are missing, no sum holds."""
     for message in dict.fromkeys((*trace.errors, *trace.warnings)):
         said = " ".join(message.split())[:200]
+        if not trace.devices and (_NO_GPU.search(said) or _is_about_gpu(message)):
+            continue
         if _LOST.search(said):
             yield Flaw("lost_events", f"the profiler reports that events are missing ({said})")
         elif message in trace.errors:
@@ -58,6 +62,13 @@ def _of_file(trace: HostTrace) -> Iterator[Flaw]:
     if trace.malformed_events:
         events = counted(trace.malformed_events, "event")
         yield Flaw("impossible_times", f"{events} of {trace.event_count:,} with impossible times (omitted)")
+
+
+def _is_about_gpu(message: str) -> bool:
+    """Tell whether a message says why a GPU was not traced, of which `missing_events` says what is unknown."""
+    from tfperf.wire.untraced_gpu import report_of_failure  # few profiles hold any message
+
+    return report_of_failure([message]) is not None
 
 
 def _of_stats(trace: HostTrace) -> Iterator[Flaw]:

@@ -15,6 +15,7 @@ from tfperf.sections.idle.tables import Cause as IdleCause
 from tfperf.sections.memory.findings import findings_of
 from tfperf.sections.overview.quantities import share_of_step
 from tfperf.sections.registry import percent
+from tfperf.sections.steps.why_unknown import lacks_devices
 from tfperf.units import format_percent
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None
 
 def idle_devices(case: Case) -> Cause | None:
     """Judge devices that recorded nothing, or nothing in the steps, beside others that work."""
-    if not case.is_headline:
+    if not case.is_headline or lacks_devices(case.results["steps"]):
         return None
     silent, total = count_devices(case)
     on_host = case.program.op_percent or 0.0

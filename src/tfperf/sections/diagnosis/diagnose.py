@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +40,7 @@ from tfperf.units import format_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts
+    from tfperf.trace.flaw import Flaw
 
 WORTH_FIXING = 0.03
 """Share of the step that fixing a cause must likely bring, or the diagnosis says that nothing is worth it."""
@@ -86,7 +87,7 @@ def diagnose(results: Results) -> Diagnosis:
     causes.sort(key=lambda cause: (cause.kind != overview.kind, -cause.gain))
     cost = input_cost(results)
     return Diagnosis(
-        _headline(case.summary, causes),
+        _headline(case.summary, causes, results["steps"].missing),
         tuple(causes),
         case.summary,
         case.unknown,
@@ -159,11 +160,13 @@ def _judge(case: Case) -> list[Cause]:
     return with_late_host(case, [cause for rule in _RULES if (cause := rule(case)) is not None])
 
 
-def _headline(judged: Summary, causes: list[Cause]) -> str:
+def _headline(judged: Summary, causes: list[Cause], missing: Sequence[Flaw]) -> str:
     """Say the first cause in one sentence, or what the step consists of."""
     first = causes[0] if causes else None
     if first is not None and first.kind == judged.kind and first.gain >= WORTH_FIXING:
         return sentence_of(first)
+    if missing:
+        return "What the step consists of is unknown, because events are missing from the profile."
     shares = sorted(((judged.percent[key], CATEGORY_TITLES[key]) for key in CATEGORIES), reverse=True)
     parts = [f"{title.lower()} {format_percent(share)}%" for share, title in shares if share >= 1.0]
     whole = f"the step is {', '.join(parts)}" if parts else "the trace does not show what the step consists of"

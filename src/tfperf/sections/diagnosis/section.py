@@ -47,7 +47,7 @@ def build(results: Results) -> Section:
         "Diagnosis",
         findings=_findings(diagnosis),
         facts=_facts(results) if has_steps else (),
-        charts=(_categories(diagnosis),) if has_steps else (),
+        charts=tuple(chart for chart in (_categories(diagnosis),) if chart.labels) if has_steps else (),
         tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),
         notes=_unknown(results),
         pointer=_POINTER,
@@ -141,6 +141,8 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     worst = overview.worst_host
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)
     verdict = _CLASSES[overview.input_class] + (f" on {host}" if host else "")
+    if overview.input_class == "unknown" and results["steps"].missing:
+        verdict = "unknown: events are missing from the profile"
     of_input, of_others = (share_of_step(of_host, part, host) for part in ("input", "all_others"))
     if overview.input_class == "possible":
         over = " on average over hosts" if worst is None and len(results.hosts) > 1 else ""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, count_devices
 from tfperf.sections.overview.input_cost import why_unknown_slowed
-from tfperf.sections.steps.why_unknown import NO_DEVICE, why_unknown
+from tfperf.sections.steps.why_unknown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.case import Case
@@ -105,15 +105,22 @@ def _bounds(case: Case) -> str:
 
 def _idle_devices(case: Case) -> str:
     silent, total = count_devices(case)
-    return NO_DEVICE if silent == total else ""
+    return _lacking(case) or (NO_DEVICE if silent == total else "")
+
+
+def _lacking(case: Case) -> str:
+    """Say why events of devices are missing; empty if none are."""
+    hosts = (host["steps"] for host in case.results.hosts)
+    return next(filter(None, map(why_devices_unknown, hosts)), "")
 
 
 def _memory(case: Case) -> str:
     for host in case.results.hosts:
         every = host["memory"].allocators
-        allocators = [each for each in every if each.place != "host"] if host.has_device else every
+        has_device = host.has_device or lacks_devices(host["steps"])
+        allocators = [each for each in every if each.place != "host"] if has_device else every
         if not allocators:
-            return f"no allocator{' of a device' * host.has_device} recorded anything (tfperf analyze -s memory)"
+            return f"no allocator{' of a device' * has_device} recorded anything (tfperf analyze -s memory)"
         for each in allocators:
             if each.place != "host" and each.capacity_bytes is None:
                 return f"the capacity of {each.name} is not recorded"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.report.model import Section
 from tfperf.sections.results import Host, Results
+from tfperf.sections.steps.why_unknown import lacks_devices
 from tfperf.units import counted, listed
 
 if TYPE_CHECKING:
@@ -29,14 +30,16 @@ def analyze(host: Host) -> tuple[str, ...]:
     gaps = [] if len(breakdown.steps) or breakdown.task.is_helper else [f"Steps: {breakdown.steps.explanation}."]
     if not trace.event_count:
         gaps.append("Everything: the file holds no events.")
-    elif not any(plane.kind == "host" and plane.event_count for plane in trace.planes):
+    elif not breakdown.missing and not any(plane.kind == "host" and plane.event_count for plane in trace.planes):
         gaps.append(
             "Host time: there is no event of a host thread (host tracer off?), so input, compilation, launches and "
             "host compute are unknown."
         )
-    if trace.empty_devices:
+    for flaw in breakdown.missing:
+        gaps.append(f"{'Device' if 'device_compute' in flaw.hides else 'Host'} time: {flaw.text}.")
+    if trace.empty_devices and not lacks_devices(breakdown):
         gaps.append(_silent_devices(trace.empty_devices))
-    elif not trace.devices:
+    elif not trace.devices and not lacks_devices(breakdown):
         gaps.append("Device time: no device is in the trace (a CPU job, or the device was not traced).")
     if trace.malformed_events:
         gaps.append(f"Omitted: {counted(trace.malformed_events, 'event')} with impossible times.")

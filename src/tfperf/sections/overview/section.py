@@ -220,6 +220,8 @@ def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
         "none": f"NOT input-bound: {share} ({_INPUT_THRESHOLDS}).",
         "unknown": "Cannot tell whether the job is input-bound: the trace does not show where its input comes from.",
     }
+    if breakdown.missing:
+        texts["unknown"] = "Cannot tell whether the job is input-bound: events are missing from the profile."
     text = texts[summary.input_class]
     if summary.input_percent is None and summary.input_class == "possible":
         text = f"POSSIBLY input-bound: the trace does not show where input comes from, and {others}."

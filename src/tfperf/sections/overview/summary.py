@@ -134,7 +134,7 @@ def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -
     of_steps, *of_categories = statistics_by_row(time_ps / PS_PER_MS)
     sums_ps = time_ps.sum(axis=1).tolist()
     percent = {key: 100.0 * sum_ps / total_ps for key, sum_ps in zip(breakdown.time_ps, sums_ps[1:], strict=True)}
-    input_percent = percent["input"] if breakdown.input_visible else None
+    input_percent = None if "input" in breakdown.unknown else percent["input"]
     return Summary(
         kind=kind,
         step_count=breakdown.steps.kinds.count(kind),

@@ -17,6 +17,7 @@ from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.results import Host
 from tfperf.sections.steps.matched_steps import matched_rows
+from tfperf.sections.steps.missing_events import missing_events
 from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES
 from tfperf.sections.steps.tpu_cores import CoreWork, core_work
 from tfperf.sections.tabular import Tabular
@@ -31,6 +32,7 @@ from tfperf.trace.activities import (
 )
 from tfperf.trace.device_time import device_label
 from tfperf.trace.find_steps import find_steps
+from tfperf.trace.flaw import Flaw
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import OMITTED, How, Steps, no_steps, plain_steps
 from tfperf.trace.tasks import Task
@@ -92,6 +94,8 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     """Of one host: the time of 0 on its clock, in nanoseconds since 1970."""
     cores: tuple[CoreWork, ...] = ()
     """TPU cores whose ops say what they do."""
+    missing: tuple[Flaw, ...] = ()
+    """Events that should be in the profile and are not."""
 
     @property
     def averaged(self) -> Bools:
@@ -117,6 +121,8 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
             unknown |= {"host_to_device"} if not self.time_ps["host_to_device"].any() else set()
         if not self.host_visible:  # what covers no event of a device may be any of these
             unknown |= {*HOST_CATEGORIES, "all_others"}
+        for flaw in self.missing:
+            unknown |= flaw.hides
         return frozenset(unknown)
 
     @property
@@ -167,14 +173,21 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
 
 def analyze(host: Host) -> Breakdown:
     """Find the steps of a host and attribute their time."""
+    missing = missing_events(host)
     if host.as_tensorflow:
-        return as_tensorflow(host.trace)
+        return replace(as_tensorflow(host.trace), missing=missing)
     task = host.task
     if task.is_helper:
         steps = no_steps(f"{task.described} has no steps of its own")
     else:
         steps = find_steps(host.trace, host.step_marker)
-    return replace(attribute(host.trace, steps, host.busy_times), task=task, clock_start_ns=host.trace.clock_start_ns)
+    breakdown = attribute(host.trace, steps, host.busy_times)
+    if breakdown.time_ps["compilation"].any():  # Python records that it traces a function at any level
+        missing = tuple(replace(flaw, hides=flaw.hides - {"compilation"}) for flaw in missing)
+    # What is seen of a category that is not seen whole is no figure.
+    hidden = frozenset[str]().union(*(flaw.hides for flaw in missing))
+    time_ps = {category: ps * (category not in hidden) for category, ps in breakdown.time_ps.items()}
+    return replace(breakdown, time_ps=time_ps, task=task, clock_start_ns=host.trace.clock_start_ns, missing=missing)
 
 
 def attribute(trace: HostTrace, steps: Steps, busy: dict[Activity, Intervals] | None = None) -> Breakdown:
@@ -297,6 +310,7 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
         host_visible=all(host.host_visible for host in with_steps),
         unknown_somewhere=frozenset().union(*(host.unknown for host in with_steps)),
         cores=tuple(core for host in aligned for core in host.cores),
+        missing=tuple(flaw for host in with_steps for flaw in host.missing),
     )
 
 

@@ -1,0 +1,221 @@
+"""Events that the profiler should have recorded and did not: what a profile lacks, why, and what is unknown then.
+
+Missing events are never taken for time without work.
+
+- *GPU not traced.* No device has events, and the profiler reports that its tracer failed, or host events and threads
+  show that the job uses a GPU.
+- *Device events lost.* Devices have events, but a fifth or more of the launches of host threads have none, or a program
+  ran on host threads more often than any of its kernels on all devices. Only launches and programs before the last
+  launch whose kernel was recorded count: a device may execute later ones after the end of the capture.
+- *Ops not recorded.* The host tracer level was 0 or 1: TensorFlow records ops, its executor and tf.data from level 2
+  on. JAX records its ops at level 1 too. The level is in the profile (TensorFlow 2.20 or later, JAX), or calls of
+  functions without any executor show it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tfperf.arrays import Int64s, distinct, group_equal
+from tfperf.sections.steps.section import CATEGORIES, HOST_CATEGORIES
+from tfperf.trace.event_names import is_call, is_fetch, is_jitted_call, mask, parse_op
+from tfperf.trace.flaw import Flaw
+from tfperf.trace.launches import launching_calls
+
+if TYPE_CHECKING:
+    from tfperf.sections.results import Host
+    from tfperf.trace.host_trace import HostTrace
+
+_OF_DEVICES = frozenset({*CATEGORIES, "host_to_device"} - {"compilation"})
+"""Without events of devices, whatever is not seen on the host may be their work; waiting for tf.data stays known."""
+_OF_HOST = frozenset({*HOST_CATEGORIES, "all_others", "input", "input_wait"})
+_LEAST_SHARE = 0.2
+"""Share of launches or of runs without events, from which events are missing."""
+_FEW = 5
+_LOST_FIX = (
+    "capture fewer steps, without another profiler on the GPUs; with ROCm, also install the roctracer and rocprofiler "
+    "packages of the job's ROCm version"
+)
+_LEVEL_FIX = (
+    "profile with host_tracer_level=2 (the default; tfperf run and tfperf capture: --host-tracer-level 2; "
+    "tf.profiler.experimental.ProfilerOptions and jax.profiler.ProfileOptions have an option of this name)"
+)
+
+
+_DEVICE_LEVEL_FIX = (
+    "profile with device_tracer_level=1 (the default; tfperf run and tfperf capture: --device-tracer-level 1)"
+)
+_DOCTOR_FIX = (
+    "run `tfperf doctor` in the job's environment: it checks whether libcupti is found and whether the driver allows "
+    "profiling, and says how to change it"
+)
+
+
+def missing_events(host: Host) -> tuple[Flaw, ...]:
+    """Return what the trace of a host lacks."""
+    trace = host.trace
+    of_devices = _untraced_gpu(trace) if not trace.devices else _lost_events(host)
+    return tuple(flaw for flaw in (of_devices, _unrecorded_ops(trace)) if flaw is not None)
+
+
+def _untraced_gpu(trace: HostTrace) -> Flaw | None:
+    reports = (*trace.errors, *trace.warnings)
+    names = [name for name in _host_names(trace) if _may_be_of_gpu(name)]
+    threads = [line.name for line in trace.host_lines if line.stop > line.start and _may_be_of_gpu(line.name[3:])]
+    if not (reports or names or threads):
+        return None
+    from tfperf.wire.untraced_gpu import ROCM_FIX, missing_gpu_work, report_of_failure
+
+    report = report_of_failure(reports)
+    if report is not None:
+        cause, fix = report[1].cause, report[1].fix
+    else:
+        work = missing_gpu_work(names, threads)
+        if work is None:
+            return None
+        cause, fix = work.cause, work.fix
+        if _options(trace).device_tracer == 0:
+            cause, fix = "the device tracer was off (device_tracer_level=0)", _DEVICE_LEVEL_FIX
+        elif fix != ROCM_FIX:
+            is_amd = any(plane.stats.get("device_vendor") == "AMD" for plane in trace.planes)
+            fix = ROCM_FIX if is_amd else _DOCTOR_FIX
+    text = f"the GPU was not traced: {cause}; device time, and what waits for the device, are unknown"
+    return Flaw("gpu_not_traced", text, "incomplete", fix=fix, hides=_OF_DEVICES)
+
+
+def _may_be_of_gpu(name: str) -> bool:
+    """Tell whether it is worth looking closer at a name: most are not, and there are thousands."""
+    return name.startswith(("cu", "hip", "Memcpy", "GpuExe", "gpu_", "GPU_")) or "GPU" in name or "Nccl" in name
+
+
+# --- events of devices that were lost ---
+
+_NO_LAUNCH = r"(?i)(?:cu|hip)\w*(?:synchron|event|query|wait|alloc|free|graph|capture)"
+_COPY = r"(?i)(?:cu|cuda|hip)?mem(?:cpy|set)|_?copydevicetodevice"
+_PROGRAM = ":XLA GPU module"
+
+
+def _lost_events(host: Host) -> Flaw | None:
+    trace = host.trace
+    if trace.device_kind != "gpu":
+        return None
+    text = _lost_launches(host) or _lost_runs(host)
+    if not text:
+        return None
+    lost = f"events of the devices are missing: {text}; device time, and what waits for the devices, are unknown"
+    return Flaw("device_events_lost", lost, "incomplete", fix=_LOST_FIX, hides=_OF_DEVICES)
+
+
+def _lost_launches(host: Host) -> str:
+    """Say how many launches have no event of a device; empty if nearly all have one."""
+    trace = host.trace
+    calls, ids = launching_calls(trace)
+    launches = ~mask(trace.names, lambda name: re.match(_NO_LAUNCH, name) is not None)[trace.name[calls]]
+    calls, ids = calls[launches], ids[launches]
+    device_rows = _device_rows(trace)
+    if len(device_rows) > (1.0 - _LEAST_SHARE) * len(calls):
+        return ""
+    is_recorded = np.isin(ids, trace.number_at("correlation_id", device_rows))
+    last_ps = trace.start_ps[calls[is_recorded]].max(initial=0)
+    lost = int((~is_recorded & (trace.start_ps[calls] < last_ps)).sum())
+    count = int((trace.start_ps[calls] <= last_ps).sum())
+    return f"{lost:,} of {count:,} launches have none" if lost >= max(_FEW, _LEAST_SHARE * count) else ""
+
+
+def _lost_runs(host: Host) -> str:
+    """Say which program ran on host threads more often than any of its kernels did; empty if none did."""
+    trace = host.trace
+    runs = trace.host_events(mask(trace.names, lambda name: name.endswith(_PROGRAM)))
+    links = host.launch_links
+    if not len(runs) or not len(links.host):
+        return ""
+    kernels = ~mask(trace.names, lambda name: re.match(_COPY, name) is not None)[trace.name[links.device]]
+    last_ps = trace.start_ps[links.host[kernels] if kernels.any() else links.host].max()
+    started = Counter(trace.names[name] for name in trace.name[runs[trace.start_ps[runs] <= last_ps]].tolist())
+    executed, unnamed = _executed(trace)
+    if unnamed:
+        return ""
+    for name, count in started.most_common():
+        program = name.removesuffix(_PROGRAM)
+        recorded = executed.get(program, 0)
+        if program in executed and count >= _FEW and recorded <= (1.0 - _LEAST_SHARE) * count:
+            return f"host threads ran {program} {count:,} times, and the devices recorded {recorded:,} of these runs"
+    return ""
+
+
+def _executed(trace: HostTrace) -> tuple[dict[str, int], bool]:
+    """Return how often each program ran by its kernels, at most; and whether a tenth of the kernels name no program.
+
+    A kernel runs once or more in each run of its program, so the most frequent one says how many runs there were at
+    most. Programs of one name are told apart by their id.
+    """
+    rows = _device_rows(trace)
+    rows = rows[~mask(trace.names, lambda name: re.match(_COPY, name) is not None)[trace.name[rows]]]
+    module, texts = trace.number_at("hlo_module", rows, -1), trace.stat("hlo_module").texts
+    keys = [module, trace.number_at("program_id", rows, -1), trace.name[rows].astype(np.int64)]
+    order, starts = group_equal(keys)
+    counts = np.diff([*starts, len(order)]).tolist()
+    most: dict[tuple[int, int], int] = {}
+    for row, count in zip(order[starts].tolist(), counts, strict=True):
+        program = (int(keys[0][row]), int(keys[1][row]))
+        most[program] = max(most.get(program, 0), count)
+    executed: dict[str, int] = {}
+    for (place, _), count in most.items():
+        if place >= 0:
+            executed[texts[place]] = executed.get(texts[place], 0) + count
+    return executed, int((module < 0).sum()) * 10 > len(rows)
+
+
+def _device_rows(trace: HostTrace) -> Int64s:
+    lines = [line for plane in trace.devices for line in trace.device_lines(plane)]
+    return np.concatenate([np.arange(line.start, line.stop) for line in lines])
+
+
+# --- ops that the host tracer left out ---
+
+_OPTIONS = re.compile("(?:\x08[\x00\x01])?(?:\x10([\x00-\x03]))?(?:\x18([\x00\x01]))?[\x20\x28]")
+"""How the options of a profile begin: a flag, the levels of host and device tracer (0 is omitted), and later fields."""
+
+
+class _Levels(NamedTuple):
+    """Levels of the tracers; None: the profile does not hold them."""
+
+    host_tracer: int | None
+    device_tracer: int | None
+
+
+def _options(trace: HostTrace) -> _Levels:
+    """Return the levels of the tracers, which newer profilers write into the profile."""
+    options = _OPTIONS.match(str(trace.session_stats.get("profile_options", "")))
+    return _Levels(None, None) if options is None else _Levels(*(ord(level or "\x00") for level in options.groups()))
+
+
+def _unrecorded_ops(trace: HostTrace) -> Flaw | None:
+    level = _options(trace).host_tracer
+    if level == 0:
+        text = "the host tracer was off (host_tracer_level=0), so what the host does is unknown"
+        return Flaw("ops_not_recorded", text, "incomplete", fix=_LEVEL_FIX, hides=_OF_HOST)
+    if level not in (None, 1) or not trace.on_host.any():
+        return None
+    names = _host_names(trace)
+    is_called = "EagerExecute" in names and len(trace.stat("tf_function_call").event)
+    if not is_called or any(is_jitted_call(name) or _needs_level_2(name) for name in names):
+        return None
+    said = "host_tracer_level=1" if level == 1 else "as with host_tracer_level=1"
+    text = f"the host tracer recorded no ops ({said}), so host compute, waiting and input are unknown"
+    return Flaw("ops_not_recorded", text, "incomplete", fix=_LEVEL_FIX, hides=_OF_HOST)
+
+
+def _host_names(trace: HostTrace) -> list[str]:
+    return [trace.names[name] for name in distinct(trace.name[trace.on_host]).tolist()]
+
+
+def _needs_level_2(name: str) -> bool:
+    """Tell whether TensorFlow records the event only from level 2 of the host tracer on."""
+    if name == "EagerExecute" or name.startswith("ExecutorState::ProcessAsync::"):
+        return False
+    return is_call(name) or is_fetch(name) or parse_op(name).kind in ("tensorflow", "tf.data")

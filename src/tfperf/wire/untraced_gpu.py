@@ -1,0 +1,96 @@
+"""Whether a profile lacks the events of a GPU that the job uses, why, and the fix.
+
+The evidence is what the profiler reports as failed, and host events and threads that occur only with a GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+PERMISSION_FIX = (
+    "on the host, put the line `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into "
+    "/etc/modprobe.d/nvidia-profiling.conf, run `update-initramfs -u` (Red Hat: `dracut -f`) and reboot; or start the "
+    "container with --cap-add=SYS_ADMIN (Kubernetes: securityContext: capabilities: add: [SYS_ADMIN])"
+)
+LIBRARY_FIX = (
+    'in the job\'s environment, `pip install "tensorflow[and-cuda]"` (or nvidia-cuda-cupti-cu12), or add '
+    "extras/CUPTI/lib64 of the CUDA toolkit to LD_LIBRARY_PATH; then restart the job"
+)
+_OTHER_PROFILER_FIX = "end the other profiler (nsys, ncu, or `dcgmi profile --pause` for DCGM) and try again"
+ROCM_FIX = "install the roctracer and rocprofiler packages of the job's ROCm version and restart the job"
+SILENT_FIX = (
+    f"either libcupti is not found ({LIBRARY_FIX}) or the driver refuses ({PERMISSION_FIX}); `tfperf doctor` in the "
+    "job's environment checks both"
+)
+"""The fix where the profile does not show which of the two usual causes it is."""
+
+_REPORTS = (
+    # What the profiler reports (a pattern), the cause, and the fix.
+    (
+        r"insufficient.?privilege|root permission|nvgpuctrperm",
+        "the driver allows profiling only for administrators",
+        PERMISSION_FIX,
+    ),
+    (
+        r"\b(?:failed|unable|not|cannot)\b.*\b(?:load|open|find)\b.*cupti|cupti.*\b(?:not|cannot)\b.*\b(?:load|open|found)",
+        "the job cannot load libcupti",
+        LIBRARY_FIX,
+    ),
+    (
+        r"multiple.?subscribers|cupti.*\b(?:already|another)\b",
+        "another profiler uses the GPU, and only one can",
+        _OTHER_PROFILER_FIX,
+    ),
+    ("roctracer|rocprof", "ROCm's tracer failed", ROCM_FIX),
+    ("cupti", "NVIDIA's tracer (CUPTI) failed", "`tfperf doctor` in the job's environment looks for the cause"),
+)
+_ROCM_WORK = r"^hip(?:Ext)?(?:Module)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)\w*$"
+_GPU_WORK = "|".join(
+    (
+        # Written by the GPU's tracer into the host plane, which may come although the device's does not.
+        r"^cu(?:da)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)[A-Z]?\w*$",
+        _ROCM_WORK,
+        r"^Memcpy(?:H2D|D2H|D2D|P2P)$",
+        # Written by TensorFlow and XLA. A GPU of another task does not count.
+        r"^_Send input \d+ from (/job:\S+)/device:CPU:\d+ to \1/device:GPU:\d+$",
+        r"^GpuExecutable::",
+        r":XLA GPU module$",
+        r":_?Nccl\w+$",
+    )
+)
+_GPU_THREAD = r"^tf_(?:gpu_private_\d+|GPU_Event_Manager)/"
+"""Threads that TensorFlow starts for GPUs only."""
+
+
+class MissingGpu(Struct, frozen=True):
+    """Why the GPU events are missing, and the fix."""
+
+    cause: str
+    fix: str
+
+
+def report_of_failure(reports: Iterable[str]) -> tuple[str, MissingGpu] | None:
+    """Return the first message of a profiler that says why it did not trace the GPU, and what it means."""
+    for report in reports:
+        for pattern, meaning, fix in _REPORTS:
+            if re.search(pattern, report, re.IGNORECASE):
+                words = " ".join(report.split())
+                quoted = words if len(words) <= 150 else f"{words[:149]}…"
+                return report, MissingGpu(f'{meaning} ("{quoted}")', fix)
+    return None
+
+
+def missing_gpu_work(event_names: Iterable[str], threads: Iterable[str] = ()) -> MissingGpu | None:
+    """Return what host events say of a GPU without events; None if no event shows that the job uses one.
+
+    `threads` are the names of the threads that have events.
+    """
+    work = [name for name in event_names if re.search(_GPU_WORK, name)]
+    if any(re.match(_ROCM_WORK, name) for name in work):
+        return MissingGpu("the job used a GPU, but ROCm's tracer recorded no events", ROCM_FIX)
+    if work or any(re.search(_GPU_THREAD, name) for name in threads):
+        return MissingGpu("the job used a GPU, but its tracer recorded no events", SILENT_FIX)
+    return None
