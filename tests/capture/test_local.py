@@ -13,13 +13,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from job_environment import job_environment
 from test_with_tensorflow import xprof_rows
 
 import tfperf
+from tfperf.arrays import Intervals
 from tfperf.trace.read import read_host
 from tfperf.wire.contents import Contents, look_into
+from tfperf.wire.encode import one_varint
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -153,6 +156,16 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 results["threads"] = str(local.stop().path)
 
+import gc, time
+def clean():
+    gc.collect()
+with local.profile(LOGS / "python_record") as captured:
+    work()
+    clean()
+    time.sleep(0.05)
+ours = [each for each in gc.callbacks if "tfperf" in each.__module__]
+results["python_record"] = [str(captured.result.path), len(ours)]
+
 local.start(LOGS / "nested")
 for number in range(4):
     with local.step(number, name="outer#1"):
@@ -245,6 +258,20 @@ def test_the_trace_says_what_the_job_ran_on(results: dict[str, Any]) -> None:
     assert facts.batch_size is None, "a loop without Keras states none"
 
 
+def test_the_trace_says_what_python_did(results: dict[str, Any]) -> None:
+    path, callbacks = results["python_record"]
+    assert not callbacks, "nothing of it stays in the process"
+    trace = read_host(Path(path))
+    pauses, cpu = trace.python_activity.pauses, trace.python_activity.cpu
+    assert pauses is not None
+    assert cpu is not None
+    (explicit,) = np.flatnonzero([place.endswith(" clean") for place in pauses.places])[-1:]
+    assert trace.end_ps.max() < pauses.end_ps[explicit], "what ran before the collection is before it in the trace"
+    asleep = Intervals(pauses.end_ps[explicit : explicit + 1], cpu.end_ps[-1:])
+    assert asleep.total() > 45e9
+    assert float(cpu.within(asleep, asleep.start, asleep.end)[1][0]) < 0.5 * asleep.total(), "it waited"
+
+
 def test_the_measured_overhead_is_in_the_trace(results: dict[str, Any]) -> None:
     path, percent = results["overhead"]
     facts = read_host(Path(path)).capture_facts
@@ -276,7 +303,8 @@ print(json.dumps([[str(own.xspace_to_tools_data([path], tool)), theirs(path, too
 def test_other_tools_ignore_what_is_added(results: dict[str, Any], tmp_path: Path) -> None:
     """xprof's converters, and those in TensorFlow, conclude the same with and without the plane."""
     whole = Path(results["usual"][0]).read_bytes()
-    added = read_host(Path(results["usual"][0])).capture_facts.to_bytes()
+    plane = whole[whole.rindex(b"\x12\x0f/tfperf:capture") :]
+    added = b"\x0a" + one_varint(len(plane)) + plane
     assert whole.endswith(added)
     paths = []
     for name, data in (("with", whole), ("without", whole.removesuffix(added))):

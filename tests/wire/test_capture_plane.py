@@ -10,7 +10,7 @@ import pytest
 from builders import event, host, plane, space, trace_of
 
 from tfperf.trace.read import read_host
-from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
+from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts, CpuSample, Pause, PythonRecord
 from tfperf.wire.contents import look_into
 from tfperf.wire.schema import message_class
 
@@ -44,6 +44,41 @@ def test_appended_to_a_trace_it_is_one_more_plane(tmp_path: Path) -> None:
         CAPTURE_PLANE.encode(),
     ]
     assert look_into(path).event_count == 1, "it holds no events"
+
+
+def test_what_python_did_is_on_lines_of_its_own(tmp_path: Path) -> None:
+    start_ns = FACTS.start_time_us * 1000 if FACTS.start_time_us else 0
+    pause = Pause(start_ns + 5_000, 3_000, thread=7, generation=2, collected=4, place="train.py:12 clean")
+    samples = [
+        CpuSample(start_ns + at, cpu, queued) for at, cpu, queued in ((0, 50, 0), (4000, 1050, 500), (9000, 1050, 500))
+    ]
+    record = PythonRecord(pauses=[pause], samples={7: samples})
+    path = written(tmp_path, space(host(event("train", 0, 10))), FACTS.to_bytes(record, start_ns))
+    trace = read_host(path)
+    assert trace.capture_facts == FACTS
+    assert len(trace.name) == 1, "the events of the capture are no events of the job"
+    activity = trace.python_activity
+    assert activity.pauses is not None
+    assert activity.cpu is not None
+    assert (activity.pauses.start_ps.tolist(), activity.pauses.end_ps.tolist()) == ([5_000_000], [8_000_000])
+    assert activity.pauses.places == ("train.py:12 clean",)
+    assert (activity.cpu.start_ps.tolist(), activity.cpu.end_ps.tolist()) == ([0, 4_000_000], [4_000_000, 9_000_000])
+    assert (activity.cpu.cpu_ps.tolist(), activity.cpu.queued_ps.tolist()) == ([1_000_000, 0], [500_000, 0])
+    shown = read_host(path, everything=True)
+    assert [line.name for line in shown.lines] == ["python", "Garbage collection", "CPU time of thread 7"]
+    assert "garbage collection, generation 2" in shown.names
+
+
+def test_that_no_collection_ran_is_known(tmp_path: Path) -> None:
+    path = written(tmp_path, FACTS.to_bytes(PythonRecord(), 1))
+    pauses = read_host(path).python_activity.pauses
+    assert pauses is not None
+    assert not len(pauses.start_ps)
+
+
+def test_without_the_start_of_the_session_times_are_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, FACTS.to_bytes(PythonRecord(), None))
+    assert read_host(path).python_activity.pauses is None
 
 
 def test_what_is_unknown_is_not_written(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
         def facts_of(contents: Contents) -> bytes:
             overhead.update(step_times.overhead(session.started_s, ended_s, contents.event_count))
             facts = replace(job_facts(), **session.profiler.facts, **keras_facts, **overhead)
-            return facts.to_bytes()
+            return facts.to_bytes(session.profiler.record, contents.start_ns)
 
         try:
             with session.profiler.export() as file:

@@ -20,7 +20,6 @@ from tfperf.capture.tensorflow_session import TensorflowSession
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TfperfError
 from tfperf.units import format_bytes
-from tfperf.wire.capture_plane import CaptureFacts
 from tfperf.wire.profiler_service import OVERHEAD_KEY, message_class, read_message
 from tfperf.wire.schema import LARGEST_MESSAGE
 
@@ -173,7 +172,9 @@ class ServerMethods:
             recording = self._take_continuous()
             with recording.session.export() as file:
                 self._record_on(recording.options)
-                return _reply(file, _counted(file), replace(job_facts(), **recording.session.facts))
+                contents, session = _counted(file), recording.session
+                facts = replace(job_facts(), **session.facts)
+                return _reply(file, contents, facts.to_bytes(session.record, contents.start_ns))
 
     def _stop_continuous(self, data: bytes, context: Any) -> bytes:
         with self._lock:
@@ -220,7 +221,8 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
     with session.export() as file:
         contents = _counted(file)
         overhead = local.step_times.overhead(started_s, ended_s, contents.event_count)
-        reply = _reply(file, contents, replace(job_facts(), **session.facts, **overhead))
+        facts = replace(job_facts(), **session.facts, **overhead)
+        reply = _reply(file, contents, facts.to_bytes(session.record, contents.start_ns))
     if "overhead_percent" in overhead:
         context.set_trailing_metadata(((OVERHEAD_KEY, f"{overhead['overhead_percent']:.2f}"),))
     return reply
@@ -248,9 +250,8 @@ def _counted(file: Path) -> Contents:
     return look_into(file)
 
 
-def _reply(file: Path, contents: Contents, facts: CaptureFacts) -> bytes:
-    """Return the ProfileResponse with a trace, and in it what is known about the job."""
-    addition = facts.to_bytes()
+def _reply(file: Path, contents: Contents, addition: bytes) -> bytes:
+    """Return the ProfileResponse with a trace, and behind it what is known about the job."""
     if contents.size_bytes + len(addition) > LARGEST_MESSAGE - 100:
         problem = (
             f"the trace takes {format_bytes(contents.size_bytes)}, more than a reply can hold; use a shorter duration"

@@ -11,8 +11,10 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from tfperf.capture.python_watch import PythonWatch
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError
+from tfperf.wire.capture_plane import PythonRecord
 from tfperf.wire.trace_file import SUFFIX
 
 
@@ -38,7 +40,10 @@ class TensorflowSession:
         self._scratch = scratch
         self._session: Any = None
         self.facts: dict[str, Any] = {}
-        """Fields of `CaptureFacts`: when it started; from `export` on, how many cores were busy since, on average."""
+        """Fields of `CaptureFacts`: when it started; from `export` on, what it measured since."""
+        self.record = PythonRecord()
+        """What Python did, from `export` on."""
+        self._watch: PythonWatch | None = None
         try:
             require_tensorflow()
             self._start(options)
@@ -62,6 +67,7 @@ class TensorflowSession:
             raise CaptureError("refused", f"TensorFlow's profiler did not start: {error.message}") from error
         self.facts["start_time_us"] = time.time_ns() // 1000
         self._start_s, self._start_cpu_s = time.perf_counter(), time.process_time()
+        self._watch = PythonWatch()
 
     @contextlib.contextmanager
     def export(self) -> Iterator[Path]:
@@ -72,6 +78,10 @@ class TensorflowSession:
         seconds = time.perf_counter() - self._start_s
         if seconds > 0:
             self.facts["busy_cores"] = (time.process_time() - self._start_cpu_s) / seconds
+        if self._watch is not None:
+            self.record, facts = self._watch.stop()
+            self.facts |= facts
+            self._watch = None
         try:
             try:
                 self._session.export_to_tb()
@@ -89,6 +99,9 @@ class TensorflowSession:
     def drop(self) -> None:
         """Stop if it still runs, and keep nothing."""
         self._session = None  # Its destructor ends the session in TensorFlow.
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 

@@ -17,6 +17,7 @@ from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, lookup
 from tfperf.programs.names import NamedProgram, read_names
 from tfperf.storage.remote_path import Location
 from tfperf.trace.oddities import Oddities
+from tfperf.trace.python_activity import PythonActivity
 from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.wire.event_columns import NO_STAT, Line, Stat, StatRows
 from tfperf.wire.hlo import HLO_PROTO
@@ -135,6 +136,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     cut_names: int = 0
     """Names and texts that were too long, and are cut."""
     oddities: Oddities = Oddities()
+    python_activity: PythonActivity = PythonActivity()
 
     @property
     def event_count(self) -> int:

@@ -17,6 +17,8 @@ from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind, p
 from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, reads_memory, wanted_stats
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.oddities import Oddities, OdditiesOfPlane
+from tfperf.trace.python_activity import PythonActivity, read_activity
+from tfperf.wire.capture_plane import CAPTURE_PLANE
 from tfperf.wire.event_columns import EventColumns, Line, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
 from tfperf.wire.planes import check_planes, read_events, read_header
@@ -117,6 +119,7 @@ def _read(path: Location, host: str, reading: _Reading, progress: Progress | Non
         malformed_events=reading.malformed,
         aggregated_events=reading.aggregated,
         cut_names=reading.cut_names,
+        python_activity=reading.python_activity if not clock_zero_ns else PythonActivity(),
         oddities=reading.oddities,
     )
     if reading.also is not None:
@@ -142,6 +145,7 @@ class _Reading:
         self.also, self.also_stats = also, frozenset() if also is None else BASE | also.stats
         self.planes: list[Plane] = []
         self.program_plane: PlaneSpan | None = None
+        self.python_activity = PythonActivity()
         self.names: list[str] = []
         self.display_names: list[str] = []
         self.name_stats: dict[str, dict[int, int | float | str]] = {}
@@ -168,6 +172,8 @@ class _Reading:
         self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
         if header.name == PROGRAM_PLANE:
             self.program_plane = span
+        if header.name == CAPTURE_PLANE:
+            self.python_activity = read_activity(file, span, header)
         if kind != "other" or self.everything:
             wanted = wanted_stats(
                 kind, self.stats | self.also_stats if self.also else self.stats, every=self.every_stat

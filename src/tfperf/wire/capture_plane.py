@@ -1,14 +1,16 @@
-"""The plane that captures of this project add to a trace: what a trace does not hold, as stats of one more plane.
+"""The plane that captures of this project add to a trace: what a trace does not hold, as one more plane.
 
-Other programs find planes by their names, and ignore this one. It has no lines, so it holds no events.
+Other programs find planes by their names, and ignore this one. Its stats are facts about the job. Its lines are what
+Python did meanwhile (`PythonRecord`): pauses of the garbage collector, and the CPU time of threads, piece by piece.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from itertools import pairwise
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -19,8 +21,45 @@ CAPTURE_PLANE = "/tfperf:capture"
 _FORMAT = 1
 _LARGEST = 1 << 53
 _LONGEST_TEXT = 200
-_FROM_ZERO = {"task_index"}
+_FROM_ZERO = {"task_index", "gc_count"}
 """Whole numbers that can be 0."""
+PAUSES_LINE = "Garbage collection"
+CPU_LINE = "CPU time of thread"
+
+RECORD_STATS = ("thread", "generation", "collected", "place", "cpu_ns", "queued_ns")
+"""Stats of the events of a `PythonRecord`."""
+
+
+class Pause(NamedTuple):
+    """A run of the garbage collector: Python waits for it. `start_ns` counts from 1970."""
+
+    start_ns: int
+    duration_ns: int
+    thread: int
+    """The id of the thread in the system."""
+    generation: int
+    collected: int
+    """How many objects it freed."""
+    place: str
+    """The line of Python that ran: `file.py:12 function`."""
+
+
+class CpuSample(NamedTuple):
+    """What a thread had used of the CPU at a moment; times in nanoseconds, `time_ns` from 1970."""
+
+    time_ns: int
+    cpu_ns: int
+    """CPU time."""
+    queued_ns: int
+    """For how long it was ready to run, and waited for a core; 0 where the system does not say."""
+
+
+class PythonRecord(Struct, frozen=True, kw_only=True):
+    """What Python did during a capture."""
+
+    pauses: Sequence[Pause] = ()
+    samples: Mapping[int, Sequence[CpuSample]] = {}
+    """By the id of the thread in the system; at least two of each."""
 
 
 class CaptureFacts(Struct, frozen=True, kw_only=True):
@@ -67,6 +106,10 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
     """Processes of the cluster."""
     cluster_id: str | None = None
     """A hash that is equal for the tasks of one cluster."""
+    gc_count: int | None = None
+    """How often the garbage collector of Python ran in the capture."""
+    gc_ms: float | None = None
+    """How long these runs took together."""
     start_time_us: int | None = None
     """When the capture started, in microseconds since 1970, on the clock of the process."""
 
@@ -87,8 +130,11 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
         known: dict[str, Any] = {name: _value(name, stats.get(name), kind) for name, kind in _kinds().items()}
         return CaptureFacts(**{name: value for name, value in known.items() if value is not None})
 
-    def to_bytes(self) -> bytes:
-        """Return the plane as the field of an XSpace: appended to the file of a trace, it is one more plane of it."""
+    def to_bytes(self, record: PythonRecord | None = None, start_ns: int | None = None) -> bytes:
+        """Return the plane as the field of an XSpace: appended to the file of a trace, it is one more plane of it.
+
+        Times of the trace count from `start_ns`; where that is unknown, the record is left out.
+        """
         space: Any = message_class("XSpace")()
         plane = space.planes.add(name=CAPTURE_PLANE.encode())
         facts = {name: value for name, value in asdict(self).items() if value is not None}
@@ -102,8 +148,43 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
                 stat.double_value = value
             else:
                 stat.int64_value = value
+        if record is not None and start_ns is not None:
+            _add_lines(plane, record, start_ns, len(facts))
         data: bytes = space.SerializeToString()
         return data
+
+
+def _add_lines(plane: Any, record: PythonRecord, start_ns: int, stat_count: int) -> None:
+    """Add a line of pauses, and one with the pieces of time of each thread; ids of stats go on after `stat_count`."""
+    numbers = {name: number for number, name in enumerate(RECORD_STATS, start=stat_count + 1)}
+    for name, number in numbers.items():
+        entry = plane.stat_metadata.add(key=number)
+        entry.value.id, entry.value.name = number, name.encode()
+    names: dict[str, int] = {}
+
+    def add(line: Any, name: str, time_ns: int, duration_ns: int, **stats: int | str) -> None:
+        event = line.events.add(metadata_id=names.setdefault(name, len(names) + 1))
+        event.offset_ps, event.duration_ps = (time_ns - start_ns) * 1000, duration_ns * 1000
+        for stat, value in stats.items():
+            if isinstance(value, str):
+                event.stats.add(metadata_id=numbers[stat], str_value=value[:_LONGEST_TEXT].encode("utf-8", "replace"))
+            else:
+                event.stats.add(metadata_id=numbers[stat], int64_value=value)
+
+    line = plane.lines.add(name=PAUSES_LINE.encode())
+    for pause in record.pauses:
+        name = f"garbage collection, generation {pause.generation}"
+        facts = {"thread": pause.thread, "generation": pause.generation, "collected": pause.collected}
+        add(line, name, pause.start_ns, pause.duration_ns, **facts, place=pause.place)
+    for thread, samples in record.samples.items():
+        line = plane.lines.add(id=thread, name=f"{CPU_LINE} {thread}".encode())
+        for before, after in pairwise(samples):
+            cpu_ns, queued_ns = after.cpu_ns - before.cpu_ns, after.queued_ns - before.queued_ns
+            times = {"cpu_ns": max(cpu_ns, 0), "queued_ns": max(queued_ns, 0)}
+            add(line, "CPU time", before.time_ns, after.time_ns - before.time_ns, **times)
+    for name, number in names.items():
+        entry = plane.event_metadata.add(key=number)
+        entry.value.id, entry.value.name = number, name.encode()
 
 
 @cache

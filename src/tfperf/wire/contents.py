@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfperf.wire import decoder
+from tfperf.wire.capture_plane import CAPTURE_PLANE
 from tfperf.wire.planes import check_planes, decoded_lines, read_header
 from tfperf.wire.stats import WantedStats
 from tfperf.wire.trace_file import TraceFile, walk
@@ -50,6 +51,9 @@ def look_into(path: Path) -> Contents:
         space = walk(file)
         for span in space.planes:
             header, whole = read_header(file, span, WantedStats({}))
+            if header.name == CAPTURE_PLANE:  # What a capture adds is nothing that the job did.
+                counts[header.name] = 0
+                continue
             names.update(header.event_names)
             if header.name == _SESSION_PLANE and isinstance(start := header.stats.get(_START), int):
                 start_ns = start
