@@ -61,7 +61,7 @@ def test_what_python_did_is_on_lines_of_its_own(tmp_path: Path) -> None:
     assert activity.pauses is not None
     assert activity.cpu is not None
     assert (activity.pauses.start_ps.tolist(), activity.pauses.end_ps.tolist()) == ([5_000_000], [8_000_000])
-    assert activity.pauses.places == ("train.py:12 clean",)
+    assert (activity.pauses.generation.tolist(), activity.pauses.places) == ([2], ("train.py:12 clean",))
     assert (activity.cpu.start_ps.tolist(), activity.cpu.end_ps.tolist()) == ([0, 4_000_000], [4_000_000, 9_000_000])
     assert (activity.cpu.cpu_ps.tolist(), activity.cpu.queued_ps.tolist()) == ([1_000_000, 0], [500_000, 0])
     shown = read_host(path, everything=True)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, lookup, union_all, union_sorted
+from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, lookup, union, union_all, union_sorted
 from tfperf.trace.activities import Activity, Codes, host_codes
 from tfperf.trace.event_names import is_input_function, is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
@@ -258,6 +258,17 @@ def main_line(trace: HostTrace) -> int | None:
         if marks.any():
             return int(marks.argmax())
     return int(calls.argmax())
+
+
+def call_times(trace: HostTrace, main: int | None) -> Intervals | None:
+    """Return when the main thread is in a call; markers of steps and Python frames are no calls. None without one."""
+    if main is None:
+        return None
+    is_mark = mask(trace.names, is_python_frame)
+    is_mark[trace.name[trace.stat("step_num").event]] = True
+    rows = slice(trace.lines[main].start, trace.lines[main].stop)
+    is_call = ~is_mark[trace.name[rows]]
+    return union(trace.start_ps[rows][is_call], trace.end_ps[rows][is_call])
 
 
 def _per_line(trace: HostTrace, rows: npt.NDArray[np.signedinteger]) -> Int64s:

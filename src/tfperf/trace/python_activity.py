@@ -22,6 +22,7 @@ class Pauses(Struct, frozen=True, eq=False):
 
     start_ps: Int64s
     end_ps: Int64s
+    generation: Int64s
     places: tuple[str, ...]
 
 
@@ -88,7 +89,8 @@ def read_activity(file: TraceFile, span: PlaneSpan, header: PlaneHeader) -> Pyth
         end = np.minimum(start + columns.duration_ps[rows], np.append(start[1:], 2 * _LONGEST_PS))
         if line.name == PAUSES_LINE:
             texts = columns.stats.get("place", NO_STAT).texts or ("",)
-            pauses = Pauses(start, end, tuple(texts[place] for place in stat("place")[rows].tolist()))
+            places = tuple(texts[place] for place in stat("place")[rows].tolist())
+            pauses = Pauses(start, end, stat("generation")[rows], places)
         elif line.name.startswith(CPU_LINE) and len(rows):
             cpu, queued = (np.clip(stat(name)[rows] * _PS_PER_NS, 0, end - start) for name in ("cpu_ns", "queued_ns"))
             threads.append(CpuTimes(start, end, cpu, queued))

@@ -70,7 +70,8 @@ def test_what_a_trace_of_a_gpu_shows_can_be_judged(tmp_path: Path) -> None:
     found = unjudged(tmp_path, host(*steps((FETCH, 5), (LAUNCH, 50)), *calls), gpu(("MemcpyH2D", 5), ("sgemm", 50)))
     unknown_work = ["low_utilisation", "memory_bound", "unaligned_shapes"]
     of_hosts = ["skewed_input", "straggler"]
-    assert sorted(found) == sorted([*unknown_work, *of_hosts, "memory_pressure", "profiling_overhead"])
+    of_captures = ["garbage_collection", "profiling_overhead"]
+    assert sorted(found) == sorted([*unknown_work, *of_hosts, *of_captures, "memory_pressure"])
 
 
 @pytest.mark.parametrize(

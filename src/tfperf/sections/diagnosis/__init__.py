@@ -19,6 +19,7 @@ SECTION = SectionSpec(
             "memory",
             "environment",
             "gaps",
+            "python",
         ),
         "batch",
     ),

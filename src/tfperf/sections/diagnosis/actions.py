@@ -140,6 +140,74 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html"},
     ),
+    "record_python": Advice(
+        texts={
+            **in_tensorflow("see which functions take it: tfperf run --python-trace train.py, for ten steps"),
+            "jax": "see which functions take it: jax.profiler.ProfileOptions with python_tracer_level = 1",
+        },
+        least=0.0,
+        most=0.0,
+        assumption="",
+        url=f"{GUIDE}/profiler",
+        urls={"jax": "https://docs.jax.dev/en/latest/profiling.html"},
+    ),
+    "wait_in_threads": Advice(
+        texts={
+            **in_tensorflow(
+                "if it fetches input, fetch it ahead in threads: a tf.data.Dataset with .map(tf.py_function of it, "
+                "num_parallel_calls=8).prefetch(2)"
+            ),
+            "jax": "if it fetches input, fetch it ahead in threads: concurrent.futures.ThreadPoolExecutor, grain",
+        },
+        least=0.5,
+        most=1.0,
+        assumption="it does not depend on the step before; from one request at a time beside the step to many",
+        url=f"{GUIDE}/data_performance",
+    ),
+    "input_in_python": Advice(
+        texts={
+            "keras": (
+                "if it makes batches, vectorize that, or make them beside the step: fit() with a tf.data.Dataset "
+                "(from_generator(...).prefetch(2); its own ops are faster) or a keras.utils.PyDataset"
+            ),
+            "tensorflow": (
+                "if it makes batches, vectorize that, or make them beside the step: a tf.data.Dataset "
+                "(from_generator(...).prefetch(2); its own ops are faster), or another process"
+            ),
+            "jax": (
+                "if it makes batches, vectorize that, or make them beside the step: in worker processes (grain), or in "
+                "a thread where NumPy does the work"
+            ),
+        },
+        least=0.5,
+        most=1.0,
+        assumption="a core is free for it; threads of Python take turns, processes and ops of tf.data do not",
+        url=f"{GUIDE}/data#consuming_python_generators",
+    ),
+    "callback_less_often": Advice(
+        texts={"keras": "do what callbacks do after each batch every 100 batches only, or in on_epoch_end"},
+        least=0.9,
+        most=1.0,
+        assumption="it is a callback, and need not happen after each batch",
+        url="https://keras.io/guides/writing_your_own_callbacks/",
+    ),
+    "collect_less_often": Advice(
+        texts=everywhere("call gc.collect() every 100 steps at most, or leave it to Python"),
+        least=0.9,
+        most=1.0,
+        assumption="the memory of cycles that wait for a collection is there",
+        url="https://docs.python.org/3/library/gc.html",
+    ),
+    "freeze_objects": Advice(
+        texts=everywhere(
+            "call gc.freeze() once after the setup, so that collections leave out what stays; or gc.disable(), and "
+            "gc.collect() every 1,000 steps"
+        ),
+        least=0.5,
+        most=0.9,
+        assumption="most objects are of the setup; the memory of cycles that wait for a collection is there",
+        url="https://docs.python.org/3/library/gc.html#gc.freeze",
+    ),
     "mixed_precision": Advice(
         texts={
             "keras": (

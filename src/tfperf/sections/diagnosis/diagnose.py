@@ -21,6 +21,7 @@ from tfperf.sections.diagnosis.exchange_causes import collectives, collectives_b
 from tfperf.sections.diagnosis.host_causes import (
     compilation,
     eager_ops,
+    garbage_collection,
     profiling_overhead,
     python_between_steps,
     small_work_per_step,
@@ -53,6 +54,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     output_copy,
     collectives,
     collectives_bound,
+    garbage_collection,
     eager_ops,
     small_work_per_step,
     launch_bound,

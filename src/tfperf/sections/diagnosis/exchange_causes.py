@@ -24,7 +24,7 @@ _WAITING = ("device_collectives", "host_compute")
 """The categories in which hosts wait for others."""
 _EXPLAINED_BY = {
     "input": ("input_wait", "input_copy"),
-    "python": ("python_between_steps", "waiting_in_calls"),
+    "python": ("python_between_steps", "garbage_collection", "waiting_in_calls"),
     "launching": ("launch_bound", "small_work_per_step", "eager_ops"),
     "compilation": ("compilation", "warm_up"),
 }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from msgspec.structs import replace
 
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
-from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
+from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.trace.steps import RETRACE, SLOW_FIRST
 from tfperf.units import PS_PER_MS, counted, format_number, without_middle
 
@@ -18,11 +18,16 @@ _FIXED_PERCENT = 20.0
 _FRAMEWORK_MS = 2.5
 """Python of Keras or of a plain loop takes less per step."""
 _OVERHEAD_PERCENT = 5.0
+_HALF_PERCENT = 50.0
+_HALF_OF_IT = 0.5
+"""What a second thread of Python can compute beside the first: they share the interpreter's lock."""
+_FEW_STEPS = 0.25
 _OF_KERAS = {"OptionalHasValue", "OptionalGetValue", "SyncDevice"}
 """Ops by which `fit` of Keras reads the results of a step, and waits for devices: no code of the user runs them."""
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions
+    from tfperf.sections.python.between_calls import BetweenCalls
     from tfperf.trace.steps import Steps
 
 
@@ -122,13 +127,13 @@ def small_work_per_step(case: Case) -> Cause | None:
     if sum(shares.values()) < _FIXED_PERCENT or python * case.step_ms / 100.0 > _FRAMEWORK_MS:
         return None
     claims = [case.ledger.claim(part, most=share).high for part, share in shares.items()]
-    once = [case.action(code, Range(python, python)) for code in ("steps_per_execution", "loop_in_function")]
+    once = [case.action(code, Range(python, python)) for code in _in_one_call(case, shown=True)]
     return case.cause(
         "small_work_per_step",
         "Fixed overhead of each step",
         Range(sum(claims), sum(claims)),
         f"{_WORKING[shown_by.key]} for {shown_by} of it",
-        actions=["larger_batch", *([] if _runs_several_batches(case) else once)],
+        actions=["larger_batch", *once],
         rests_on=[in_categories(part) for part in shares],
         confidence="medium",
         quantities=(shown_by,),
@@ -169,42 +174,184 @@ def _runs_several_batches(case: Case) -> bool:
     return int(case.results["steps"].steps.batches.max()) > 1
 
 
+def garbage_collection(case: Case) -> Cause | None:
+    """Judge runs of Python's garbage collector: as captures record them, else calls of gc.collect among the frames."""
+    found, between = case.program.collections, _between(case)
+    if found is not None:
+        percent, alone = found.percent, found.alone_percent
+    elif between is not None and case.program.outside_calls_percent is not None:
+        percent = alone = between.collecting_share * case.program.outside_calls_percent
+    else:
+        return None
+    parts = ("all_others", "host_compute")
+    if case.program.is_tpu or min(percent, case.ledger.left(*parts)) < LEAST_PERCENT:
+        return None
+    cost = case.ledger.claim(*parts, most=percent, least=alone)
+    detail, quantities, is_explicit = "gc.collect is called between the calls of the program", [], True
+    if found is not None:
+        longest = Quantity("longest_collection", found.longest_ms, "ms", case.summary.kind)
+        quantities.append(longest)
+        detail = f"{counted(found.count, 'collection')} in {counted(found.step_count, 'step')}, the longest {longest}"
+        if found.most_steps <= max(1, _FEW_STEPS * found.step_count):
+            steps = "1 step holds" if found.most_steps == 1 else f"{found.most_steps} steps hold"
+            detail += f"; {steps} half of that time or more"
+        # Full collections of its own accord are rare, and not always in the same line.
+        is_explicit = bool(found.place) and found.full_count >= found.step_count / 2
+        detail += f"; most of it in {found.place}" if found.place else ""
+    actions = ["collect_less_often"] * is_explicit + ["freeze_objects"]
+    return case.cause(
+        "garbage_collection",
+        "Garbage collection of Python",
+        cost,
+        detail,
+        actions=actions,
+        rests_on=(in_categories("all_others"),),
+        quantities=quantities,
+    )
+
+
+def _between(case: Case) -> BetweenCalls | None:
+    """Return what Python's frames show of the time between calls; None without frames, or for another kind of step."""
+    between: BetweenCalls | None = case.results["python"].between
+    is_about_these = case.is_headline and not case.results.is_other_kind
+    return between if is_about_these and between is not None and between.total_ps else None
+
+
 def python_between_steps(case: Case) -> Cause | None:
     """Judge time in which nothing is recorded: Python, where the thread that makes the calls is in none of them.
 
-    A TPU core without an op waits for the host or for a slower core; nothing tells for which.
+    A TPU core without an op waits for the host or for a slower core; nothing tells for which. Where each run ends
+    before Python makes the next call, the program waits for Python, also while that run goes on: how much of this would
+    be saved is open.
     """
-    if not case.matters("all_others") or case.program.is_tpu:
+    hidden = case.program.hidden_python_percent
+    if case.program.is_tpu or case.ledger.left("all_others") + hidden < LEAST_PERCENT:
         return None
     outside = case.program.outside_calls_percent
     if outside is not None and outside < LEAST_PERCENT:
         return None
-    known = outside is not None
-    cost = case.ledger.claim("all_others", most=outside)
+    alone = min(case.ledger.left("all_others"), 100.0 if outside is None else outside)
+    cost = case.ledger.claim("all_others", "host_compute", most=alone + hidden, least=alone)
+    if outside is None:
+        return case.cause(
+            "python_between_steps",
+            "Time without any recorded work",
+            cost,
+            "Python, I/O or idle",
+            actions=[case.without_estimate("record_python")],
+            rests_on=(in_categories("all_others"),),
+            confidence="low",
+        )
+    between, ready = _between(case), case.program.ready_outside
+    does = _what_python_does(between, ready)
+    detail, quantities = _between_calls(case, between, ready)
     return case.cause(
         "python_between_steps",
-        "Python between calls" if known else "Time without any recorded work",
+        f"Python between calls, which {does}," if does else "Python between calls",
         cost,
-        "the program is in no call then: Python code, callbacks, I/O" if known else "Python, I/O or idle",
-        actions=() if _runs_several_batches(case) else ("steps_per_execution", "loop_in_function"),
-        rests_on=(in_categories("all_others"),),
-        confidence="medium" if known else "low",
+        detail,
+        actions=_python_actions(case, cost, between, does),
+        rests_on=(Evidence("python", "python_functions", between.function),)
+        if between is not None and between.function
+        else (in_categories("all_others"),),
+        confidence="high" if does else "medium",
+        quantities=quantities,
     )
+
+
+def _what_python_does(between: BetweenCalls | None, ready: Range | None) -> Literal["computes", "waits", ""]:
+    """Tell what Python does for half of the time or more: by the CPU time of its thread, else by innermost frames."""
+    if ready is not None and (ready.low >= _HALF_PERCENT or ready.high < _HALF_PERCENT):
+        return "computes" if ready.low >= _HALF_PERCENT else "waits"
+    if between is not None and between.waiting_share >= _HALF_PERCENT / 100.0:
+        return "waits"
+    return "computes" if between is not None and between.computing_share >= _HALF_PERCENT / 100.0 else ""
+
+
+def _between_calls(case: Case, between: BetweenCalls | None, ready: Range | None) -> tuple[str, tuple[Quantity, ...]]:
+    """Return what is known of the time between calls as a clause, and its numbers."""
+    quantities, clauses = [], []
+    if between is not None and (between.function or between.callee):
+        share = case.quantity("python_function", 100.0 * (between.share if between.function else between.callee_share))
+        quantities.append(share)
+        where = without_middle(between.function or between.callee, LONGEST_NAME)
+        called = without_middle(between.callee, LONGEST_NAME)
+        clauses.append(f"{share} of it in {where}" + (f", most in {called}" if between.function and called else ""))
+        if between.is_callback:
+            clauses[-1] += ", which Keras calls for each batch"
+    elif between is not None and between.framework_share >= _HALF_PERCENT / 100.0:
+        share = case.quantity("python_framework", 100.0 * between.framework_share)
+        quantities.append(share)
+        clauses.append(f"{share} of it in functions of the framework itself")
+    elif between is not None:
+        clauses.append("none of its functions holds half of it (-s python)")
+    if ready is not None:
+        # Of what may be either, each side says what is sure.
+        is_busy = ready.low >= _HALF_PERCENT
+        bound = case.quantity("python_ready", ready.low if is_busy else ready.high)
+        quantities.append(bound)
+        clauses.append(f"the thread needs the CPU for {bound} of it or {'more' if is_busy else 'less'}")
+    if not clauses:
+        return "the program is in no call then: Python code, callbacks, I/O", ()
+    return "; ".join(clauses), tuple(quantities)
+
+
+def _python_actions(
+    case: Case, cost: Range, between: BetweenCalls | None, does: Literal["computes", "waits", ""]
+) -> list[Action | None]:
+    """Return what to do about Python between calls: what fits what it does, and how to learn more where that is open.
+
+    Without Python the step takes what is left of it. Where Python goes on beside the step instead, the step takes what
+    the longer of both takes.
+    """
+    rest = max(100.0 - cost.high, 0.0)
+    beside = Range(min(rest / cost.high, 1.0) if cost.high else 0.0, 1.0)
+    is_framework = between is not None and between.framework_share >= _HALF_PERCENT / 100.0
+    # A framework takes some milliseconds: what takes longer is the program's own.
+    is_short = between is None and cost.high * case.step_ms / 100.0 <= _FRAMEWORK_MS
+    actions: list[Action | None] = []
+    if is_framework or is_short:
+        actions += [case.action(code, cost) for code in _in_one_call(case, shown=is_framework)]
+    elif case.program.is_fit and (between is None or between.is_callback):
+        # `fit` takes the batches on other threads.
+        actions.append(case.action("callback_less_often", cost))
+    elif does == "waits":
+        actions.append(case.action("wait_in_threads", cost, beside))
+    elif does == "computes" or (between is not None and between.function):
+        actions.append(case.action("input_in_python", cost, Range(_HALF_OF_IT * beside.low, 1.0)))
+    return [*actions, *([case.without_estimate("record_python")] if between is None else [])]
+
+
+def _in_one_call(case: Case, *, shown: bool) -> list[str]:
+    """Return the actions by which several steps are one call: in Keras only `fit` has one."""
+    if _runs_several_batches(case) or (case.program.api == "keras" and not case.program.is_fit):
+        return []
+    return ["steps_per_execution", *(["loop_in_function"] if shown else [])]
 
 
 def waiting_in_calls(case: Case) -> Cause | None:
     """Judge time in which the program is in a call, and nothing is recorded of what the call does."""
     if not case.matters("all_others") or case.program.outside_calls_percent is None or case.program.is_tpu:
         return None
-    cost = case.ledger.claim("all_others")
+    cost, ready = case.ledger.claim("all_others"), case.program.ready_inside
+    detail, quantities, title = "for locks, other hosts or a busy CPU; the trace does not show which", [], ""
+    if ready is not None and (ready.low >= _HALF_PERCENT or ready.high < _HALF_PERCENT):
+        is_busy = ready.low >= _HALF_PERCENT
+        bound = case.quantity("calls_ready", ready.low if is_busy else ready.high)
+        quantities = [bound]
+        what = "Work inside calls" if is_busy else "Waiting inside calls"
+        title = f"{what}, of which nothing is recorded,"
+        more = f"for {bound} or {'more' if is_busy else 'less'} of all its time in calls"
+        detail = f"the thread needs the CPU {more}" + ("" if is_busy else ": it waits for other threads or hosts")
     return case.cause(
         "waiting_in_calls",
-        "Waiting inside calls",
+        title or "Waiting inside calls",
         cost,
-        "for locks, other hosts or a busy CPU; the trace does not show which",
+        detail,
         actions=(),
         rests_on=(in_categories("all_others"),),
         confidence="low",
+        quantities=quantities,
     )
 
 

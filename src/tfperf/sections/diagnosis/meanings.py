@@ -50,8 +50,19 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "the program waits for results, while the device has nothing to do",
         "part of Host compute and All others, as [idle.md](idle.md) counts it",
     ),
+    "garbage_collection": CauseMeaning(
+        (
+            "Python's garbage collector runs, as captures of tfperf [record it](capture.md#what-a-trace-gets-besides), "
+            "or as frames of gc.collect show"
+        ),
+        "part of the categories All others and Host compute",
+    ),
     "python_between_steps": CauseMeaning(
-        "the thread that makes the calls is in none of them", "part of the category All others"
+        (
+            "the thread that makes the calls is in none of them: Python that computes or waits ([how that is "
+            "told](python_functions.md#between-calls))"
+        ),
+        "part of the category All others; where JAX's run ends before the next call, also Python beside it",
     ),
     "waiting_in_calls": CauseMeaning(
         "the program is in a call, and nothing is recorded of what the call does", "part of the category All others"

@@ -11,11 +11,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Int64s, Intervals, difference, overlap, union, union_all
+from tfperf.arrays import EMPTY, Int64s, Intervals, covers, difference, intersection, overlap, union, union_all
+from tfperf.sections.diagnosis.cause import Range
+from tfperf.sections.diagnosis.python_use import Collections, PythonUse
 from tfperf.sections.results import Host
 from tfperf.sections.steps.counted import CountedSteps
-from tfperf.trace.event_names import is_hlo_collective, is_python_frame, mask, parse_op
-from tfperf.trace.host_state import HostStates, State
+from tfperf.trace.event_names import is_hlo_collective, mask, parse_op
+from tfperf.trace.host_state import HostStates, State, call_times
 from tfperf.trace.host_trace import HostTrace
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _KERAS = re.compile(
     r"(?:__inference_)?(?:train_function|test_function|predict_function|one_step_on_data|one_step_on_iterator"
     r"|multi_step_on_iterator)(?:_\d+)*$"
 )
+_FIT = re.compile(r"(?:__inference_)?(?:train_function|multi_step_on_iterator|one_step_on_iterator)(?:_\d+)*$")
 _RUN = ("ThunkExecutor::Execute", "CpuExecutable::Execute")
 """How XLA runs a whole program on a CPU: all of it is the program's own work."""
 _JAX = re.compile(r"PjitFunction\(|p?jit_+\w+(?:\(\d+\))?$")
@@ -44,6 +47,15 @@ class Program(Struct, frozen=True, kw_only=True):
     """In which the host communicates with others, or waits for them to do so."""
     is_tpu: bool = False
     """Whether its devices are TPU cores."""
+    is_fit: bool = False
+    """Whether Keras takes the batches itself, in `fit` and its like."""
+    hidden_python_percent: float = 0.0
+    """In which Python runs between calls beside what an earlier call started, if that is done before the next call."""
+    collections: Collections | None = None
+    """None: runs of the garbage collector are not recorded."""
+    ready_outside: Range | None = None
+    """In which share of the time outside of calls the thread runs, or has no core; the rest it waits."""
+    ready_inside: Range | None = None
 
 
 class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
@@ -55,18 +67,30 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     op_ps: Int64s | None
     collective_ps: Int64s
     is_tpu: bool
+    is_fit: bool
+    hidden_python_ps: Int64s
+    python: PythonUse
 
     @cached_property
     def program(self) -> Program:
         """Return the shares of the steps that count."""
         steps = self.steps
         inside = None if self.calls_ps is None else steps.percent(self.calls_ps)
+        ready, collections = self.python.ready, self.python.collections
+        outside_ready, inside_ready = (
+            (None, None) if ready is None or self.calls_ps is None else ready.shares(steps, self.calls_ps)
+        )
         return Program(
             api=self.api,
             outside_calls_percent=None if inside is None else 100.0 - inside,
             op_percent=None if self.op_ps is None else steps.percent(self.op_ps),
             collective_percent=steps.percent(self.collective_ps) or 0.0,
             is_tpu=self.is_tpu,
+            is_fit=self.is_fit,
+            hidden_python_percent=steps.percent(self.hidden_python_ps) or 0.0,
+            collections=None if collections is None else collections.counted(steps),
+            ready_outside=outside_ready,
+            ready_inside=inside_ready,
         )
 
 
@@ -78,14 +102,21 @@ def analyze(host: Host) -> ProgramTimes:
         return overlap(times, steps.start_ps, steps.end_ps)
 
     calls, exchanges = (
-        _calls(trace, host.host_states.main),
+        call_times(trace, host.host_states.main),
         _times(trace, np.flatnonzero(mask(trace.names, is_collective)[trace.name])),
     )
     ops = _ops(trace, host.host_states)
     ops = difference(ops, exchanges) if len(exchanges.start) else ops
+    api, counted = _api(trace.names), CountedSteps.of(steps)
+    all_steps = union(steps.start_ps, steps.end_ps)
+    idle = difference(all_steps, union_all([*host.busy_times.values()]))
+    hidden = EMPTY if api != "jax" or calls is None or trace.devices else _hidden_python(host, calls, ops)
     return ProgramTimes(
-        api=_api(trace.names),
-        steps=CountedSteps.of(steps),
+        api=api,
+        is_fit=any(map(_FIT.match, trace.names)),
+        hidden_python_ps=in_steps(hidden),
+        python=PythonUse.of(trace.python_activity, idle, calls, counted),
+        steps=counted,
         calls_ps=None if calls is None else in_steps(calls),
         op_ps=in_steps(ops) if len(ops.start) else None,
         collective_ps=in_steps(exchanges),
@@ -104,14 +135,23 @@ def _api(names: Sequence[str]) -> Api:
     return "jax" if any(map(_JAX.match, names)) else "tensorflow"
 
 
-def _calls(trace: HostTrace, main: int | None) -> Intervals | None:
-    """Return when the thread that makes the calls is in one; markers of steps and Python frames are no calls."""
-    if main is None:
-        return None
-    is_mark = mask(trace.names, is_python_frame)
-    is_mark[trace.name[trace.stat("step_num").event]] = True
-    rows = np.arange(trace.lines[main].start, trace.lines[main].stop)
-    return _times(trace, rows[~is_mark[trace.name[rows]]])
+def _hidden_python(host: Host, calls: Intervals, runs: Intervals) -> Intervals:
+    """Return when Python runs between calls beside runs that have ended before the next call.
+
+    Then the program waits for Python; what it hides would be the step without it. Only frames tell that Python computes
+    and does not wait for these runs.
+    """
+    from tfperf.sections.python.analysis import named_functions
+    from tfperf.sections.python.between_calls import computing_times
+    from tfperf.trace.python_frames import python_frames
+
+    main, frames = host.host_states.main, python_frames(host.trace)
+    if main is None or frames is None:
+        return EMPTY
+    runs = intersection(runs, computing_times(frames, named_functions(host.trace, frames), main))
+    between = Intervals(calls.end[:-1], calls.start[1:])
+    ends_before = ~covers(runs, between.end - 1)
+    return intersection(Intervals(between.start[ends_before], between.end[ends_before]), runs)
 
 
 def _ops(trace: HostTrace, states: HostStates) -> Intervals:
@@ -148,7 +188,22 @@ def combine(programs: Sequence[Program]) -> Program:
         op_percent=_average([program.op_percent for program in programs]),
         collective_percent=_average([program.collective_percent for program in programs]) or 0.0,
         is_tpu=any(program.is_tpu for program in programs),
+        is_fit=any(program.is_fit for program in programs),
+        hidden_python_percent=_average([program.hidden_python_percent for program in programs]) or 0.0,
+        collections=max(
+            (program.collections for program in programs if program.collections is not None),
+            key=lambda each: each.percent,
+            default=None,
+        ),
+        ready_outside=_average_range([program.ready_outside for program in programs]),
+        ready_inside=_average_range([program.ready_inside for program in programs]),
     )
+
+
+def _average_range(ranges: Sequence[Range | None]) -> Range | None:
+    lows = _average([None if each is None else each.low for each in ranges])
+    highs = _average([None if each is None else each.high for each in ranges])
+    return None if lows is None or highs is None else Range(lows, highs)
 
 
 def _average(shares: Sequence[float | None]) -> float | None:

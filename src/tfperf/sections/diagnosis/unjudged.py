@@ -48,6 +48,15 @@ def _calls(case: Case) -> str:
     return "" if is_known else "the trace does not show when the program is in a call"
 
 
+def _collections(case: Case) -> str:
+    if case.program.is_tpu:
+        return _cores(case)
+    is_known = case.program.collections is not None or case.share("all_others") < LEAST_PERCENT
+    return (
+        "" if is_known else "only captures of tfperf in the job record runs of the garbage collector: docs/capture.md"
+    )
+
+
 def _eager(case: Case) -> str:
     is_known = case.results["functions"].eager.percent is not None
     return "" if is_known else "the trace holds no event of running anything from Python"
@@ -156,6 +165,7 @@ NEEDS: Mapping[str, _Need] = {
     "small_work_per_step": _Need(("host_compute", "all_others"), _fixed_work),
     "host_ops": _Need(("host_compute",), _idle_time),
     "waiting_for_results": _Need(("host_compute", "all_others"), _idle_time),
+    "garbage_collection": _Need(("all_others",), _collections),
     "python_between_steps": _Need(("all_others",), _cores),
     "waiting_in_calls": _Need(("all_others",), _calls),
     "eager_ops": _Need(("host_compute", "all_others"), _eager),

@@ -12,9 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import EMPTY, MOST, Int64s, Intervals, covers, difference, overlap, union, union_all
+from tfperf.sections.python.between_calls import BetweenCalls, between_calls
 from tfperf.sections.registry import percent
 from tfperf.sections.results import Host
 from tfperf.sections.tabular import Tabular
+from tfperf.trace.event_names import is_jitted_call
+from tfperf.trace.host_state import call_times
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.python_frames import PythonFrames, python_frames
 from tfperf.trace.python_packages import PythonFunction, python_functions
@@ -59,6 +62,8 @@ class PythonTimes(Tabular, frozen=True, kw_only=True):
     """How many steps count, and their duration, both of all hosts."""
     all_others_ps: int | None = None
     """The time in them in which nothing is recorded that has a category; None: not known of all hosts."""
+    between: BetweenCalls | None = None
+    """What runs while the thread that makes the calls is in none; None: unknown. Of several hosts, of the first."""
 
     @property
     def own(self) -> tuple[PythonTime, ...]:
@@ -85,7 +90,11 @@ def analyze(host: Host) -> PythonTimes:
     others = None
     if _shows_others(host, steps) and main is not None and (frames.line == main).any():
         others = _others(host, counted)
-    named = _named(trace, frames)
+    named = named_functions(trace, frames)
+    between = None
+    if others is not None and main is not None and (calls := call_times(trace, main)) is not None:
+        is_jax = any(map(is_jitted_call, trace.names))
+        between = between_calls(frames, named, difference(counted, calls), main, is_jax=is_jax)
     functions = _functions(frames, named, counted, EMPTY if others is None else others, main)
     return PythonTimes(
         functions=_ordered(functions),
@@ -93,6 +102,7 @@ def analyze(host: Host) -> PythonTimes:
         step_count=int(counts.sum()),
         step_ps=int(steps.duration_ps[counts].sum()),
         all_others_ps=None if others is None else others.total(),
+        between=between,
     )
 
 
@@ -109,7 +119,7 @@ def _others(host: Host, counted: Intervals) -> Intervals:
     return difference(counted, union_all([*host.busy_times.values()]))
 
 
-def _named(trace: HostTrace, frames: PythonFrames) -> dict[int, PythonFunction]:
+def named_functions(trace: HostTrace, frames: PythonFrames) -> dict[int, PythonFunction]:
     """Return the function of each name that a frame has."""
     used = np.flatnonzero(np.bincount(frames.name)).tolist()
     return dict(zip(used, python_functions([trace.names[name] for name in used]), strict=True))
@@ -202,6 +212,7 @@ def combine(hosts: Sequence[PythonTimes]) -> PythonTimes:
         step_count=sum(host.step_count for host in with_frames),
         step_ps=sum(host.step_ps for host in with_frames),
         all_others_ps=sum(others) if others and len(others) == len(with_frames) else None,
+        between=next((host.between for host in with_frames if host.between is not None), None),
     )
 
 
