@@ -601,7 +601,7 @@ def one_hot_lookup(slow: bool, folder: Path) -> Train:
     return looped(lambda number: train_step(words))
 
 
-def keras_wide_kernel(slow: bool, folder: Path) -> Train:
+def keras_wide_kernel(slow: bool, folder: Path, batch: int = 8) -> Train:
     """One convolution has a kernel of 13 by 13; fixed: 3 by 3."""
     import keras
     import tensorflow as tf
@@ -616,7 +616,7 @@ def keras_wide_kernel(slow: bool, folder: Path) -> Train:
         ]
     )
     model.compile(optimizer="sgd", loss="mse")
-    images = tf.random.uniform((8, 64, 64, 3)), tf.ones((8, 1))
+    images = tf.random.uniform((batch, 64, 64, 3)), tf.ones((batch, 1))
     return fitted(model, tf.data.Dataset.from_tensors(images).repeat().prefetch(2))
 
 
@@ -1074,7 +1074,7 @@ def many_threads(slow: bool, folder: Path) -> Train:
 
 def healthy_keras(slow: bool, folder: Path) -> Train:
     """A convolutional network on prepared batches."""
-    return keras_wide_kernel(False, folder)
+    return keras_wide_kernel(False, folder, batch=64)
 
 
 def healthy_loop(slow: bool, folder: Path) -> Train:
