@@ -383,7 +383,7 @@ def png_each_epoch(slow: bool, folder: Path) -> Train:
     import tensorflow as tf
 
     train_step, _, _ = tf_training(width=192)
-    noise = tf.cast(tf.random.uniform((160, 160, 3), maxval=255, dtype=tf.int32), tf.uint8)
+    noise = tf.cast(tf.random.uniform((320, 320, 3), maxval=255, dtype=tf.int32), tf.uint8)
     pictures = tf.data.Dataset.from_tensors(tf.io.encode_png(noise)).repeat(128)
 
     def decode(encoded: Any) -> Any:
@@ -396,16 +396,20 @@ def png_each_epoch(slow: bool, folder: Path) -> Train:
 
 def no_prefetch(slow: bool, folder: Path) -> Train:
     """The pipeline waits for a storage as long as the step computes, and both take turns."""
+    import numpy as np
     import tensorflow as tf
 
     train_step, data, _ = tf_training(width=512, batch=256)
+    batch = np.asarray(data)
 
     def read(number: Any) -> Any:
-        time.sleep(0.015)
-        return number.astype("float32")
+        time.sleep(0.02)
+        return batch
 
-    numbers = tf.data.Dataset.range(1 << 40).map(lambda number: tf.numpy_function(read, [number], tf.float32))
-    batches = numbers.map(lambda number: data + 0.0 * number)
+    def from_storage(number: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(read, [number], tf.float32), batch.shape)
+
+    batches = tf.data.Dataset.range(1 << 40).map(from_storage)
     return step_of(train_step, unoptimized(batches if slow else batches.prefetch(2)))
 
 
@@ -438,7 +442,9 @@ def tokens_in_python(slow: bool, folder: Path) -> Train:
 
     def tokens(line: Any) -> Any:
         words = line.numpy().decode().split()
-        return tf.constant([float(sum(ord(letter) * 31 for letter in word) % 97) for word in words])
+        return tf.constant(
+            [float(sum(ord(letter) * seed for letter in word for seed in (3, 5, 7)) % 97) for word in words]
+        )
 
     def in_python(line: Any) -> Any:
         return tf.ensure_shape(tf.py_function(tokens, [line], tf.float32), (256,))
@@ -523,17 +529,17 @@ def jax_collate(slow: bool, folder: Path) -> Train:
     import jax
     import numpy as np
 
-    train_step, weights, _ = jax_training()
+    train_step, weights, _ = jax_training(depth=2)
     compiled = jax.jit(train_step)
     examples = [{"x": [float(number % 5)] * 256, "id": number} for number in range(256)]
     array = np.array([example["x"] for example in examples], np.float32)
 
     def run(number: int, state: Any) -> Any:
         if slow:
-            chosen = [examples[(number * 64 + offset) % 256]["x"] for offset in range(64)]
+            chosen = [examples[(number + offset) % 256]["x"] for offset in range(256)]
             batch = np.array([[value / 5.0 for value in row] for row in chosen], np.float32)  # type: ignore[attr-defined]
         else:
-            batch = array[np.arange(number * 64, number * 64 + 64) % 256]
+            batch = array[np.arange(number, number + 256) % 256]
         return compiled(state, batch)[0]
 
     return jax_loop(run, weights)
@@ -736,12 +742,12 @@ def weights_of_examples(slow: bool, folder: Path) -> Train:
 
     @graph
     def weighted_step(x: Any) -> Any:
-        values = tf.reshape(x[:, :8], (512,))
+        values = tf.reshape(x[:, :16], (1024,))
         if slow:
-            ranks = tf.ensure_shape(tf.numpy_function(rank, [values], tf.float32), (512,))
+            ranks = tf.ensure_shape(tf.numpy_function(rank, [values], tf.float32), (1024,))
         else:
             ranks = tf.cast(tf.argsort(tf.argsort(values)), tf.float32)
-        return train_step(x * (1.0 + 1e-6 * tf.reshape(ranks, (64, 8))[:, :1]))
+        return train_step(x * (1.0 + 1e-6 * tf.reshape(ranks, (64, 16))[:, :1]))
 
     return looped(lambda number: weighted_step(data))
 
@@ -773,7 +779,7 @@ def rows_in_a_loop(slow: bool, folder: Path) -> Train:
     """AutoGraph makes a loop over the examples of a batch into a while loop."""
     import tensorflow as tf
 
-    train_step, data, weights = tf_training()
+    train_step, data, weights = tf_training(batch=256)
 
     @graph
     def row_step(x: Any) -> Any:
@@ -795,7 +801,7 @@ def python_list_argument(slow: bool, folder: Path) -> Train:
     """A list of Python numbers becomes a tensor at each call."""
     import tensorflow as tf
 
-    train_step, data, _ = tf_training(batch=512)
+    train_step, data, _ = tf_training(depth=1, batch=2048)
     rows = data.numpy().tolist()
     return looped(lambda number: train_step(tf.constant(rows) if slow else data))
 
@@ -856,7 +862,7 @@ def jax_logits_in_numpy(slow: bool, folder: Path) -> Train:
     import numpy as np
 
     train_step, weights, data = jax_training()
-    head = jnp.asarray(np.random.default_rng(0).normal(size=(256, 2000)), jnp.float32)
+    head = jnp.asarray(np.random.default_rng(0).normal(size=(256, 5000)), jnp.float32)
 
     def with_logits(state: Any, x: Any) -> Any:
         state, _ = train_step(state, x)
@@ -1057,16 +1063,6 @@ def jax_tiny_steps(slow: bool, folder: Path) -> Train:
         return state
 
     return jax_loop(run, weights) if slow else train_fixed
-
-
-def many_threads(slow: bool, folder: Path) -> Train:
-    """48 threads compute on few cores."""
-    import tensorflow as tf
-
-    threads = 48 if slow else 0
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
-    return keras_wide_kernel(True, folder)
 
 
 # Healthy
@@ -1340,13 +1336,6 @@ JOBS: Mapping[str, Job] = {
         profiler="jax",
         steps=200,
         warm=50,
-    ),
-    "many_threads": Job(
-        make=many_threads,
-        cause=("too_many_threads", "oversubscription"),
-        advice="thread",
-        profiler="keras",
-        is_global=True,
     ),
     "healthy_keras": Job(make=healthy_keras, profiler="keras"),
     "healthy_loop": Job(make=healthy_loop),
