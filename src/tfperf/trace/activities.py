@@ -17,8 +17,22 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import EMPTY, NO_NUMBERS, Int64s, Intervals, Uint8s, distinct, union, union_all, union_sorted
+from tfperf.arrays import (
+    EMPTY,
+    NO_NUMBERS,
+    Bools,
+    Int64s,
+    Intervals,
+    Uint8s,
+    difference,
+    distinct,
+    union,
+    union_all,
+    union_sorted,
+)
 from tfperf.trace.event_names import (
+    compiles_program,
+    concrete_function,
     is_collective_kernel,
     is_fetch,
     is_jax_compilation,
@@ -29,7 +43,7 @@ from tfperf.trace.event_names import (
     parse_op,
 )
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.nesting import hold
+from tfperf.trace.nesting import hold, last_around, nest, outermost
 from tfperf.trace.precision import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
 from tfperf.wire.event_columns import OP_LINES
 
@@ -70,7 +84,7 @@ PRIORITY: dict[Attribution, tuple[Activity, ...]] = {
     ),
     "corrected": _activities(
         "COMPUTE_16 COMPUTE_32 COMPUTE_UNKNOWN DEVICE_TO_HOST HOST_TO_DEVICE DEVICE_TO_DEVICE WAIT_INPUT STAGING "
-        "COLLECTIVES KERNEL_LAUNCH COMPILE HOST_COMPUTE"
+        "COLLECTIVES COMPILE KERNEL_LAUNCH HOST_COMPUTE"
     ),
 }
 """Highest first."""
@@ -100,6 +114,8 @@ _IGNORED_CALLS = ("EagerExecute", "EagerLocalExecute", "EagerKernelExecute", "Fu
 _COPY = r"(?i)(?:hip)?memcpy\s*_?(h(?:2|to)d|d(?:2|to)h|d(?:2|to)d|p(?:2|to)p)"
 _COPY_KIND = r"(?i)(?:kind:)?\b(?:Memcpy)?(H2D|D2H|D2D|P2P|HtoD|DtoH|DtoD|PtoP)\b"
 _STAGING = r"(?:.*/)?IteratorGetNext(?:/_\d+|_\d+)*:_(?:Send|HostSend|Recv|HostRecv)$"
+_KERNEL = "EagerKernelExecute"
+_EXECUTES = re.compile(r"\w*Executable::Execute")
 _COMPILING = (
     r"tf\.function-graph_building$|Xla(?:Compil|.*Compile)|.*(?:Compiler|Client)::(?:Compile|RunBackend|RunHloPasses)"
 )
@@ -245,6 +261,9 @@ def busy_times(trace: HostTrace) -> dict[Activity, Intervals]:
     if trace.devices:
         codes[trace.stat("correlation_id").event] = Activity.KERNEL_LAUNCH
     parts: dict[Activity, list[Intervals]] = {}
+    compiling = [times for times in (tracing_calls(trace), xla_compilations(trace)) if len(times.start)]
+    if compiling:
+        parts[Activity.COMPILE] = compiling
     for line in trace.host_lines:
         _add_line(parts, trace, codes, slice(line.start, line.stop))
     if trace.device_kind == "gpu":
@@ -252,6 +271,67 @@ def busy_times(trace: HostTrace) -> dict[Activity, Intervals]:
         for line in (line for plane in trace.devices for line in trace.device_lines(plane)):
             _add_line(parts, trace, on_device, slice(line.start, line.stop))
     return {activity: union_all(sets) for activity, sets in parts.items()}
+
+
+def xla_compilations(trace: HostTrace) -> Intervals:
+    """Return when XLA compiles for TensorFlow, on any thread of the host, once for each combination of shapes.
+
+    That is from the end of the op before (or the start of what holds the compilation) until the program runs. Only the
+    last part, `RunBackend`, has an event of its own.
+    """
+    compiles = mask(trace.names, compiles_program)
+    if not compiles.any():
+        return EMPTY
+    rows = trace.host_events(compiles)
+    executes = mask(trace.names, _EXECUTES.match)
+    is_op = mask(trace.names, lambda name: ":" in name and parse_op(name).kind == "tensorflow")
+    may_hold = mask(trace.names, lambda name: ":" in name and not is_python_frame(name))
+    parts = []
+    for index in distinct(trace.line_of[rows]).tolist():
+        line = trace.lines[index]
+        on_line = rows[(rows >= line.start) & (rows < line.stop)] - line.start
+        parts.append(_on_line(trace, slice(line.start, line.stop), on_line, (executes, is_op, may_hold)))
+    return union_all(parts)
+
+
+def _on_line(trace: HostTrace, line: slice, rows: Int64s, masks: tuple[Bools, ...]) -> Intervals:
+    """Return the compilations of one line; `rows` are those of `RunBackend`, counted from its first event."""
+    name, start, end = trace.name[line], trace.start_ps[line], trace.end_ps[line]
+    executes, is_op, may_hold = (each[name] for each in masks)
+    parent = nest(start, end).parent
+    order = np.argsort(parent, kind="stable")  # siblings follow each other, in order of time
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    places = np.arange(len(order))
+    before = np.maximum.accumulate(np.where((executes | is_op)[order], places, -1))[place[rows]]
+    after = np.minimum.accumulate(np.where(executes[order], places, len(order))[::-1])[::-1][place[rows]]
+    above = parent[rows]
+    held = (above >= 0) & may_hold[above]
+    previous, following = order[before], np.append(order, -1)[after]
+    has_previous, runs = (before >= 0) & (parent[previous] == above), (following >= 0) & (parent[following] == above)
+    begun = np.where(has_previous, end[previous], start[above])
+    return union(np.where(held, begun, start[rows]), np.where(held & runs, start[following], end[rows]))
+
+
+def tracing_calls(trace: HostTrace) -> Intervals:
+    """Return the calls of functions that trace Python, without the runs of what they traced (`EagerKernelExecute`).
+
+    The rest of the call makes the function: Python is traced, the graph is optimized, placed and instantiated.
+    A call of which the trace shows no run is left out: it would hide that run.
+    """
+    stat = trace.stat("tf_function_call")
+    traced = np.array([text.startswith("traced") for text in stat.texts], np.bool_)
+    if not traced.any():
+        return EMPTY
+    calls = np.sort(outermost(trace, stat.event[traced[stat.value]].astype(np.int64)))
+    runs = trace.host_events(mask(trace.names, concrete_function))
+    runs = runs[last_around(trace, calls, runs) >= 0]
+    kernels = trace.host_events(mask(trace.names, lambda name: name == _KERNEL))
+    kernels = kernels[last_around(trace, runs, kernels) >= 0]
+    calls = calls[hold(trace, calls, kernels)]
+    return difference(
+        union(trace.start_ps[calls], trace.end_ps[calls]), union(trace.start_ps[kernels], trace.end_ps[kernels])
+    )
 
 
 def _compiling_calls(trace: HostTrace) -> Int64s:

@@ -21,8 +21,10 @@ from tfperf.arrays import (
     lookup,
     median,
     ranges,
+    touches,
     union,
 )
+from tfperf.trace.activities import xla_compilations
 from tfperf.trace.event_names import (
     concrete_function,
     is_eager_call,
@@ -40,7 +42,10 @@ from tfperf.units import counted
 
 
 class FunctionCalls(Struct, frozen=True):
-    """Outermost tf.function calls in time order; `name` indexes `names`, `row` is the event of each call."""
+    """Outermost tf.function calls in time order; `name` indexes `names`, `row` is the event of each call.
+
+    `traced` marks those that traced Python, and those in which XLA compiled.
+    """
 
     row: Int64s
     start: Int64s
@@ -112,6 +117,7 @@ def find_calls(trace: HostTrace) -> FunctionCalls:
     traced = np.array([text.startswith("traced") for text in stat.texts], np.bool_)
     name = np.array([index[text] for text in texts], np.int64)
     is_traced = traced[stat.value[lookup(stat.event, rows)]]
+    is_traced |= touches(xla_compilations(trace), trace.start_ps[rows], trace.end_ps[rows])
     return FunctionCalls(rows, trace.start_ps[rows], trace.end_ps[rows], name, tuple(index), is_traced)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, median
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, median
+from tfperf.trace.activities import xla_compilations
 from tfperf.trace.event_names import concrete_function, is_gradient, mask
 from tfperf.trace.host_trace import HostTrace
 
@@ -176,6 +177,8 @@ def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) 
     """
     plain = tuple(name if name in ("train", "test", "eval") else UNLABELLED for name in names)
     rows = trace.host_events(mask(trace.names, is_gradient))
+    # What XLA computes while it compiles shows in those steps only that compile.
+    rows = rows[~covers(xla_compilations(trace), trace.start_ps[rows])]
     if not len(rows) or not len(start):
         return plain if len(set(names)) == 1 else tuple(names)
     times = np.sort(trace.start_ps[rows])

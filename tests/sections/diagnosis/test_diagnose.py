@@ -154,6 +154,23 @@ def traced(events: list[Event], first: int, last: int) -> list[Event]:
     return made
 
 
+def test_a_function_made_in_a_loop_is_to_be_made_once(tmp_path: Path) -> None:
+    """Each of them is traced for the first time; one function would count its tracings."""
+    made = [event("work", 100 * n, 100, tf_function_call=ref("traced-nonXla"), tracing_count=1) for n in range(5)]
+    building = [event("tf.function-graph_building", 100 * n, 50) for n in range(5)]
+    cause = diagnosis(tmp_path, host(*steps((OP, 100)), *made, *building)).causes[0]
+    assert cause.detail == "work is traced in 5 of 5 calls, each time as a new tf.function"
+    assert [action.code for action in cause.actions] == ["create_function_once"]
+
+
+def test_xla_compiles_for_each_shape_whatever_is_traced(tmp_path: Path) -> None:
+    made = [event("work", 100 * n, 100, tf_function_call=ref("notTraced-xla"), tracing_count=1) for n in range(5)]
+    compiled = [event("CpuCompiler::RunBackend", 100 * n + 10, 50) for n in range(5)]
+    cause = diagnosis(tmp_path, host(*steps((OP, 100)), *made, *compiled)).causes[0]
+    assert (cause.code, cause.detail) == ("compilation", "XLA compiles work in 5 of 5 calls")
+    assert cause.actions[0].text.startswith("pad inputs to a few fixed shapes")
+
+
 def test_compilation_names_the_function_and_how_often(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*traced(steps((OP, 100)), 0, 5)))
     assert found.headline == "Compilation takes 50.0% of the step: work is traced in 5 of 5 calls."

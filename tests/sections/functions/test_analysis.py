@@ -32,6 +32,7 @@ def test_functions_and_eager_ops_are_one_result(tmp_path: Path) -> None:
         "concrete_calls": [0],
         "tracing_count": [1],
         "compiler": ["XLA"],
+        "compiling_calls": [0],
         "self_ms": [0.4],
         "expensive_call_percent": [25.0],
     }

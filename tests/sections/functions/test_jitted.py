@@ -96,7 +96,7 @@ def test_compiling_in_the_steps_is_a_cause_in_the_words_of_jax(tmp_path: Path) -
     assert cause.detail == "train is compiled in 6 of 6 calls"
     assert cause.cost_percent is not None
     assert cause.cost_percent.high == pytest.approx(10, abs=0.5)
-    assert cause.actions[0].text.startswith("keep shapes and static arguments constant, and call jax.jit once")
+    assert cause.actions[0].text.startswith("keep shapes (pad batches to a few sizes) and static arguments")
 
 
 def op_by_op(folder: Path) -> HostTrace:

@@ -73,13 +73,42 @@ ADVICE: Mapping[str, Advice] = {
                 "fix shapes (input_signature, reduce_retracing=True) and pass tensors, not Python numbers; create "
                 "tf.functions once, outside the loop"
             ),
-            "jax": "keep shapes and static arguments constant, and call jax.jit once, outside the loop",
+            "jax": (
+                "keep shapes (pad batches to a few sizes) and static arguments constant, and call jax.jit once, "
+                "outside the loop"
+            ),
         },
         least=0.9,
         most=1.0,
         assumption="no call traces or compiles any more; what a new program does at its first run is not counted",
         url=f"{GUIDE}/function#controlling_retracing",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
+    ),
+    "pad_shapes": Advice(
+        texts={
+            "keras": (
+                "pad batches to a few fixed shapes (padded_batch, drop_remainder=True), because XLA compiles for each "
+                "shape; where shapes must vary, compile(jit_compile=False)"
+            ),
+            "tensorflow": (
+                "pad inputs to a few fixed shapes, because XLA compiles for each shape, even with reduce_retracing "
+                "or an input_signature; where shapes must vary, omit jit_compile=True"
+            ),
+        },
+        least=0.9,
+        most=1.0,
+        assumption="no call compiles any more; the work for padding is not counted",
+        url="https://www.tensorflow.org/xla/known_issues",
+    ),
+    "create_function_once": Advice(
+        texts={
+            "keras": "create the model and its tf.functions once, outside the loop",
+            "tensorflow": "create the tf.function once, outside the loop",
+        },
+        least=0.9,
+        most=1.0,
+        assumption="no call traces any more",
+        url=f"{GUIDE}/function#controlling_retracing",
     ),
     "profile_later": Advice(
         texts={

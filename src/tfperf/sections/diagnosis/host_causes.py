@@ -26,7 +26,7 @@ _OF_KERAS = {"OptionalHasValue", "OptionalGetValue", "SyncDevice"}
 """Ops by which `fit` of Keras reads the results of a step, and waits for devices: no code of the user runs them."""
 
 if TYPE_CHECKING:
-    from tfperf.sections.functions.analysis import Functions
+    from tfperf.sections.functions.analysis import Functions, FunctionStats
     from tfperf.sections.python.between_calls import BetweenCalls
     from tfperf.trace.steps import Steps
 
@@ -36,23 +36,39 @@ def compilation(case: Case) -> Cause | None:
     if not case.matters("compilation"):
         return None
     functions: Functions = case.results["functions"]
-    traced = [(function.calls.get("traced", 0), function) for function in functions.functions]
-    count, function = max(traced, key=lambda pair: pair[0], default=(0, None))
-    detail, rests_on = "functions are traced or compiled", [in_categories("compilation")]
-    if function is not None and count:
-        detail = f"{without_middle(function.name, LONGEST_NAME)} is traced in {count} of {function.call_count} calls"
-        rests_on.append(Evidence("functions", "tf_functions", function.name))
+    detail, action, rests_on = _what_compiles(functions)
+    is_warm_up = _is_first(case.results["steps"].steps, case.summary.kind)
+    code, action = ("warm_up", "profile_later") if is_warm_up else ("compilation", action)
+    verb = "trace" if functions.jitted.most_compiled is None else "compile"
+    title = f"The first calls of the program, which {verb} it," if is_warm_up else "Compilation"
+    cost = case.ledger.claim("compilation")
+    rests_on = (in_categories("compilation"), *rests_on)
+    return case.cause(code, title, cost, detail, actions=(action,), rests_on=rests_on)
+
+
+def _what_compiles(functions: Functions) -> tuple[str, str, tuple[Evidence, ...]]:
+    """Return which function is traced or compiled, and how often, as a clause; the action against it; the evidence."""
     jitted = functions.jitted.most_compiled
     if jitted is not None:
         name = without_middle(jitted.name, LONGEST_NAME)
         detail = f"{name} is compiled in {jitted.compiling_calls} of {counted(jitted.calls, 'call')}"
-        rests_on.append(Evidence("functions", "jitted_functions", jitted.name))
-    is_warm_up = _is_first(case.results["steps"].steps, case.summary.kind)
-    code, action = ("warm_up", "profile_later") if is_warm_up else ("compilation", "keep_signature")
-    verb = "trace" if jitted is None else "compile"
-    title = f"The first calls of the program, which {verb} it," if is_warm_up else "Compilation"
-    cost = case.ledger.claim("compilation")
-    return case.cause(code, title, cost, detail, actions=(action,), rests_on=rests_on)
+        return detail, "keep_signature", (Evidence("functions", "jitted_functions", jitted.name),)
+
+    def changes(function: FunctionStats) -> tuple[int, int]:
+        return max(function.calls.get("traced", 0), function.compiling_calls), function.compiling_calls
+
+    function = max(functions.functions, key=changes, default=None)
+    if function is None or not max(changes(function)):
+        return "functions are traced or compiled", "keep_signature", ()
+    traced, compiled = function.calls.get("traced", 0), function.compiling_calls
+    name, calls = without_middle(function.name, LONGEST_NAME), counted(function.call_count, "call")
+    detail, action = f"{name} is traced in {traced} of {calls}", "keep_signature"
+    if compiled:
+        detail = f"XLA compiles {name} in {compiled} of {calls}" + f", {traced} of which trace it too" * bool(traced)
+        action = "pad_shapes"
+    elif function.is_made_anew:
+        detail, action = f"{detail}, each time as a new tf.function", "create_function_once"
+    return detail, action, (Evidence("functions", "tf_functions", function.name),)
 
 
 def warm_up(case: Case) -> Cause | None:

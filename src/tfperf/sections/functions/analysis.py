@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import group_sums
+from tfperf.arrays import group_sums, touches
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, shorten_eager_ops, sum_eager_ops
 from tfperf.sections.functions.jitted import (
     OTHER_FUNCTIONS,
@@ -22,6 +22,7 @@ from tfperf.sections.functions.jitted import (
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
+from tfperf.trace.activities import xla_compilations
 from tfperf.trace.event_names import is_jitted_call
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import parents, self_time
@@ -29,6 +30,8 @@ from tfperf.units import PS_PER_MS
 
 _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "concrete": "concrete"}
 """Modes of calls: as columns name them, and as traces do."""
+_SEVERAL_FUNCTIONS = 3
+"""From so many calls on that are each the nth tracing, a program makes functions in a loop."""
 
 
 class Functions(Tabular, frozen=True):
@@ -49,6 +52,7 @@ class Functions(Tabular, frozen=True):
             **{f"{key}_calls": [row.calls.get(mode, 0) for row in rows] for key, mode in _MODES.items()},
             "tracing_count": [row.tracing_count or None for row in rows],
             "compiler": ["XLA" if row.is_compiled else "" for row in rows],
+            "compiling_calls": [row.compiling_calls for row in rows],
             "self_ms": [row.total_self_ps / PS_PER_MS for row in rows],
             "expensive_call_percent": [row.expensive_percent for row in rows],
         }
@@ -96,7 +100,7 @@ def shorten(functions: Functions, most: int) -> Functions:
 
 def _as_other(function: FunctionStats) -> FunctionStats:
     # How often several functions were traced is no number of one.
-    return replace(function, name=OTHER_FUNCTIONS, tracing_count=0)
+    return replace(function, name=OTHER_FUNCTIONS, tracing_count=0, is_made_anew=False)
 
 
 class FunctionStats(Struct, frozen=True):
@@ -109,6 +113,10 @@ class FunctionStats(Struct, frozen=True):
     """How often the function had been traced since the program started, at the end of the capture; 0: not recorded."""
     is_compiled: bool
     """Whether XLA compiled it, in any call."""
+    compiling_calls: int = 0
+    """Calls, in no other call, in which XLA compiled: of this function, or of one that it calls."""
+    is_made_anew: bool = False
+    """Whether several functions of this name were traced: one function counts its tracings."""
 
     @property
     def call_count(self) -> int:
@@ -136,13 +144,16 @@ def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
     """Sum the tf.function calls of a host, nested calls apart from the call around them."""
     stat = trace.stat("tf_function_call")
     rows = stat.event.astype(np.int64)
-    self_ps = self_time(trace.duration_ps[rows], parents(trace, rows))
-    keys = trace.name[rows], stat.value, trace.number_at("tracing_count", rows)
+    around = parents(trace, rows)
+    self_ps = self_time(trace.duration_ps[rows], around)
+    compiles = (around < 0) & touches(xla_compilations(trace), trace.start_ps[rows], trace.end_ps[rows])
+    keys = trace.name[rows], stat.value, trace.number_at("tracing_count", rows), compiles.astype(np.int64)
     parts = []
-    for (name, text, tracing_count), (count, total_ps, _, _) in group_sums(self_ps, keys):
+    for (name, text, tracing_count, compiling), (count, total_ps, _, _) in group_sums(self_ps, keys):
         mode, _, compiler = stat.texts[text].partition("-")
         sums = {mode: count}, {mode: total_ps}
-        parts.append(FunctionStats(trace.names[name], *sums, tracing_count, compiler == "xla"))
+        anew = mode == _MODES["traced"] and tracing_count > 0 and count >= _SEVERAL_FUNCTIONS
+        parts.append(FunctionStats(trace.names[name], *sums, tracing_count, compiler == "xla", compiling * count, anew))
     return sum_calls(parts)
 
 
@@ -157,5 +168,7 @@ def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
             dict(Counter(before.self_ps) + Counter(part.self_ps)),
             max(before.tracing_count, part.tracing_count),
             before.is_compiled or part.is_compiled,
+            before.compiling_calls + part.compiling_calls,
+            before.is_made_anew or part.is_made_anew,
         )
     return tuple(sorted(sums.values(), key=lambda function: (-function.total_self_ps, function.name)))

@@ -112,6 +112,7 @@ TF_FUNCTIONS = TableSpec(
         Column("concrete_calls", "Concrete", int, "count", "calls of a concrete function", level="data"),
         Column("tracing_count", "Tracings", int, "count", "tracings since the program started", level="data"),
         Column("compiler", "Compiler", str, "", "XLA, or empty", level="data"),
+        Column("compiling_calls", "Compiled", int, "count", "calls in which XLA compiled a program", level="data"),
         Column("self_ms", "Self", float, "ms", "time without tf.functions called inside"),
         Column("expensive_call_percent", "Expensive", float, "%", "self time of calls that trace or run eagerly"),
     ),
