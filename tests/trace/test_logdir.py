@@ -58,9 +58,22 @@ def test_a_name_without_a_time_counts_by_its_files(tmp_path: Path) -> None:
     assert names(find_runs(tmp_path)) == ["2001_01_01_00_00_00", "untimed", "2090_01_01_00_00_00"]
 
 
-@pytest.mark.parametrize("name", ["2026_99_99_00_00_00", "0000_00_00_00_00_00", "99999999999999"])
-def test_an_impossible_time_in_a_name_comes_first(name: str, tmp_path: Path) -> None:
+def test_only_a_valid_time_in_the_name_counts(tmp_path: Path) -> None:
+    """Numbers before it, such as a batch size, look like the start of a time as well."""
+    names = ["1024_20210202-131913", "bs512_20210202_131914", "2048_2021_02_02_13_19_15", "2021-99-2021-02-02-13-19-16"]
+    for seconds, name in zip(range(13, 17), names, strict=True):
+        assert Run(name, tmp_path, ()).time == datetime(2021, 2, 2, 13, 19, seconds)
+    touch(*(tmp_path / name / "vm.xplane.pb" for name in names[::-1]))
+    assert [run.name for run in find_runs(tmp_path)] == names
+
+
+@pytest.mark.parametrize("name", ["1024_11_12_13_14_15", "2026_99_99_00_00_00", "99999999999999", "0000_00_00_00_00"])
+def test_an_impossible_time_in_a_name_is_not_a_time(name: str, tmp_path: Path) -> None:
+    """As of a run without any: the time of the file counts."""
     touch(tmp_path / name / "vm.xplane.pb", tmp_path / "2001_01_01_00_00_00" / "vm.xplane.pb")
+    os.utime(tmp_path / name / "vm.xplane.pb", (1.7e9, 1.7e9))
+    assert names(find_runs(tmp_path)) == ["2001_01_01_00_00_00", name]
+    os.utime(tmp_path / name / "vm.xplane.pb", (9e8, 9e8))
     assert names(find_runs(tmp_path)) == [name, "2001_01_01_00_00_00"]
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 _NAMED_RUNS = 5
 _TENSORBOARD = ".tfevents."
 """In the names of TensorBoard's event files."""
-_TIMESTAMP = r"\d{4}(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d"
+_TIMESTAMP = r"(?=(20\d\d(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d))"
+"""Looks ahead, so that matches may overlap: a number in front of the time may look like the start of one."""
 _OTHER_FORMATS = {
     ".pt.trace.json": "a PyTorch profile",
     ".pt.trace.json.gz": "a PyTorch profile",
@@ -71,15 +73,15 @@ class Run(Struct, frozen=True):
 
     @property
     def time(self) -> datetime | None:
-        """Return the time in the name, where it has one, else when the files were written; None if that is unknown."""
+        """Return the first valid time in the name, else when the files were written; None if that is unknown."""
         from datetime import datetime  # `strptime` imports more than all of this takes
 
-        timestamp = re.search(_TIMESTAMP, self.name)
-        try:
-            if timestamp:
-                digits = "".join(filter(str.isdigit, timestamp.group()))
-                month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(4, 14, 2))
+        for timestamp in re.findall(_TIMESTAMP, self.name):
+            digits = "".join(filter(str.isdigit, timestamp))
+            month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(4, 14, 2))
+            with suppress(ValueError):
                 return datetime(int(digits[:4]), month, day, hour, minute, second)
+        try:
             return datetime.fromtimestamp(max(file.modified for file in self.files))
         except (ValueError, OverflowError, OSError):
             return None
