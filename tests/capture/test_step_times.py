@@ -65,14 +65,28 @@ def test_steps_of_an_earlier_session_are_not_what_is_usual() -> None:
 
 
 def test_steps_are_longer_for_another_reason_if_few_events_were_recorded() -> None:
-    """Half of a second in which steps take twice as long, which 50,000 events of 10 us each can explain."""
+    """A second in which steps take twice as long, which 166,667 events of 3 us each can explain."""
     job = Job()
     job.steps(*[50] * 10)
     started_s, ended_s = job.steps(*[100] * 10)
-    assert job.overhead_percent(started_s, started_s + 1.0, 50_001) == pytest.approx(100)
-    measured = job.times.overhead(started_s, started_s + 1.0, 49_999)
+    assert job.overhead_percent(started_s, started_s + 1.0, 166_667) == pytest.approx(100)
+    measured = job.times.overhead(started_s, started_s + 1.0, 166_666)
     assert measured == {"usual_step_ms": pytest.approx(50)}
     assert ended_s - started_s == pytest.approx(1.0, abs=0.001)
+
+
+def test_what_the_noise_of_steps_may_be_is_no_overhead() -> None:
+    """Steps of 80 to 120 ms vary too much to show that 5 ms are added; steps of 99 to 101 ms would show it."""
+    job = Job()
+    usual = [80, 90, 100, 110, 120] * 4
+    job.steps(*usual)
+    assert job.overhead_percent(*job.steps(*(duration + 5 for duration in usual))) is None
+    assert job.overhead_percent(*job.steps(*(duration + 50 for duration in usual))) == pytest.approx(50)
+    quiet = Job()
+    narrow = [99, 99.5, 100, 100.5, 101] * 4
+    quiet.steps(*narrow)
+    assert quiet.overhead_percent(*quiet.steps(*(duration + 0.2 for duration in narrow))) == 0
+    assert quiet.overhead_percent(*quiet.steps(*(duration + 5 for duration in narrow))) == pytest.approx(5)
 
 
 def test_asking_twice_gives_the_same() -> None:

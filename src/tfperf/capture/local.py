@@ -9,16 +9,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import math
 import os
 import sys
 import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +35,15 @@ from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorf
 from tfperf.capture.trace_problems import captured_trace
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
+from tfperf.wire.capture_plane import MOST_SECONDS_PER_EVENT
 from tfperf.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
     from tfperf.wire.contents import Contents
 
 _MIN_STEPS, _MAX_STEPS, _MAX_SESSIONS = 5, 10_000, 16
-_MOST_SECONDS_PER_EVENT = 10e-6
-"""Recording an event takes a microsecond or less, and a kernel a few: steps that got longer by more did so for another
-reason, such as a busy machine, or an input pipeline whose buffers the first steps emptied."""
+_SURELY_SMALL = 0.05
+"""A difference of steps that noise of this share, or less, explains is no overhead; with more noise it is unknown."""
 _lock = threading.RLock()
 """Held while a session starts or ends. A signal handler may call `stop` in the thread that holds it: hence an RLock."""
 _running: _RunningSession | None = None
@@ -65,9 +66,10 @@ class StepTimes:
     def overhead(self, started_s: float, ended_s: float, event_count: int) -> dict[str, float]:
         """Return the median step before a session that recorded so many events as `usual_step_ms`.
 
-        And `overhead_percent`: by how much the median step in the session is longer, 0 if it is not; not if recording
-        these events cannot be what took so long. Nothing if there are fewer than five whole steps before or in the
-        session. Steps in earlier sessions count as neither. A step lasts until the next one of its thread starts.
+        And `overhead_percent`: by how much the median step in the session is longer, 0 if it is not. It is omitted if
+        the steps vary so much that they do not show it, or if recording these events cannot take so long. Nothing if
+        there are fewer than five whole steps before or in the session. Steps in earlier sessions count as neither. A
+        step lasts until the next one of its thread starts.
         """
         if (started_s, ended_s) not in self._sessions:
             self._sessions.append((started_s, ended_s))
@@ -85,13 +87,23 @@ class StepTimes:
         if min(len(before), len(during)) < _MIN_STEPS:
             return {}
         # As many steps before as during: long ago, the job may have been in another phase.
-        usual = median(before[-max(len(during), _MIN_STEPS) :])
+        before = before[-max(len(during), _MIN_STEPS) :]
+        usual = median(before)
         if not usual:
             return {}
         slower = max(0.0, median(during) / usual - 1)
-        recording = min(event_count * _MOST_SECONDS_PER_EVENT / (ended_s - started_s), 1.0)
+        noise = math.hypot(_median_error(before), _median_error(during)) / usual
+        if slower <= noise:
+            return {"usual_step_ms": 1000 * usual} | ({"overhead_percent": 0.0} if noise <= _SURELY_SMALL else {})
+        recording = min(event_count * MOST_SECONDS_PER_EVENT / (ended_s - started_s), 1.0)
         is_explained = slower / (1 + slower) <= recording
         return {"usual_step_ms": 1000 * usual} | ({"overhead_percent": 100 * slower} if is_explained else {})
+
+
+def _median_error(times: Sequence[float]) -> float:
+    """Return how far the median may be off: two standard errors, with the spread of the middle half of the times."""
+    first, _, third = quantiles(times, n=4, method="inclusive")
+    return 1.86 * (third - first) / math.sqrt(len(times))
 
 
 step_times = StepTimes()

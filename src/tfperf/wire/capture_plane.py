@@ -62,6 +62,11 @@ class PythonRecord(Struct, frozen=True, kw_only=True):
     """By the id of the thread in the system; at least two of each."""
 
 
+MOST_SECONDS_PER_EVENT = 3e-6
+"""Recording an event takes a microsecond or less; a kernel, or a call of Python, a few. Steps that got longer by more
+did so for another reason, such as a busy machine, or an input pipeline whose buffers the first steps emptied."""
+
+
 class CaptureFacts(Struct, frozen=True, kw_only=True):
     """What a capture knows beyond the trace: each field is a stat of the plane; None: unknown, and not written."""
 
