@@ -16,6 +16,7 @@ import pytest
 from builders import event, host, space
 from capture.double import response, serving
 from click.testing import Result
+from msgspec.structs import replace
 
 from tfperf.capture.outcomes import Captured
 from tfperf.cli.typed import DURATION, SIZE, step_range
@@ -109,6 +110,15 @@ def test_every_format_shows_who_gave_what(format_name: str) -> None:
     assert format_name == "csv" or "\x1b" not in text, "CSV is for programs, and holds what there is"
     for part in ("w0:1", "w1:1", "busy", "12"):
         assert part in text
+
+
+def test_people_see_no_column_that_is_empty_for_all_workers() -> None:
+    fine = (CAPTURED[0], replace(CAPTURED[0], worker="w1:1", overhead_percent=None))
+    shown = render(capture_report(TRACE.parent, fine), "table")
+    assert ("Overhead" in shown, "Reason" in shown) == (True, False)
+    assert "Reason" in render(capture_report(TRACE.parent, CAPTURED), "table")
+    table = json.loads(render(capture_report(TRACE.parent, fine), "json"))["sections"]["capture"]["tables"]["captured"]
+    assert [row["reason"] for row in table["rows"]] == ["", ""]
 
 
 def test_the_json_has_the_fixed_keys() -> None:

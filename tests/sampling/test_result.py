@@ -8,10 +8,12 @@ import pytest
 from builders import event, host, space
 from capture.double import response, serving
 from capture.handmade import listening, saying
+from msgspec.structs import replace
 
 import tfperf
 from tfperf.capture.outcomes import Captured
 from tfperf.errors import CaptureError, TfperfError, TraceFormatError
+from tfperf.render import render
 from tfperf.sampling.result import Sampled, longest_step_s, steps_of
 
 STEPS = space(host(*(event("train", 10 * number, 9, step_num=number, _r=1) for number in range(5))))
@@ -47,6 +49,16 @@ def test_a_worker_that_fails_is_an_entry_and_a_problem(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match=str(web_port)) as caught:
         sampled.raise_problem()
     assert caught.value.reason == "not_a_profiler"
+
+
+def test_the_only_worker_is_no_table_where_nothing_is_wrong_with_it(tmp_path: Path) -> None:
+    fine, other = saved(tmp_path, "a", STEPS), saved(tmp_path, "b", STEPS)
+    assert render(Sampled(tmp_path, (fine,)).analyzed().report(), "table").split() == (
+        render(tfperf.load(tmp_path / "a.xplane.pb").report(), "table").split()
+    )
+    for captured in ((fine, other), (replace(fine, reason="gpu_missing", message="no events of a GPU"),)):
+        assert "Workers" in render(Sampled(tmp_path, captured).analyzed().report(), "table")
+    assert "Workers" in render(Sampled(tmp_path, (fine,)).report(), "table"), "there is nothing else to say"
 
 
 def test_pictures_are_made_where_they_are_asked_for(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict, astuple
 
 from tfperf.capture.outcomes import Captured, Check, Status, start_spread_ms
-from tfperf.report.model import Column, Finding, Report, Section, Severity, table_of
+from tfperf.report.model import Column, Finding, Report, Section, Severity, at_levels, table_of
 from tfperf.units import counted
 
 _MOST_FINDINGS = 10
@@ -60,6 +60,9 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
     if len(findings) > _MOST_FINDINGS:
         more = f"{len(findings) - _MOST_FINDINGS} more workers have a message; the JSON has all (--format json)"
         findings[_MOST_FINDINGS:] = [Finding("more", "info", more)]
+    # Programs have the same columns each time; people need no empty ones.
+    empty = [column.key for column in columns if not any(value not in (None, "") for value in data[column.key])]
+    columns = at_levels(columns, dict.fromkeys(empty, "data"))
     table = table_of("captured", "Workers", columns, data)
     kept = [row for row in rows if row["path"]]
     steps = [row["step_count"] for row in kept]

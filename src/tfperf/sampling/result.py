@@ -92,8 +92,11 @@ class Sampled(Shown, Struct, frozen=True):
         report = capture_report(self.folder, self.captured, self._step_counts() if self.is_analyzed else None)
         if self.analysis is None:
             return report
-        analyzed = self.analysis.report(sections)
-        sections_of_both = (*report.sections, *analyzed.sections)
+        analyzed, (capture,) = self.analysis.report(sections), report.sections
+        if len(self.captured) == 1 and not self.missing and not self.captured[0].reason:
+            # Nothing is wrong with the only worker: the report on its trace says the rest.
+            capture = replace(capture, tables=tuple(replace(table, level="data") for table in capture.tables))
+        sections_of_both = (capture, *analyzed.sections)
         return replace(analyzed, summary={**analyzed.summary, **report.summary}, sections=sections_of_both)
 
     @property
