@@ -81,7 +81,8 @@ def test_functions_of_the_step_time(tmp_path: Path, text: str, value_ms: float) 
     (judged,) = judged_hosts(analysis, stat="mean", skip_first=0, min_steps=3)
     measurement = measured(text, judged)
     assert measurement.value == pytest.approx(value_ms)
-    assert measurement.why == "over 4 train steps"
+    statistic = text.partition("(")[0] if "(" in text else "mean"
+    assert measurement.why == f"{statistic} of 4 of 4 train steps"
 
 
 def test_input_that_the_trace_does_not_show_is_unknown(tmp_path: Path) -> None:

@@ -14,13 +14,23 @@ from tfperf.compare.summarize import whole_steps
 from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Summary, summarize
 from tfperf.sections.registry import call, find_section
-from tfperf.trace.steps import UNLABELLED, step_word
+from tfperf.trace.steps import END_ESTIMATED, OMITTED, PARTIAL, RETRACE, SLOW_FIRST, UNLABELLED, step_word
 from tfperf.units import counted
 
 if TYPE_CHECKING:
     from tfperf.compare.bootstrap import StepStatistic
     from tfperf.sections.results import HostResults, Results
     from tfperf.sections.steps.breakdown import Breakdown
+
+
+_OMITTED = {
+    PARTIAL: "cut off",
+    RETRACE: "compiling",
+    SLOW_FIRST: "slow first",
+    END_ESTIMATED: "with an estimated end",
+    OMITTED: "left out by TensorFlow",
+}
+"""Steps with each flag, in a list of steps that are not averaged."""
 
 
 class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
@@ -36,6 +46,8 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
     """Steps in the profile, also those that do not count."""
     other_kinds: Mapping[str, int]
     """How many whole steps of each other kind there are; these are not judged."""
+    omitted: Mapping[str, int]
+    """How many steps of the judged kind are not averaged, by their flag."""
 
     @property
     def host(self) -> HostResults:
@@ -79,7 +91,17 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
     def over(self, summary: Summary) -> str:
         """Say over which steps a figure is, and which are not judged."""
         others = f"; {unjudged_steps(self.other_kinds)}" if self.other_kinds else ""
-        return f"over {counted(summary.averaged_count, step_word(summary.kind))}{others}"
+        return f"over {self._steps(summary)}{others}"
+
+    def statistic_of(self, statistic: str) -> str:
+        """Say which steps a statistic of the step times is of, and why some are not among them."""
+        total = self.summary.averaged_count + sum(self.omitted.values())
+        reasons = ", ".join(f"{count:,} {_OMITTED[flag]}" for flag, count in self.omitted.items())
+        omitted = f"; omitted: {reasons}" if reasons else ""
+        return f"{statistic} of {self.summary.averaged_count:,} of {self._steps(self.summary, total)}{omitted}"
+
+    def _steps(self, summary: Summary, count: int | None = None) -> str:
+        return counted(summary.averaged_count if count is None else count, step_word(summary.kind))
 
     def named(self, reason: str) -> str:
         """Return a reason with the name of the host before it, if there are several."""
@@ -112,6 +134,7 @@ def judged_hosts(
         min_steps=max(min_steps, 1),
         recorded_steps=len(results["steps"].steps),
         other_kinds={kind: max(kinds.get(kind, 0) for kinds in others) for kinds in others for kind in kinds},
+        omitted={},
     )
     alone = [
         replace(
@@ -120,6 +143,7 @@ def judged_hosts(
             name=after.host if several else "",
             recorded_steps=len(before["steps"].steps),
             other_kinds=kinds,
+            omitted=_omitted(before, after, skip_first),
         )
         for (before, after), kinds in zip(pairs, others, strict=True)
     ]
@@ -135,6 +159,14 @@ def _other_kinds(whole: HostResults, judged: HostResults) -> dict[str, int]:
     counts = Counter(whole["steps"].steps.kinds)
     counts.pop(judged["steps"].steps.headline_kind, None)
     return dict(counts)
+
+
+def _omitted(recorded: HostResults, judged: HostResults, skip_first: int) -> dict[str, int]:
+    """Return how many recorded steps of the judged kind, after the skipped ones, are not averaged, by their flag."""
+    steps, counting = recorded["steps"].steps, judged["steps"].steps
+    flags = [flag for flag, kind in zip(steps.flags, steps.kinds, strict=True) if kind == counting.headline_kind]
+    averaged = Counter(flag for flag, counts in zip(counting.flags, counting.headline.tolist(), strict=True) if counts)
+    return dict(Counter(filter(None, flags[skip_first:])) - averaged)
 
 
 def unjudged_steps(kinds: Mapping[str, int]) -> str:

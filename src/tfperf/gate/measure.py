@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tfperf.arrays import median
 from tfperf.errors import TfperfError
 from tfperf.gate.grammar import limit_tables
-from tfperf.gate.judged_host import JudgedHost
+from tfperf.gate.judged_host import JudgedHost, unjudged_steps
 from tfperf.gate.limits import CAUSE, FIGURES, Limit, Measurement, Metric, unknown
 from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.sections.diagnosis.case import LEAST_PERCENT
@@ -127,7 +127,9 @@ def _step_time(host: JudgedHost, function: str) -> Measurement:
     times: Statistics | None = host.summary.step_time_ms
     if times is None:
         return unknown("no step has a duration")
-    return Measurement(float(getattr(times, _STATISTICS[function or host.stat])), host.over(host.summary))
+    statistic = function or host.stat
+    others = f"; {unjudged_steps(host.other_kinds)}" if host.other_kinds else ""
+    return Measurement(float(getattr(times, _STATISTICS[statistic])), f"{host.statistic_of(statistic)}{others}")
 
 
 def _input_bound(host: JudgedHost) -> Measurement:
