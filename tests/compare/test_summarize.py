@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from builders import STEPS_LINE, event, host, line, logdir_of, plane, space
 from compare.example_runs import gpu_job, job, summarized
+from gate.example_jobs import two_kinds_job
 from sections.batch.jobs import allocations, ops, steps
 from sections.batch.jobs import job as batch_job
 
 import tfperf
 from tfperf.compare.baseline_file import baseline_text
 from tfperf.compare.run_summary import LONGEST_NAME, Ranking, Rankings
-from tfperf.compare.summarize import MOST_STEPS, short_name, summarize_run, whole_steps
+from tfperf.compare.summarize import MOST_STEPS, short_name, summarize_run, summary_sections, whole_steps
 from tfperf.wire.capture_plane import CaptureFacts
 
 
@@ -90,6 +91,16 @@ def test_rankings_are_per_step(tmp_path: Path) -> None:
     stages = {entry.detail: (entry.ms, entry.element_ms) for entry in run.ranking("stages").rows}
     assert stages == {"Map": (0.2, 0.2), "BatchV2": (0.1, 0.1), "Root": (0.0, 0.0)}
     assert run.ranking("device_ops") == Ranking((), 0)
+
+
+def test_rankings_are_of_steps_of_the_compared_kind(tmp_path: Path) -> None:
+    """Train steps wait for 10 us of 100, eval steps for 70: per train step, nothing takes longer than the step."""
+    logdir = logdir_of(tmp_path, a=two_kinds_job())
+    analysis = tfperf.load(logdir, sections=summary_sections())
+    train, evaluation = (summarize_run(analysis, "run", kind=kind) for kind in ("train", "eval"))
+    for run, work_ms in ((train, 0.09), (evaluation, 0.03)):
+        (work,) = [entry for entry in run.ranking("host_ops").rows if entry.detail == "MatMul"]
+        assert (work.ms, work.count) == (work_ms, 1.0)
 
 
 def test_a_longer_capture_has_the_same_figures(tmp_path: Path) -> None:

@@ -152,6 +152,14 @@ def test_steps_found_with_low_confidence_are_noted(tmp_path: Path) -> None:
     assert outcome.notes == (f"Steps were found with low confidence: {steps.explanation}.",)
 
 
+def test_a_step_time_says_which_steps_it_is_of(tmp_path: Path) -> None:
+    """The first of five steps is slow, so four count."""
+    outcome = outcome_of(analysis_of(tmp_path, a=bare_job(1000, 100, 100, 100, 100)), "step_time < 1s")
+    (judged,) = outcome.judged
+    assert judged.why == "mean of 4 of 5 train steps; omitted: 1 slow first."
+    assert outcome.notes == ("Step time: mean of 4 of 5 train steps; omitted: 1 slow first.",)
+
+
 # --- several hosts ---
 
 
@@ -225,7 +233,8 @@ def test_only_sections_that_limits_name_are_needed(limits: list[str], sections: 
 
 
 def test_a_baseline_needs_all_sections() -> None:
-    assert needed_sections(CheckConfig(baseline=(Path("baseline.json"),))) == default_sections()
+    needed = needed_sections(CheckConfig(baseline=(Path("baseline.json"),)))
+    assert needed == (*default_sections(), "step_sums")
 
 
 def test_sections_that_were_not_analyzed_are_analyzed_when_limits_need_them(tmp_path: Path) -> None:

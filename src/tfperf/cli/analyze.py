@@ -152,15 +152,16 @@ def _page_format(format_name: str | None, output: Location | None) -> str:
 
 def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) -> Report:
     """Return the report, and write the baseline if one is to be saved."""
-    from tfperf.sections.registry import default_sections
-
     sections, baseline = values["sections"], values["baseline"]
     reading = {key: values[key] for key in options.READING}
     # The summary of a JSON document has the batch size, whatever sections there are.
     needed = (*sections, "batch") if sections and wants_summary else sections
     # A baseline rests on more than is shown.
-    loaded = (*default_sections(), *needed) if baseline else needed
-    analysis = options.load_analysis(path, sections=loaded, peaks=values["peaks"], step=values["step"], **reading)
+    if baseline:
+        from tfperf.compare.summarize import summary_sections
+
+        needed = (*summary_sections(), *needed)
+    analysis = options.load_analysis(path, sections=needed, peaks=values["peaks"], step=values["step"], **reading)
     report = analysis.report(sections, by=values["by"], filters=values["filters"])
     if baseline:
         from tfperf.compare.baseline_file import baseline_text

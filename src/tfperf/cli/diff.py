@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -41,7 +42,7 @@ def command(
         paths = _two_newest(paths[0])
     options.check_output(output, format_name, force=force)
     stat, top, skip_first = (values.pop(name) for name in ("stat", "top", "skip_first"))
-    runs = run_summaries(paths, skip_first=skip_first, read=lambda path: options.load_analysis(path, **values))
+    runs = run_summaries(paths, skip_first=skip_first, read=partial(options.load_analysis, **values))
     options.show(diff_report(runs, stat=stat), format_name, output, force=force, top=top)
 
 

@@ -27,7 +27,7 @@ from tfperf.compare.diff_tables import (
 from tfperf.compare.per_example import OF_TABLES
 from tfperf.compare.regression import format_times, measured_ratio
 from tfperf.compare.run_summary import RankingName, RunSummary
-from tfperf.compare.summarize import summarize_run
+from tfperf.compare.summarize import summarize_run, summary_sections
 from tfperf.errors import TfperfError
 from tfperf.files import TRACE_SUFFIX
 from tfperf.report.model import Fact, Finding, GroupedBars, Report, Section, Severity
@@ -55,7 +55,7 @@ def diff(*runs: AnyRun, stat: StepStatistic = "mean", skip_first: int = 0) -> Re
 
 
 def run_summaries(
-    runs: Sequence[AnyRun], *, skip_first: int = 0, read: Callable[[Location], Analysis] = load
+    runs: Sequence[AnyRun], *, skip_first: int = 0, read: Callable[..., Analysis] = load
 ) -> list[RunSummary]:
     """Return the summary of each run, under labels that tell them apart; `read` loads a profile."""
     summaries = [_run_summary(run, skip_first, read) for run in runs]
@@ -64,7 +64,7 @@ def run_summaries(
     return [replace(run, label=f"{number}: {run.label}") for number, run in enumerate(summaries, start=1)]
 
 
-def _run_summary(run: AnyRun, skip_first: int, read: Callable[[Location], Analysis]) -> RunSummary:
+def _run_summary(run: AnyRun, skip_first: int, read: Callable[..., Analysis]) -> RunSummary:
     if isinstance(run, RunSummary):
         return run
     if isinstance(run, Analysis):
@@ -72,7 +72,7 @@ def _run_summary(run: AnyRun, skip_first: int, read: Callable[[Location], Analys
     path = located(run)
     if path.suffix.lower() == ".json":
         return replace(read_baseline(path), label=path.name)
-    analysis = read(path)
+    analysis = read(path, sections=summary_sections())
     # The name of a trace file is that of its host, which says nothing about the run.
     is_file = path.is_file() if isinstance(path, Path) else path.name.endswith(TRACE_SUFFIX)
     label = analysis.run.name if is_file else (path.absolute() if isinstance(path, Path) else path).name

@@ -1,18 +1,19 @@
 """From an analyzed profile to the summary that is kept of it.
 
-Rankings are per step, so that captures of different length compare: time in the capture / steps in it (whole or not,
-of all hosts together). Long lists are cut to their largest entries; each says how many there were.
+Rankings are per step: time in the averaged steps of the compared kind / number of these steps, over all hosts. Long
+lists are cut to their largest entries; each says how many there were.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from tfperf.compare.bootstrap import statistic
 from tfperf.compare.run_summary import (
@@ -30,16 +31,18 @@ from tfperf.compare.run_summary import (
 )
 from tfperf.render.values import encodable
 from tfperf.sections.overview.summary import summarize
+from tfperf.sections.registry import default_sections
 from tfperf.sections.steps.section import CATEGORIES
 from tfperf.sections.steps.why_unknown import lacks_devices
 from tfperf.trace.steps import END_ESTIMATED, PARTIAL
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    from tfperf.sections.ops.op_table import OpTable
+    from tfperf.analysis import Analysis
     from tfperf.sections.results import HostResults, Results
+    from tfperf.sections.step_sums import Rows, StepSums
     from tfperf.sections.steps.breakdown import Breakdown
-    from tfperf.sections.tfdata.pipeline import StageStats
+    from tfperf.sections.tfdata.pipeline import Pipeline
 
 MOST_STEPS = 20_000
 """Of all hosts together: half of what a file may hold."""
@@ -51,9 +54,15 @@ MOST_ROWS: dict[RankingName, int] = {
     "stages": 100,
     "functions": 60,
 }
+_SUMMED: tuple[RankingName, ...] = ("device_ops", "host_ops", "kernels", "copies")
 _INPUT_PARTS = ("input_wait", "host_to_device")
 _MOST_BATCHES = 1 << 16
 _Results = TypeVar("_Results", bound="Results")
+
+
+def summary_sections() -> tuple[str, ...]:
+    """Return the sections that a summary needs."""
+    return (*default_sections(), "step_sums")
 
 
 def whole_steps(results: _Results, skip_first: int = 0, kind: str = "") -> _Results:
@@ -73,14 +82,16 @@ def whole_steps(results: _Results, skip_first: int = 0, kind: str = "") -> _Resu
     return results.only([whole(host) for host in results.hosts])
 
 
-def summarize_run(results: Results, label: str, *, skip_first: int = 0, kind: str = "") -> RunSummary:
+def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: str = "") -> RunSummary:
     """Return the summary of a run, without the first `skip_first` steps of each host and without steps cut off.
 
-    `kind` is the kind of steps that it is about, the main one by default. Rankings are of the whole capture. `label`
-    may be a path; only its last part is kept.
+    `kind` is the kind of steps that it is about, the main one by default. Rankings are of all averaged steps of it,
+    also of the first `skip_first`. `label` may be a path; only its last part is kept. The files are read again unless
+    the analysis has all `summary_sections()`.
     """
     from tfperf import __version__
 
+    results = analysis.more(summary_sections())
     whole = whole_steps(results, skip_first, kind)
     most_steps = max(MOST_STEPS // max(len(results.hosts), 1), 1)
     hosts = [_host_summary(host, most_steps) for host in whole.hosts]
@@ -105,7 +116,7 @@ def summarize_run(results: Results, label: str, *, skip_first: int = 0, kind: st
         tensorflow_version=short_name(versions.pop()) if len(versions) == 1 else "",
         hosts=tuple(slowest),
         host_count=len(hosts),
-        rankings=_rankings(results),
+        rankings=_rankings(results, whole),
         allocators=_allocator_peaks(results),
     )
 
@@ -184,25 +195,24 @@ def _allocator_peaks(results: Results) -> tuple[AllocatorPeak, ...]:
     return tuple(AllocatorPeak(name, peak) for name, peak in list(peaks.items())[:MOST_ALLOCATORS])
 
 
-def _rankings(results: Results) -> Rankings:
-    steps = sum(len(breakdown.steps) for breakdown in results.of_hosts("steps"))
-    if not steps:
+def _rankings(results: Results, whole: Results) -> Rankings:
+    sums: StepSums | None = results["step_sums"].get(whole["steps"].steps.headline_kind)
+    if sums is None or not sums.step_count:
         return Rankings()
-    ops, kernels, functions = results["ops"], results["kernels"], results["functions"].functions
-    columns = kernels.kernels, kernels.total_ps.tolist(), kernels.occurrences.tolist()
-    kernel_rows = [(kernel.name, "", total_ps, count) for kernel, total_ps, count in zip(*columns, strict=True)]
-    copy_rows = [(copy.kind, "", copy.total_ps, copy.count) for copy in kernels.copies]
+    elements = _element_ms(results["tfdata"].pipelines)
+    traced = {each.name: float(each.calls.get("traced", 0)) for each in results["functions"].functions}
+    per_step = {name: _per_step(rows, sums.step_count) for name, rows in sums.rankings.items()}
+    in_steps = {entry.name: entry.ms for entry in per_step["functions"]}
     entries: dict[RankingName, Iterable[RankedEntry]] = {
-        "device_ops": _per_step(_op_rows(ops.device), steps),
-        "host_ops": _per_step(_op_rows(ops.host), steps),
-        "kernels": _per_step(kernel_rows, steps),
-        "copies": _per_step(copy_rows, steps),
-        "stages": _stage_entries(results, steps),
+        **{name: per_step[name] for name in _SUMMED},
+        "stages": [replace(entry, element_ms=elements.get(entry.name)) for entry in per_step["stages"]],
+        # A function that no step calls is news where the capture traces it.
         "functions": [
-            RankedEntry(short_name(name), "", _rounded(self_ps / PS_PER_MS / steps), float(calls.get("traced", 0)))
-            for name, self_ps, calls in ((each.name, each.total_self_ps, each.calls) for each in functions)
+            RankedEntry(short_name(name), "", in_steps.get(short_name(name), 0.0), count)
+            for name, count in traced.items()
+            if count or short_name(name) in in_steps
         ],
-        "idle": _idle_entries(results),
+        "idle": _idle_entries(whole),
     }
     return Rankings(**{name: _ranking(rows, MOST_ROWS[name]) for name, rows in entries.items()})
 
@@ -215,38 +225,27 @@ def _ranking(entries: Iterable[RankedEntry], most: int) -> Ranking:
     return Ranking(tuple(ranked[:most]), len(ranked))
 
 
-def _per_step(rows: Iterable[tuple[str, str, int, int]], steps: int) -> list[RankedEntry]:
-    """Add up rows (name, detail, picoseconds, count) of the same name and detail, and divide by the steps."""
-    sums: dict[tuple[str, str], list[int]] = {}
-    for name, detail, ps, count in rows:
-        total = sums.setdefault((short_name(name), short_name(detail)), [0, 0])
-        total[0] += ps
-        total[1] += count
+def _per_step(rows: Rows, steps: int) -> list[RankedEntry]:
+    """Divide sums by the steps; rows whose names are the same once they are cut are one entry."""
+    sums: dict[tuple[str, str], tuple[int, float]] = {}
+    for (name, detail), (ps, count) in rows.items():
+        key = short_name(name), short_name(detail)
+        before = sums.get(key, (0, 0.0))
+        sums[key] = before[0] + ps, before[1] + count
     return [
         RankedEntry(name, detail, _rounded(ps / PS_PER_MS / steps), _rounded(count / steps))
         for (name, detail), (ps, count) in sums.items()
     ]
 
 
-def _op_rows(table: OpTable) -> Iterator[tuple[str, str, int, int]]:
-    """Iterate over ops by name and type: HLO ops of one framework op are one entry."""
-    for key, self_ps, count in zip(table.keys, table.self_ps.tolist(), table.occurrences.tolist(), strict=True):
-        yield key.name or key.hlo_op, key.type, self_ps, count
-
-
-def _stage_entries(results: Results, steps: int) -> list[RankedEntry]:
-    """Add up the waiting over hosts and pipelines of one shape; the work is that in the one waited for longest."""
-    by_path: dict[str, list[StageStats]] = {}
-    for pipeline in results["tfdata"].pipelines:
+def _element_ms(pipelines: Iterable[Pipeline]) -> dict[str, float | None]:
+    """Return the own work of each stage for an element, by path: in the pipeline that is waited for longest."""
+    elements: dict[str, float | None] = {}
+    for pipeline in pipelines:
         for stage in pipeline.stages:
-            by_path.setdefault(short_name(stage.path), []).append(stage)
-    entries = []
-    for path, stages in by_path.items():
-        element_ms = next((stage.element_ps / PS_PER_MS for stage in stages if stage.element_ps is not None), None)
-        blocked_ms = _rounded(sum(stage.blocked_ps for stage in stages) / PS_PER_MS / steps)
-        calls = _rounded(sum(stage.calls for stage in stages) / steps)
-        entries.append(RankedEntry(path, short_name(stages[0].name), blocked_ms, calls, _rounded(element_ms)))
-    return entries
+            if stage.element_ps is not None:
+                elements.setdefault(short_name(stage.path), _rounded(stage.element_ps / PS_PER_MS))
+    return elements
 
 
 def _idle_entries(results: Results) -> list[RankedEntry]:

@@ -35,8 +35,9 @@ from tfperf.gate.measure import is_over_steps, measure, measure_skew, measure_to
 from tfperf.gate.outcome import Judged, Outcome
 from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
-from tfperf.sections.registry import default_sections, find_table
+from tfperf.sections.registry import find_table
 from tfperf.storage.remote_path import Location, RemotePath, located
+from tfperf.trace.steps import RETRACE, SLOW_FIRST
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -100,7 +101,9 @@ def needed_sections(config: CheckConfig) -> tuple[str, ...]:
     Raises LimitError for a tolerance without the baseline that it is about: as a limit, it would always hold.
     """
     if config.baseline:
-        return default_sections()
+        from tfperf.compare.summarize import summary_sections
+
+        return summary_sections()
     if config.max_regression is not None:
         raise LimitError("max-regression needs a baseline to compare with, a file of tfperf analyze --save-baseline")
     needed: list[str] = []
@@ -304,6 +307,11 @@ def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
     if others and (config.by_kind or config.baseline or figures_of_steps):
         rest = "Limits on steps are" if config.by_kind else "Figures are"
         notes.append(f"{rest} over {hosts[0].summary.kind} steps; {unjudged_steps(others)}.")
+    # A step that the capture cuts off is not news; one that ran and is not in the average is.
+    with_omitted = next((host for host in hosts if host.omitted.keys() & {RETRACE, SLOW_FIRST}), None)
+    if with_omitted is not None and any(limit.metric.name == "step_time" for limit in config.limits):
+        host_name = f" of host {with_omitted.name}" if with_omitted.name else ""
+        notes.append(f"Step time{host_name}: {with_omitted.statistic_of(config.stat or 'mean')}.")
     if skip_first:
         kind = f"{config.by_kind} " if config.by_kind else ""
         first = f"{kind}step" if skip_first == 1 else f"{skip_first:,} {kind}steps"

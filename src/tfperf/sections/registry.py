@@ -152,7 +152,11 @@ OURS = (
 """The sections of tfperf, in the order of the report: each is a folder beside this file."""
 LEADS = ("diagnosis",)
 """Those of them that are the answer: the first screen. Named here, so that no other section is imported for it."""
-UNREPORTED = {"op_sums": "tfperf.sections.ops.sums:OP_SUMS", "python_stacks": "tfperf.sections.python.stacks:STACKS"}
+UNREPORTED = {
+    "op_sums": "tfperf.sections.ops.sums:OP_SUMS",
+    "python_stacks": "tfperf.sections.python.stacks:STACKS",
+    "step_sums": "tfperf.sections.step_sums:STEP_SUMS",
+}
 """Where sections are declared that no report has: only a command asks for what they find out."""
 
 

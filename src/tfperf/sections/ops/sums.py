@@ -81,17 +81,21 @@ class OpSums(Struct, frozen=True, kw_only=True):
 
 def analyze(host: Host) -> OpSums:
     """Add up the ops of a host."""
-    trace = host.trace
     steps: Steps = host["steps"].steps
-    counts = steps.headline
-    counted = union(steps.start_ps[counts], steps.end_ps[counts])
+    return sums_in(host, steps.only(np.flatnonzero(steps.headline)))
+
+
+def sums_in(host: Host, steps: Steps) -> OpSums:
+    """Add up the ops of a host; the steps that count are `steps`."""
+    trace = host.trace
+    counted = union(steps.start_ps, steps.end_ps)
     functions = function_calls(trace)
     of_device = {"gpu": _gpu_sums, "tpu": _tpu_sums}.get(trace.device_kind or "")
     return OpSums(
         host=_host_sums(host, functions, counted),
         device=of_device(host, functions, counted) if of_device else {},
         has_device=bool(trace.devices),
-        step_count=int(counts.sum()),
+        step_count=len(steps),
     )
 
 
@@ -170,7 +174,7 @@ def _host_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums
     trace, rows = host.trace, host_op_rows(host.trace)
     start, end = trace.start_ps[rows.row], trace.end_ps[rows.row]
     function = functions.of(rows.row)
-    in_steps = _in_steps(start, end, rows.parent, counted)
+    in_steps = own_time_in(start, end, rows.parent, counted)
     groups = _grouped((function + 1) * len(rows.ops) + rows.name, start, rows.self_ps, in_steps, counted)
     names = (*functions.names, NO_FUNCTION)
 
@@ -182,8 +186,8 @@ def _host_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums
     return _added(_rows_of(groups, key_of))
 
 
-def _in_steps(start: Int64s, end: Int64s, parent: Int64s, counted: Intervals) -> Int64s:
-    """Return how long each event works itself in the steps that count."""
+def own_time_in(start: Int64s, end: Int64s, parent: Int64s, counted: Intervals) -> Int64s:
+    """Return how long each event works itself in `counted`, without the events inside it."""
     if not len(counted.start) or not len(start):
         return np.zeros(len(start), np.int64)
     event, begin, stop = own_parts(start, end, parent, np.ones(len(start), np.bool_))
@@ -245,6 +249,6 @@ def _tpu_sums(host: Host, _functions: FunctionCalls, counted: Intervals) -> Sums
     row, parent = np.concatenate(rows), np.concatenate(above)
     start, end = trace.start_ps[row], trace.end_ps[row]
     self_ps = self_time(trace.duration_ps[row], parent)
-    in_steps = _in_steps(start, end, parent, counted)
+    in_steps = own_time_in(start, end, parent, counted)
     groups = _grouped(trace.name[row].astype(np.int64), start, self_ps, in_steps, counted)
     return _added(_rows_of(groups, lambda event: OpOfFunction(key_of_name(int(trace.name[row[event]])), NO_FUNCTION)))
