@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, host, host_of, line, plane, trace_of
+from builders import Event, Plane, event, host, host_of, line, plane, programs, ref, trace_of
+from hlo_builders import F32, computation, instruction, program, shape
+from protobytes import field, message
 
 from tfperf.sections.kernels.precision import DevicePrecision
 
@@ -69,6 +71,34 @@ def test_an_einsum_is_a_product_by_its_equation(tmp_path: Path) -> None:
         event("sgemm", 20, 10, tf_op="m/b:Einsum", equation="ab->ba"),
     )
     assert precision(tmp_path, STEP, gpu(kernels)).most_eligible_percent == 20
+
+
+AMPERE = {"compute_cap_major": 8, "compute_cap_minor": 0, "core_count": 108, "clock_rate": 1_410_000}
+"""19.5 TFLOP/s in 32 bit."""
+BF16 = 16
+
+
+@pytest.mark.parametrize(
+    ("kind", "duration_us", "most_percent"),
+    [
+        (F32, 50, 50.0),  # 2 * 512^3 operations in 50 us are 5.4 TFLOP/s
+        (BF16, 50, 0.0),  # the program says 16 bit
+        (F32, 5, 0.0),  # 54 TFLOP/s are more than 32 bit can do
+    ],
+)
+def test_the_program_or_the_rate_shows_what_a_name_does_not(
+    tmp_path: Path, kind: int, duration_us: float, most_percent: float
+) -> None:
+    contracting = field(30, message(field(1, 1), field(2, 0)))
+    parameters = [instruction(number, f"p{number}", "parameter", shape(kind, 512, 512)) for number in (1, 2)]
+    dot = instruction(3, "dot.1", "dot", shape(kind, 512, 512), [1, 2], extra=contracting)
+    made = programs(id_7=program(computation("main", *parameters, dot, root=3)))
+    stats = {"hlo_op": ref("dot.1"), "hlo_module": ref("jit_step"), "program_id": 7, "correlation_id": 1}
+    kernels = (event("gemm_fusion_dot_1", 10, duration_us, **stats),)
+    run = event("dot.1", 1, 5)
+    calling = host(event("train", 0, 100, step_num=0), run, event("cuLaunchKernel", 2, 1, correlation_id=1))
+    device = precision(tmp_path, calling, gpu(kernels, **AMPERE), made)
+    assert (device.eligible_percent, device.most_eligible_percent) == (0.0, most_percent)
 
 
 def test_a_device_without_tensor_cores_gains_nothing_that_is_known(tmp_path: Path) -> None:

@@ -55,6 +55,13 @@ def test_work_that_reaches_neither_peak_waits_for_something_else() -> None:
     assert judge(Work(flops=30e12, bytes=0.01e12, time_ps=SECOND, precision="bf16"), PEAKS).bound == "compute"
 
 
+def test_what_is_faster_than_32_bit_can_be_is_tf32() -> None:
+    ampere = DevicePeaks(teraflops={"fp32": 19.5, "tf32": 156.0}, memory_gb_per_second=2039.0)
+    work = Work(flops=78e12, bytes=0.01e12, time_ps=SECOND, precision="fp32")
+    assert judge(work, ampere).compute_percent == 50
+    assert judge(work, PEAKS).compute_percent == 780, "no peak is known that fits"
+
+
 @pytest.mark.parametrize(
     "work",
     [

@@ -7,7 +7,7 @@ from tfperf.trace.known_stats import DEVICE_OPS
 SECTION = SectionSpec(
     name="kernels",
     title="GPU kernels",
-    rests_on=("steps",),
+    rests_on=("steps", "xla"),
     analyze="tfperf.sections.kernels.analysis:analyze",
     combine="tfperf.sections.kernels.analysis:combine",
     combines_in_tree=True,

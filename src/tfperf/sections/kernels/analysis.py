@@ -142,7 +142,7 @@ def analyze(host: Host) -> Kernels:
         copies=copies_of(trace, work),
         devices=tuple(DeviceTotals.of(trace.host, device) for device in host.device_times),
         launches=launches_of(trace, work, counted_steps),
-        precision=precision_of(trace, work, breakdown.steps),
+        precision=precision_of(trace, work, breakdown.steps, host["xla"]),
         has_tensor_cores=any_has(has_tensor_cores(trace.planes[plane]) for plane in trace.devices),
     )
 

@@ -2,13 +2,14 @@
 
 Eligible for 16 bit is the time in which a kernel of a matrix product or a convolution runs in 32 bit, and not on
 tensor cores. That is what mixed precision changes most; what it gains depends on the shapes, and on the device being
-what the step waits for. Kernels of which the precision or the op is unknown may be eligible too.
+what the step waits for. Kernels of which the precision or the op is unknown may be eligible too. A product of XLA is
+not eligible if its program says that it computes in 16 bit, or if it is faster than the device's peak in 32 bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -22,6 +23,10 @@ from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.trace.tensor_cores import is_op_eligible, uses_tensor_cores
+
+if TYPE_CHECKING:
+    from tfperf.sections.xla.analysis import Xla
+    from tfperf.sections.xla.instructions import HloOp
 
 Part = Literal["compute_16", "compute_32", "compute_unknown", "eligible", "most_eligible"]
 """Kernels by precision; those surely eligible for 16 bit; with those that may be."""
@@ -68,10 +73,10 @@ class DevicePrecision(Struct, frozen=True, eq=False, kw_only=True):
         return self.averaged.percent(self.by_step_ps[part]) if part in self.by_step_ps else None
 
 
-def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[DevicePrecision, ...]:
-    """Return the precision of each device that runs kernels."""
+def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> tuple[DevicePrecision, ...]:
+    """Return the precision of each device that runs kernels; `xla` are the instructions of the host."""
     kernels = np.flatnonzero(~work.moves)
-    surely, perhaps = _eligible(trace, work, kernels)
+    surely, perhaps = _eligible(trace, work, kernels, _in_16_bit(xla))
     planes = work.plane[kernels]
     return tuple(
         _of_device(trace, work, kernels[planes == plane], (surely[planes == plane], perhaps[planes == plane]), steps)
@@ -79,7 +84,22 @@ def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[Devi
     )
 
 
-def _eligible(trace: HostTrace, work: DeviceWork, kernels: Int64s) -> tuple[Bools, Bools]:
+def _in_16_bit(xla: Xla) -> set[tuple[str, str]]:
+    """Return module and name of the products that compute in 16 bit, or on tensor cores: faster than in 32 bit."""
+    peak, products = xla.peaks.flops_per_second("fp32"), [op for op in xla.ops if op.matrix_flops]
+    found = {(op.module, op.op) for op in products if _is_in_16_bit(op, peak)}
+    return found - {(op.module, op.op) for op in products if not _is_in_16_bit(op, peak)}
+
+
+def _is_in_16_bit(product: HloOp, peak_32: float | None) -> bool:
+    rate = product.work.tflops_per_second if product.work is not None else None
+    is_faster = peak_32 is not None and rate is not None and rate * 1e12 > peak_32
+    return is_faster or product.precision in ("fp16", "bf16", "fp8", "int8")
+
+
+def _eligible(
+    trace: HostTrace, work: DeviceWork, kernels: Int64s, in_16_bit: Set[tuple[str, str]]
+) -> tuple[Bools, Bools]:
     """Return which kernels are surely eligible for 16 bit, and which are or may be."""
     rows = work.rows[kernels]
     names = distinct(trace.name[rows])
@@ -93,7 +113,8 @@ def _eligible(trace: HostTrace, work: DeviceWork, kernels: Int64s) -> tuple[Bool
     is_product = []
     for op_at, equation_at in zip(*(part.tolist() for part in np.divmod(keys, len(texts))), strict=True):
         op = ops[op_at - 1]
-        is_product.append(is_op_eligible(op.name, op.type, op.hlo_op, op.opcode, texts[equation_at - 1]))
+        is_open = (op.hlo_module, op.hlo_op) not in in_16_bit
+        is_product.append(is_open and is_op_eligible(op.name, op.type, op.hlo_op, op.opcode, texts[equation_at - 1]))
     place = np.searchsorted(keys, key)
     is_surely, is_perhaps = (
         np.array([answer in wanted for answer in is_product], np.bool_)[place] for wanted in ((True,), (True, None))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import MOST
 from tfperf.trace.device_peaks import DevicePeaks, Precision
@@ -73,6 +74,8 @@ def attainable_flops(peaks: DevicePeaks, precision: Precision | None, intensity:
 def judge(work: Work, peaks: DevicePeaks) -> Judged:
     """Return what bounds work, and which share of the peaks it reaches."""
     flops, moved = _per_second(work.flops, work.time_ps), _per_second(work.bytes, work.time_ps)
+    if work.precision == "fp32" and "tf32" in peaks.teraflops and _is_more(flops, peaks.flops_per_second("fp32")):
+        work = replace(work, precision="tf32")  # what is faster than the peak in 32 bit uses tensor cores
     compute = _percent(flops, peaks.flops_per_second(work.precision))
     memory = _percent(moved, peaks.bytes_per_second)
     intensity = work.intensity
@@ -85,6 +88,10 @@ def judge(work: Work, peaks: DevicePeaks) -> Judged:
         memory_percent=memory,
         roofline_percent=efficiency,
     )
+
+
+def _is_more(rate: float | None, peak: float | None) -> bool:
+    return rate is not None and peak is not None and rate > peak
 
 
 def _bound(work: Work, peaks: DevicePeaks, compute: float | None, memory: float | None) -> Bound | None:
