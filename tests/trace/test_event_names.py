@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.trace.event_names import Op, concrete_function, is_fetch, is_gradient, is_root_iterator, parse_op
+from tfperf.trace.event_names import (
+    Op,
+    concrete_function,
+    hands_over_batch,
+    is_fetch,
+    is_gradient,
+    is_root_iterator,
+    parse_op,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +60,19 @@ def test_an_op_that_only_sounds_like_an_optimizer_is_none() -> None:
 def test_concrete_functions() -> None:
     assert concrete_function("EagerLocalExecute: __inference_train_step_12") == "__inference_train_step_12"
     assert concrete_function("EagerExecute") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("IteratorGetNext/_1:_Send", True),
+        ("while/IteratorGetNext_2:_HostSend", True),
+        ("IteratorGetNext/_1:_Recv", False),
+        ("cond/_2:_Send", False),
+        ("MemcpyH2D", True),
+        ("cuMemcpyHtoDAsync_v2", True),
+        ("hipMemcpyDtoDAsync", False),
+    ],
+)
+def test_what_hands_a_batch_to_a_device(name: str, *, expected: bool) -> None:
+    assert hands_over_batch(name) == expected

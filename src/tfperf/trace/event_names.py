@@ -69,6 +69,19 @@ def is_fetch(name: str) -> bool:
     return name.startswith("IteratorGetNext") and name.endswith("::DoCompute")
 
 
+_HANDS_OVER = re.compile(
+    r"(?:.*/)?IteratorGetNext(?:/_\d+|_\d+)*:_(?:Host)?Send$|(?i:(?:cu|cuda|hip)?memcpy_?h(?:2|to)d)"
+)
+
+
+def hands_over_batch(name: str) -> bool:
+    """Tell whether a host thread hands a batch to a device in the event: the op that sends it, or the call that copies.
+
+    Copies of anything else to a device look the same.
+    """
+    return _HANDS_OVER.match(name) is not None
+
+
 def is_root_iterator(name: str) -> bool:
     """Tell whether the event is the outermost stage of a pipeline (`Iterator::Root`, `Iterator::Model`)."""
     return name.startswith("Iterator::") and name.count("::") == 1

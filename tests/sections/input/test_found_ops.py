@@ -89,6 +89,16 @@ def test_calls_without_an_id_and_copies_are_known_by_name(tmp_path: Path) -> Non
     }
 
 
+def test_batches_that_are_handed_to_a_device(tmp_path: Path) -> None:
+    """An op sends a batch, the driver copies part of it inside; another op that sends, and one that waits, are none."""
+    sending = line("sender", event("IteratorGetNext/_1:_Send", 0, 20), event("MemcpyH2D", 5, 10))
+    others = line("others", event("cond/_2:_Send", 0, 20), event("IteratorGetNext/_1:_Recv", 0, 30), id=9)
+    assert rows(tmp_path, sending, others) == {
+        "IteratorGetNext/_1:_Send": ("enqueue", 1, 20, 10, 10, 1),
+        "MemcpyH2D": ("enqueue", 1, 10, 10, 10, 1),
+    }
+
+
 def test_a_function_of_an_unknown_stage_is_preprocessing_too(tmp_path: Path) -> None:
     run = event("InstantiatedCapturedFunction::RunAsync", 0, 1, id=7)
     found = rows(

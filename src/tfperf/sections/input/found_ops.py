@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tfperf.arrays import Int64s, Intervals, distinct, lookup, union
 from tfperf.sections.input.classes import InputOp, InputPart, part_of
 from tfperf.sections.results import Host
-from tfperf.trace.event_names import Op, mask, parse_op
+from tfperf.trace.event_names import Op, hands_over_batch, mask, parse_op
 from tfperf.trace.host_ops import is_input_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import own_parts, parents
@@ -78,14 +78,15 @@ def ops_by_stage(host: Host) -> list[FoundOp]:
 
 def _of_no_stage(trace: HostTrace, recorded: Pipelines | None) -> Iterator[tuple[_Label, _Piece]]:
     """Yield copies to devices, and calls that nothing links to a pipeline; each without those inside."""
-    rows = trace.host_events(mask(trace.names, lambda name: is_input_op(parse_op(name))))
+    rows = trace.host_events(mask(trace.names, lambda name: is_input_op(parse_op(name)) or hands_over_batch(name)))
     wanted = np.ones(len(rows), np.bool_) if recorded is None else lookup(recorded.calls.row, rows) < 0
     part, start, end = own_parts(trace.start_ps[rows], trace.end_ps[rows], parents(trace, rows), wanted)
     events, inside = rows[wanted], rows[part]
     for name in distinct(trace.name[events]).tolist():
         op, is_part = parse_op(trace.names[name]), trace.name[inside] == name
+        label = op.name if is_input_op(op) else trace.names[name]
         piece = _Piece(events[trace.name[events] == name], inside[is_part], start[is_part], end[is_part])
-        yield (op.name, part_of(op, "corrected")), piece
+        yield (label, part_of(op, "corrected")), piece
 
 
 def _of_stages(recorded: Pipelines, work: StageWork) -> Iterator[tuple[_Label, _Piece]]:
