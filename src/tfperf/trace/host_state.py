@@ -249,7 +249,7 @@ def main_line(trace: HostTrace) -> int | None:
 
     Without a single recorded call, time without one says nothing, and no thread counts as main.
     """
-    calls = _per_line(trace, trace.host_events(mask(trace.names, lambda name: name.startswith(_FROM_PYTHON))))
+    calls = calls_per_line(trace)
     if not calls.any():
         return None
     for stat in ("step_num", "tf_function_call"):
@@ -258,6 +258,11 @@ def main_line(trace: HostTrace) -> int | None:
         if marks.any():
             return int(marks.argmax())
     return int(calls.argmax())
+
+
+def calls_per_line(trace: HostTrace) -> Int64s:
+    """Return how many calls from Python each line of the trace has."""
+    return _per_line(trace, trace.host_events(mask(trace.names, lambda name: name.startswith(_FROM_PYTHON))))
 
 
 def call_times(trace: HostTrace, main: int | None) -> Intervals | None:

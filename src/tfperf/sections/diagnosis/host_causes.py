@@ -143,6 +143,8 @@ def small_work_per_step(case: Case) -> Cause | None:
     calls of a framework usually cost is the program's own, and a cause by itself.
     """
     shares, shown_by = _fixed_work(case)
+    if shares and _is_of_the_program(case):
+        shares = {**shares, "all_others": 0.0}
     python = shares.get("all_others", 0.0)
     if sum(shares.values()) < _FIXED_PERCENT or python * case.step_ms / 100.0 > _FRAMEWORK_MS:
         return None
@@ -187,6 +189,12 @@ def _without_waiting(case: Case, left: dict[str, float]) -> dict[str, float]:
     in_calls = min(waits, left["host_compute"])
     outside = min(waits - in_calls, left["all_others"])
     return {**left, "host_compute": left["host_compute"] - in_calls, "all_others": left["all_others"] - outside}
+
+
+def _is_of_the_program(case: Case) -> bool:
+    """Tell whether Python between calls is known to be the program's own: a function of it holds half, or it waits."""
+    between, ready = _between(case), case.program.ready_outside
+    return (between is not None and bool(between.function)) or (ready is not None and ready.high < _HALF_PERCENT)
 
 
 def _runs_several_batches(case: Case) -> bool:
@@ -250,7 +258,8 @@ def python_between_steps(case: Case) -> Cause | None:
     outside = case.program.outside_calls_percent
     if outside is not None and outside < LEAST_PERCENT:
         return None
-    alone = min(case.ledger.left("all_others"), 100.0 if outside is None else outside)
+    collecting = 0.0 if case.program.collections is None else case.program.collections.alone_percent
+    alone = min(case.ledger.left("all_others"), 100.0 if outside is None else max(outside - collecting, 0.0))
     cost = case.ledger.claim("all_others", "host_compute", most=alone + hidden, least=alone)
     if outside is None:
         return case.cause(

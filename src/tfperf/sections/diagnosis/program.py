@@ -17,7 +17,7 @@ from tfperf.sections.diagnosis.python_use import Collections, PythonUse
 from tfperf.sections.results import Host
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.trace.event_names import is_hlo_collective, mask, parse_op
-from tfperf.trace.host_state import HostStates, State, call_times
+from tfperf.trace.host_state import HostStates, State, call_times, calls_per_line
 from tfperf.trace.host_trace import HostTrace
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _KERAS = re.compile(
     r"|multi_step_on_iterator)(?:_\d+)*$"
 )
 _FIT = re.compile(r"(?:__inference_)?(?:train_function|multi_step_on_iterator|one_step_on_iterator)(?:_\d+)*$")
+_NEARLY_ALL = 0.9
 _RUN = ("ThunkExecutor::Execute", "CpuExecutable::Execute")
 """How XLA runs a whole program on a CPU: all of it is the program's own work."""
 _JAX = re.compile(r"PjitFunction\(|p?jit_+\w+(?:\(\d+\))?$")
@@ -96,13 +97,13 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
 def analyze(host: Host) -> ProgramTimes:
     """Tell the API of the program by the functions that it calls, and how its steps are spent."""
-    trace, steps = host.trace, host["steps"].steps
+    trace, steps, main = host.trace, host["steps"].steps, host.host_states.main
 
     def in_steps(times: Intervals) -> Int64s:
         return overlap(times, steps.start_ps, steps.end_ps)
 
     calls, exchanges = (
-        call_times(trace, host.host_states.main),
+        call_times(trace, main),
         _times(trace, np.flatnonzero(mask(trace.names, is_collective)[trace.name])),
     )
     ops = _ops(trace, host.host_states)
@@ -115,7 +116,7 @@ def analyze(host: Host) -> ProgramTimes:
         api=api,
         is_fit=any(map(_FIT.match, trace.names)),
         hidden_python_ps=in_steps(hidden),
-        python=PythonUse.of(trace.python_activity, idle, calls, counted),
+        python=PythonUse.of(trace.python_activity, idle, calls if _has_one_caller(trace, main) else None, counted),
         steps=counted,
         calls_ps=None if calls is None else in_steps(calls),
         op_ps=in_steps(ops) if len(ops.start) else None,
@@ -133,6 +134,16 @@ def _api(names: Sequence[str]) -> Api:
     if any(map(_KERAS.match, names)):
         return "keras"
     return "jax" if any(map(_JAX.match, names)) else "tensorflow"
+
+
+def _has_one_caller(trace: HostTrace, main: int | None) -> bool:
+    """Tell whether one thread of Python makes nearly all calls: the CPU time that is recorded is that of one thread."""
+    if main is None:
+        return False
+    calls = calls_per_line(trace)
+    name = trace.lines[main].name.partition("/")[0]
+    alike = [index for index, line in enumerate(trace.lines) if line.name.partition("/")[0] == name]
+    return bool(calls[main] >= _NEARLY_ALL * calls[alike].sum())
 
 
 def _hidden_python(host: Host, calls: Intervals, runs: Intervals) -> Intervals:

@@ -6,13 +6,13 @@ Functions of packages that are known (`trace/python_packages.py`) are also added
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import EMPTY, MOST, Int64s, Intervals, covers, difference, overlap, union, union_all
-from tfperf.sections.python.between_calls import BetweenCalls, between_calls
 from tfperf.sections.registry import percent
 from tfperf.sections.results import Host
 from tfperf.sections.tabular import Tabular
@@ -20,8 +20,11 @@ from tfperf.trace.event_names import is_jitted_call
 from tfperf.trace.host_state import call_times
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.python_frames import PythonFrames, python_frames
-from tfperf.trace.python_packages import PythonFunction, python_functions
 from tfperf.trace.steps import Steps
+
+if TYPE_CHECKING:
+    from tfperf.sections.python.between_calls import BetweenCalls
+    from tfperf.trace.python_packages import PythonFunction
 
 OTHER_FUNCTIONS = "(other functions)"
 
@@ -90,6 +93,8 @@ def analyze(host: Host) -> PythonTimes:
     others = None
     if _shows_others(host, steps) and main is not None and (frames.line == main).any():
         others = _others(host, counted)
+    from tfperf.sections.python.between_calls import between_calls  # most profiles have no frames
+
     named = named_functions(trace, frames)
     between = None
     if others is not None and main is not None and (calls := call_times(trace, main)) is not None:
@@ -121,6 +126,8 @@ def _others(host: Host, counted: Intervals) -> Intervals:
 
 def named_functions(trace: HostTrace, frames: PythonFrames) -> dict[int, PythonFunction]:
     """Return the function of each name that a frame has."""
+    from tfperf.trace.python_packages import python_functions
+
     used = np.flatnonzero(np.bincount(frames.name)).tolist()
     return dict(zip(used, python_functions([trace.names[name] for name in used]), strict=True))
 

@@ -1,0 +1,168 @@
+"""Python between calls: steps of 20 ms, of which a call takes the first 12, as captures of tfperf record them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import Event, Line, Plane, event, host, line, plane, results_of, trace_of
+
+from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
+from tfperf.wire.capture_plane import CAPTURE_PLANE
+
+STEP_US, CALL_US, COUNT = 20_000, 12_000, 5
+KERAS = ("callback_list.py:168 on_train_batch_end", "trainer.py:300 fit")
+
+
+def job(*frames: tuple[str, float, float], call: str = "EagerExecute", function: str = "") -> Plane:
+    """Steps with one call, in which an op runs, and frames: name, start and duration in the step."""
+    events: list[Event] = []
+    for n in range(COUNT):
+        begin = STEP_US * n
+        events += [event("train", begin, STEP_US, step_num=n), event(call, begin, CALL_US)]
+        events += [event(function, begin + 5, CALL_US - 20, is_func=1)] if function else []
+        events += [event("MatMul:MatMul", begin + 10, CALL_US - 30)]
+        events += [event(name, begin + start, duration) for name, start, duration in frames]
+    return host(*events)
+
+
+def cpu(outside: float, *, queued: float = 0.0) -> Line:
+    """The CPU time of the thread: all the time in calls, and this share of the time outside of them."""
+    pieces = []
+    for n in range(COUNT):
+        begin, rest = STEP_US * n, STEP_US - CALL_US
+        times = {"cpu_ns": round(outside * rest * 1000), "queued_ns": round(queued * rest * 1000)}
+        pieces.append(event("CPU time", begin, CALL_US, cpu_ns=CALL_US * 1000, queued_ns=0))
+        pieces.append(event("CPU time", begin + CALL_US, rest, **times))
+    return line("CPU time of thread 7", *pieces, id=7)
+
+
+def pauses(*times: tuple[float, float], place: str = "train.py:12 clean", generation: int = 2) -> Line:
+    """Runs of the garbage collector: start and duration."""
+    stats = {"thread": 7, "generation": generation, "collected": 0, "place": place}
+    return line("Garbage collection", *(event("garbage collection", *each, **stats) for each in times))
+
+
+def diagnosis(tmp_path: Path, made: Plane, *recorded: Line) -> Diagnosis:
+    planes = [plane(CAPTURE_PLANE, *recorded)] if recorded else []
+    found: Diagnosis = results_of(trace_of(tmp_path, made, *planes))["diagnosis"]
+    return found
+
+
+def cause_of(found: Diagnosis, code: str = "python_between_steps") -> Cause:
+    return next(cause for cause in found.causes if cause.code == code)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "title", "action"),
+    [
+        (cpu(0.9), "Python between calls, which computes,", "input_in_python"),
+        (cpu(0.1), "Python between calls, which waits,", "wait_in_threads"),
+        # It could have run: another program had the cores.
+        (cpu(0.1, queued=0.8), "Python between calls, which computes,", "input_in_python"),
+    ],
+)
+def test_cpu_time_tells_whether_python_computes(tmp_path: Path, recorded: Line, title: str, action: str) -> None:
+    cause = cause_of(diagnosis(tmp_path, job(), recorded))
+    assert cause.title == title
+    assert cause.cost_percent == Range(40.0, 40.0)
+    assert cause.detail.startswith("the thread needs the CPU for ")
+    assert [each.code for each in cause.actions] == [action, "record_python"], "which function it is, frames would tell"
+    first = cause.actions[0].step_ms
+    assert first is not None
+    assert first.low == pytest.approx(12.0), "without Python, or with enough threads, the call remains"
+    assert first.high < 20.0
+
+
+def test_a_piece_that_is_half_in_a_call_proves_nothing(tmp_path: Path) -> None:
+    pieces = [event("CPU time", STEP_US * n, STEP_US, cpu_ns=12_000_000, queued_ns=0) for n in range(COUNT)]
+    cause = cause_of(diagnosis(tmp_path, job(), line("CPU time of thread 7", *pieces)))
+    # It ran for 12 of 20 ms: all of it may have been in the call, or 8 of it outside.
+    assert cause.title == "Python between calls"
+    assert [each.code for each in cause.actions] == ["record_python"]
+
+
+def test_frames_name_the_function(tmp_path: Path) -> None:
+    frames = ("$labels.py:5 get", CALL_US, 8_000), ("$<unknown> recv_into", CALL_US + 100, 7_800)
+    cause = cause_of(diagnosis(tmp_path, job(*frames)))
+    assert cause.title == "Python between calls, which waits,"
+    assert cause.detail == "100.0% of it in labels.py:5 get, most in recv_into"
+    assert [each.code for each in cause.actions] == ["wait_in_threads"]
+
+
+def test_a_callback_of_keras_is_to_be_called_less_often(tmp_path: Path) -> None:
+    frames = (
+        ("$tensorflow.python._pywrap_tfe TFE_Py_Execute", 0, CALL_US),
+        ("$callback_list.py:168 on_train_batch_end", CALL_US, 8_000),
+        ("$train.py:15 on_train_batch_end", CALL_US + 10, 7_900),
+    )
+    cause = cause_of(diagnosis(tmp_path, job(*frames, function="__inference_multi_step_on_iterator_7")))
+    assert [each.code for each in cause.actions] == ["callback_less_often"]
+    assert "train.py:15 on_train_batch_end, which Keras calls for each batch" in cause.detail
+
+
+@pytest.mark.parametrize(
+    ("function", "codes"),
+    [
+        ("__inference_multi_step_on_iterator_7", ["steps_per_execution"]),
+        ("__inference_one_step_on_data_7", []),  # train_on_batch ignores it
+        ("__inference_step_7", ["loop_in_function"]),
+    ],
+)
+def test_several_steps_in_one_call_are_for_what_a_framework_does_itself(
+    tmp_path: Path, function: str, codes: list[str]
+) -> None:
+    frames = (
+        ("$tensorflow.python._pywrap_tfe TFE_Py_Execute", 0, CALL_US),
+        ("$callback_list.py:168 on_train_batch_end", CALL_US, 8_000),
+    )
+    cause = cause_of(diagnosis(tmp_path, job(*frames, function=function)))
+    assert [each.code for each in cause.actions] == codes
+
+
+def test_collections_in_each_step(tmp_path: Path) -> None:
+    recorded = pauses(*((STEP_US * n + CALL_US + 1_000, 6_000) for n in range(COUNT)))
+    found = diagnosis(tmp_path, job(), recorded)
+    cause = cause_of(found, "garbage_collection")
+    assert cause.cost_percent == Range(30.0, 30.0)
+    assert cause.detail == "5 collections in 5 steps, the longest 6.00 ms; most of it in train.py:12 clean"
+    assert [each.code for each in cause.actions] == ["collect_less_often", "freeze_objects"]
+    assert cause_of(found).cost_percent == Range(10.0, 10.0), "no time is blamed twice"
+
+
+def test_one_collection_that_holds_most_of_the_cause(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, job(), pauses((STEP_US * 3 + CALL_US, 7_000), (STEP_US * 4 + CALL_US, 100)))
+    cause = cause_of(found, "garbage_collection")
+    assert "2 collections in 5 steps, the longest 7.00 ms; 1 step holds half of that time or more" in cause.detail
+    assert [each.code for each in cause.actions] == ["freeze_objects"], "Python collects by itself now and then"
+
+
+def test_a_collection_beside_other_work_may_cost_nothing(tmp_path: Path) -> None:
+    # The op on the same thread lasts from 10 us to 11,980 us; 6 of 10 ms of the pause lie in it.
+    recorded = pauses(*((STEP_US * n + 5_980, 10_000) for n in range(COUNT)))
+    cost = cause_of(diagnosis(tmp_path, job(), recorded), "garbage_collection").cost_percent
+    assert cost is not None
+    assert (round(cost.low), round(cost.high)) == (20, 50)
+
+
+def test_calls_of_the_collector_are_seen_in_frames_too(tmp_path: Path) -> None:
+    cause = cause_of(diagnosis(tmp_path, job(("$gc collect", CALL_US, 6_000))), "garbage_collection")
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(30.0)
+
+
+def test_where_nothing_of_collections_is_recorded_they_cannot_be_judged(tmp_path: Path) -> None:
+    assert "garbage_collection" in diagnosis(tmp_path, job()).unjudged
+    assert "garbage_collection" not in diagnosis(tmp_path, job(), pauses()).unjudged
+
+
+def test_cpu_time_tells_what_calls_do_of_which_nothing_is_recorded(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for n in range(COUNT):
+        begin = STEP_US * n
+        events += [event("train", begin, STEP_US, step_num=n), event("EagerExecute", begin, STEP_US)]
+        events += [event("MatMul:MatMul", begin, CALL_US)]
+    pieces = [event("CPU time", STEP_US * n, STEP_US, cpu_ns=1_000_000, queued_ns=0) for n in range(COUNT)]
+    cause = cause_of(diagnosis(tmp_path, host(*events), line("CPU time of thread 7", *pieces)), "waiting_in_calls")
+    assert cause.title == "Waiting inside calls, of which nothing is recorded,"
+    assert "for 5.0% or less of all its time in calls: it waits" in cause.detail
