@@ -130,28 +130,6 @@ def test_the_first_batch_of_an_epoch_calls_for_no_change_of_the_pipeline(tmp_pat
     assert cause.actions == ()
 
 
-@pytest.mark.parametrize(
-    ("events", "varies_us", "is_cause"),
-    [
-        (300, 0, True),  # 320 events of up to 3 us in 1 ms: they can take all of it
-        (0, 0, False),  # 20 events: at most 6 % of the time, less than the 17 % that steps are longer
-        (300, 60, False),  # steps of 40 to 160 us
-    ],
-)
-def test_profiling_overhead_is_what_recording_can_cost_and_noise_cannot_be(
-    tmp_path: Path, events: int, varies_us: float, is_cause: bool
-) -> None:
-    """Steps of 100 us that are 20 % longer than before the capture, as it says."""
-    made = []
-    for number in range(10):
-        start, shift = 100 * number, varies_us * (1 if number % 4 in (1, 2) else 0) * (1 if number % 2 else -1)
-        begin, end = start + shift, 100 * (number + 1)
-        made += [event("train", begin, end - begin, step_num=number), event(OP, begin, end - begin)]
-    made += [event("inner", 3 * number, 1) for number in range(events)]
-    found = diagnosis(tmp_path, host(*made), plane(CAPTURE_PLANE, stats={"overhead_percent": 20.0}))
-    assert ("profiling_overhead" in [cause.code for cause in found.causes]) == is_cause
-
-
 def test_nothing_worth_fixing_says_what_the_step_is(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*steps((FETCH, 1), (OP, 98))))
     assert found.causes == ()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import percentile
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.trace.steps import RETRACE, SLOW_FIRST
 from tfperf.units import PS_PER_MS, counted, format_number, without_middle
-from tfperf.wire.capture_plane import MOST_SECONDS_PER_EVENT
 
 _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
@@ -29,7 +26,6 @@ _OF_KERAS = {"OptionalHasValue", "OptionalGetValue", "SyncDevice"}
 """Ops by which `fit` of Keras reads the results of a step, and waits for devices: no code of the user runs them."""
 
 if TYPE_CHECKING:
-    from tfperf.sections.environment.analysis import HostEnvironment
     from tfperf.sections.functions.analysis import Functions, FunctionStats
     from tfperf.sections.python.between_calls import BetweenCalls
     from tfperf.trace.steps import Steps
@@ -384,27 +380,11 @@ def waiting_in_calls(case: Case) -> Cause | None:
     )
 
 
-def _shown_overhead(case: Case, number: int, host: HostEnvironment) -> float:
-    """Return by how many percent profiling made the steps of a host longer; 0 for what noise, or another load, may be.
-
-    Captures of earlier versions state more than recording their events can cost. How much steps varied before the
-    capture is not recorded: as much as in it.
-    """
-    stated = host.facts.overhead_percent or 0.0
-    steps = case.results.hosts[number]["steps"].steps
-    durations = steps.duration_ps[steps.headline]
-    if not stated or not len(durations) or not host.duration_ps:
-        return 0.0
-    first, middle, third = (percentile(durations, share) for share in (0.25, 0.5, 0.75))
-    noise = 100.0 * 1.86 * math.sqrt(2.0 / len(durations)) * (third - first) / middle
-    recording = min(1e12 * host.event_count * MOST_SECONDS_PER_EVENT / host.duration_ps, 1.0)
-    return stated if stated > noise and stated / (100.0 + stated) <= recording else 0.0
-
-
 def profiling_overhead(case: Case) -> Cause | None:
     """Name what the profiler itself costs, where the capture measured it: other figures are too large by some of it."""
     environment = case.results["environment"]
-    slower = max((_shown_overhead(case, *pair) for pair in enumerate(environment)), default=0.0)
+    pairs = zip(environment, case.results.of_hosts("steps"), strict=True)
+    slower = max((host.overhead_beyond_noise(breakdown.steps) for host, breakdown in pairs), default=0.0)
     percent = 100.0 * slower / (100.0 + slower)
     if case.results.is_other_kind or percent < _OVERHEAD_PERCENT:
         return None

@@ -6,11 +6,13 @@ import math
 
 from msgspec import Struct
 
+from tfperf.arrays import percentile
 from tfperf.sections.results import Host
 from tfperf.sections.tabular import HasTable
 from tfperf.trace.cores import usable_cores
 from tfperf.trace.host_trace import Plane
-from tfperf.wire.capture_plane import CaptureFacts
+from tfperf.trace.steps import Steps
+from tfperf.wire.capture_plane import MOST_SECONDS_PER_EVENT, CaptureFacts
 
 _ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
 _BY_MINOR = {7: ("Volta", 5, "Turing"), 8: ("Ampere", 9, "Ada Lovelace")}
@@ -39,6 +41,21 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
     """What a capture of tfperf added."""
     cores: float | None
     """How many cores' time of its CPU the job can use."""
+
+    def overhead_beyond_noise(self, steps: Steps) -> float:
+        """Return by how many percent profiling made steps longer; 0 for what noise, or another load, may have done.
+
+        Captures of earlier versions state more than recording their events can cost. How much steps varied before the
+        capture is not recorded: as much as in it.
+        """
+        stated = self.facts.overhead_percent or 0.0
+        durations = steps.duration_ps[steps.headline]
+        if not stated or not len(durations) or not self.duration_ps:
+            return 0.0
+        first, middle, third = (percentile(durations, share) for share in (0.25, 0.5, 0.75))
+        noise = 100.0 * 1.86 * math.sqrt(2.0 / len(durations)) * (third - first) / middle
+        recording = min(1e12 * self.event_count * MOST_SECONDS_PER_EVENT / self.duration_ps, 1.0)
+        return stated if stated > noise and stated / (100.0 + stated) <= recording else 0.0
 
 
 class Environment(HasTable, tuple[HostEnvironment, ...]):
