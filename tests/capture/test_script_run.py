@@ -221,6 +221,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Bare
         ("from tensorflow.keras import layers", "TensorFlow"),
         ("import keras", "Keras"),
         ("import jax.numpy as jnp", "JAX"),
+        ("import tfperf\nwith tfperf.step(0): pass", "TensorFlow"),
         ("try:\n    import tensorflow\nexcept ImportError:\n    raise SystemExit(1)", "TensorFlow"),
     ],
 )

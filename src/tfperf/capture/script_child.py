@@ -38,6 +38,7 @@ from tfperf.capture.run_name import profile_count
 from tfperf.capture.script_plan import Orders, Plan, write_result
 from tfperf.capture.step_profile import SafeProfile, no_trace
 from tfperf.capture.tensorflow_session import require_tensorflow
+from tfperf.errors import CaptureError
 
 _IMPORT_POLL_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0
@@ -66,8 +67,10 @@ def main() -> None:
         raise
     except BaseException as error:
         job.has_failed = True
-        if isinstance(error, ModuleNotFoundError) and error.name in _LIBRARIES and "tensorflow" not in sys.modules:
-            job.missing = _LIBRARIES[error.name]
+        # `tfperf.step` and the like say it in an error of their own.
+        failed = error.__cause__ if isinstance(error, CaptureError) else error
+        if isinstance(failed, ModuleNotFoundError) and failed.name in _LIBRARIES and "tensorflow" not in sys.modules:
+            job.missing = _LIBRARIES[failed.name]
             sys.excepthook = lambda *_: None  # The result has the reason and the fix in one line.
         raise
     finally:
