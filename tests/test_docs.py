@@ -333,7 +333,7 @@ def test_every_csv_file_is_on_the_page_of_csv_files(workplace: Path, run_tfperf:
 @pytest.mark.parametrize("table", TABLES)
 def test_units_are_in_the_names_of_columns(table: str) -> None:
     for column in TABLES[table]:
-        assert column.key.endswith("_ms") == (column.unit == "ms"), column
+        assert f"_{column.key}".endswith("_ms") == (column.unit == "ms"), column
         assert column.key.endswith("percent") == (column.unit == "%"), column
         assert ("_bytes" in column.key) == (column.unit == "bytes"), column
         assert column.key.endswith("_us") == (column.unit == "us"), column

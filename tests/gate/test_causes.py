@@ -128,7 +128,7 @@ def test_an_absent_cause_says_what_absent_means(tmp_path: Path) -> None:
     """Graphs are built for 1 % of the step, which is no cause."""
     judged = judged_by(analysis_of(tmp_path, a=compiling_job(1)), "max-cost", "compilation=5%")
     assert (judged.status, judged.measured) == ("pass", 0.0)
-    assert judged.why == "not named, for it takes less than 2% of the step, over 5 train steps."
+    assert judged.why == "not named: it takes less than 2% of the step or the wall time, over 5 train steps."
 
 
 @pytest.mark.parametrize("code", NEEDS)

@@ -145,6 +145,13 @@ FIGURES: Mapping[str, Figure] = {
         "step time: the mean unless --stat or a function says otherwise",
         functions=("mean", "median", "p95", "max", "min"),
     ),
+    "wall_step_time": Figure(
+        "Wall time per step",
+        "ms",
+        "wall time of training per step: from the first step to the last one, with what is between them, and without "
+        "evaluation",
+        sections=("steps", "wall"),
+    ),
     "kernel_launch": Figure(
         "Kernel launch", "%", "share of the step time that goes to launching kernels", is_share=True
     ),
@@ -245,6 +252,9 @@ NAMED: Mapping[str, NamedLimit] = {
     "max-input-bound": NamedLimit("input_bound", "<=", "Largest share of the step time for input, for example 10%."),
     "max-step-time": NamedLimit(
         "step_time", "<=", "Longest step time, for example 50ms; --stat chooses the statistic."
+    ),
+    "max-wall-step-time": NamedLimit(
+        "wall_step_time", "<=", "Longest wall time per step, with the time between steps, for example 80ms."
     ),
     "max-kernel-launch": NamedLimit("kernel_launch", "<=", "Largest share of the step time for launching kernels."),
     "max-all-others": NamedLimit("all_others", "<=", "Largest share of the step time in no category (Python, I/O)."),

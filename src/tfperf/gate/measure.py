@@ -21,6 +21,8 @@ from tfperf.sections.hosts.straggler import LEAST_LOSS_PERCENT
 from tfperf.sections.overview.summary import Statistics
 from tfperf.sections.registry import find_section, find_table
 from tfperf.sections.steps.why_unknown import NO_DEVICE, why_devices_unknown, why_unknown
+from tfperf.sections.wall.section import wall_step_ms
+from tfperf.trace.steps import step_word
 from tfperf.units import counted, format_ms, format_percent
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import FunctionStats
     from tfperf.sections.hosts.analysis import Hosts
     from tfperf.sections.memory.allocator import Allocator
+    from tfperf.sections.wall.analysis import Wall
 
 _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
 
@@ -130,6 +133,15 @@ def _step_time(host: JudgedHost, function: str) -> Measurement:
     statistic = function or host.stat
     others = f"; {unjudged_steps(host.other_kinds)}" if host.other_kinds else ""
     return Measurement(float(getattr(times, _STATISTICS[statistic])), f"{host.statistic_of(statistic)}{others}")
+
+
+def _wall_step_time(host: JudgedHost) -> Measurement:
+    wall: Wall = host.host["wall"]
+    step_ms = wall_step_ms(wall)
+    if step_ms is None:
+        return unknown("the profile does not show the wall time of a step")
+    apart = ", without steps of other kinds" if wall.evaluation_ps else ""
+    return Measurement(step_ms, f"from the first to the last of {counted(wall.count, step_word(wall.kind))}{apart}")
 
 
 def _input_bound(host: JudgedHost) -> Measurement:
@@ -248,7 +260,7 @@ def _cause_cost(host: JudgedHost, code: str) -> Measurement:
         gap = f"the diagnosis names {code}, whose cost is no known share of the step: use --fail-on {code}"
     low, high = sum(cost.low for cost in costs), sum(cost.high for cost in costs)
     how = f"the high end of {format_percent(low)} to {format_percent(high)}%, " if low != high else ""
-    how = how if causes else f"not named, for it takes less than {LEAST_PERCENT:.0f}% of the step, "
+    how = how if causes else f"not named: it takes less than {LEAST_PERCENT:.0f}% of the step or the wall time, "
     return Measurement(high, f"{how}{host.over(diagnosis.summary)}", gap, diagnosis.host)
 
 
@@ -270,6 +282,7 @@ def _straggler_loss(together: JudgedHost) -> Measurement:
 
 _FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
     "input_bound": _input_bound,
+    "wall_step_time": _wall_step_time,
     "kernel_launch": partial(_share, category="kernel_launch"),
     "all_others": partial(_share, category="all_others"),
     "device_busy": _device_busy,

@@ -132,6 +132,7 @@ OURS = (
     "diagnosis",
     "overview",
     "steps",
+    "wall",
     "hosts",
     "batch",
     "idle",

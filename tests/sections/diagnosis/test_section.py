@@ -94,7 +94,10 @@ def table_cells(report: Report) -> Iterator[tuple[Key, float | None, str]]:
         ("categories", lambda row: shares(CATEGORY_KEYS[row["category"]], of_steps(kind), "percent", "average_ms")),
         ("kinds", lambda row: times_and_input(of_steps(row["kind"]))),
         ("steps_by_host", lambda row: times_and_input(of_steps(kind, row["host"]))),
-        ("causes", lambda row: {"cost_high_percent": (row["code"], judged if row["kind"] == kind else "", "%")}),
+        (
+            "causes",
+            lambda row: {"cost_high_percent": (row["code"], owner(row, judged if row["kind"] == kind else ""), "%")},
+        ),
         ("idle_causes", lambda row: {"step_percent": (f"idle: {IDLE_KEYS[row['cause']]}", idle, "%")}),
         ("what_if", lambda row: after(row["change"], waiting)),
     ]
@@ -102,6 +105,11 @@ def table_cells(report: Report) -> Iterator[tuple[Key, float | None, str]]:
         for values in tables[name].rows() if name in tables else ():
             row = dict(zip((column.key for column in tables[name].columns), values, strict=True))
             yield from ((key, row[column], f"table {name}: {column}") for column, key in keys(row).items())
+
+
+def owner(cause: dict[str, Any], judged: str) -> str:
+    """Whose the cost of a cause is: the average step, or the wall time."""
+    return judged if cause["of"] == "step" else "wall time"
 
 
 def shares(part: str, of: str, percent: str, ms: str) -> dict[str, Key]:
@@ -196,12 +204,18 @@ def test_one_thing_has_one_number(reports: list[tuple[Path, Report]]) -> None:
     """Shares of causes, bars of categories, the line of input and the JSON document say the same."""
     for path, report in reports:
         screen = render(report, "table")
-        costs = {
-            cause["code"]: cause["cost_percent"]["high"]
+        with_costs = [
+            cause
             for cause in report.documents["diagnosis"]["causes"]
             if cause["kind"] == report.summary["step_kind"] and cause["cost_percent"]["high"] is not None
-        }
+        ]
+        costs = {cause["code"]: cause["cost_percent"]["high"] for cause in with_costs if cause["of"] == "step"}
         assert sum(costs.values()) <= 100.0 + 1e-6, path
+        of_wall = [
+            cause["cost_percent"]["high"] * (cause["wall_share"] if cause["of"] == "step" else 1.0)
+            for cause in with_costs
+        ]
+        assert sum(of_wall) <= 100.0 + 1e-6, path
         bars = dict(re.findall(r"^ *([A-Z][a-z ]+?) #+ +([<>]?[\d.]+%)$", screen, re.MULTILINE))
         for category, codes in PARTS.items():
             parts = [costs[code] for code in codes if code in costs]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tfperf.report.model import Fact, Level, Section, Table, at_levels
 from tfperf.sections.batch.tables import BATCH_EVIDENCE
 from tfperf.sections.registry import present
-from tfperf.units import counted
+from tfperf.units import PS_PER_MS, counted
 
 if TYPE_CHECKING:
     from tfperf.sections.batch.analysis import Batch
@@ -57,6 +57,15 @@ def time_per_example_ms(results: Results) -> float | None:
     return time.average / examples if time is not None and examples else None
 
 
+def examples_per_second(results: Results) -> float | None:
+    """Return the examples per second of wall time, evaluation included; within steps where that is not analyzed."""
+    examples, example_ms = results["batch"].examples_per_step, time_per_example_ms(results)
+    wall = results["wall"] if "wall" in results.sections else None
+    if examples and example_ms and wall is not None and wall.count and wall.loop_ps:
+        return float(examples * wall.count / (wall.loop_ps / PS_PER_MS) * 1000.0)
+    return 1000.0 / example_ms if example_ms else None
+
+
 def rate_facts(results: Results) -> tuple[Fact, ...]:
     """Return the facts of the overview: the batch size, examples per second, and the time of one."""
     batch: Batch = results["batch"]
@@ -68,7 +77,7 @@ def rate_facts(results: Results) -> tuple[Fact, ...]:
     size = Fact("batch_size", "Batch size", batch.size, "count", note)
     if not example_ms:
         return (size,)
-    rate = Fact("examples_per_second", "Examples per second", 1000.0 / example_ms, "count")
+    rate = Fact("examples_per_second", "Examples per second", examples_per_second(results), "count")
     if example_ms < 1:
         return size, rate, Fact("time_per_example", "Time per example", example_ms * _US_PER_MS, "us")
     return size, rate, Fact("time_per_example", "Time per example", example_ms, "ms")
@@ -77,9 +86,8 @@ def rate_facts(results: Results) -> tuple[Fact, ...]:
 def rate_summary(results: Results) -> dict[str, Any]:
     """Return the JSON keys of every report that are about the batch."""
     batch: Batch = results["batch"]
-    example_ms = time_per_example_ms(results)
     return {
         "batch_size": batch.size,
         "batch_size_confidence": batch.confidence,
-        "examples_per_second": 1000.0 / example_ms if example_ms else None,
+        "examples_per_second": examples_per_second(results),
     }

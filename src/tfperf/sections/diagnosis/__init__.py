@@ -10,6 +10,7 @@ SECTION = SectionSpec(
         *(
             "steps",
             "overview",
+            "wall",
             "hosts",
             "idle",
             "tfdata",

@@ -110,6 +110,67 @@ ADVICE: Mapping[str, Advice] = {
         assumption="no call traces any more",
         url=f"{GUIDE}/function#controlling_retracing",
     ),
+    "less_between": Advice(
+        texts={
+            "keras": "do less in callbacks such as on_epoch_end, do it less often, or in a thread",
+            **dict.fromkeys(("tensorflow", "jax"), "do what runs there less often, in a thread, or after training"),
+        },
+        least=0.5,
+        most=1.0,
+        assumption="training does not need what runs between these steps",
+        url=f"{GUIDE}/keras/writing_your_own_callbacks",
+        urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
+    ),
+    "less_often": Advice(
+        texts={
+            "keras": "do what only these steps do less often, or in a thread (callbacks with on_train_batch_end)",
+            **dict.fromkeys(("tensorflow", "jax"), "do what only these steps do less often, or in a thread"),
+        },
+        least=0.5,
+        most=1.0,
+        assumption="training does not need it in these steps",
+        url=f"{GUIDE}/keras/writing_your_own_callbacks",
+        urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
+    ),
+    "look_at_slow_step": Advice(
+        texts=everywhere("look at the slowest step: tfperf analyze PATH -s timeline --step slowest -o step.html"),
+        least=0.0,
+        most=0.0,
+        assumption="",
+        url=f"{GUIDE}/profiler",
+    ),
+    "save_less_often": Advice(
+        texts={
+            "keras": "save less often: ModelCheckpoint(save_freq=N), or only the weights (save_weights_only=True)",
+            "tensorflow": "save less often, or in the background: CheckpointOptions(enable_async=True)",
+            "jax": "save less often, or in the background: orbax.checkpoint.AsyncCheckpointer",
+        },
+        least=0.5,
+        most=1.0,
+        assumption="fewer checkpoints suffice",
+        url=f"{GUIDE}/checkpoint",
+        urls={"jax": "https://orbax.readthedocs.io/en/latest/"},
+    ),
+    "longer_epochs": Advice(
+        texts={
+            "keras": "make longer epochs: fit(dataset.repeat(), steps_per_epoch=N), with a smaller shuffle buffer",
+            "tensorflow": "make the iterator once, of dataset.repeat(), with a smaller shuffle buffer",
+        },
+        least=0.5,
+        most=1.0,
+        assumption="an epoch need not start with a new iterator",
+        url=f"{GUIDE}/data_performance",
+    ),
+    "evaluate_less": Advice(
+        texts={
+            "keras": "evaluate less: fit(validation_freq=N), fewer validation_steps, or a larger validation batch",
+            **dict.fromkeys(("tensorflow", "jax"), "evaluate less often, on fewer batches, or in larger batches"),
+        },
+        least=0.5,
+        most=0.9,
+        assumption="evaluation every 2nd to 10th time suffices",
+        url="https://keras.io/api/models/model_training_apis/",
+    ),
     "profile_later": Advice(
         texts={
             "keras": "profile later: TensorBoard(profile_batch=(20, 40)), or tfperf capture on the running job",

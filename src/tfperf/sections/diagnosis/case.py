@@ -10,17 +10,19 @@ from msgspec.structs import replace
 
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.actions import ADVICE
-from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range
+from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range, Whole
 from tfperf.sections.diagnosis.ledger import Ledger
 from tfperf.sections.diagnosis.program import Program
 from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.overview.summary import Summary
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORY_TITLES
+from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts
     from tfperf.sections.hosts.straggler import Straggler
+    from tfperf.sections.wall.analysis import Wall
 
 LEAST_PERCENT = 2.0
 """What takes less of the step is no cause."""
@@ -45,6 +47,8 @@ class Case(Struct, frozen=True, kw_only=True):
     """Categories that the trace cannot show."""
     step_ms: float
     is_headline: bool
+    of: Whole = "step"
+    """What percentages are of."""
     pace: int | None = None
     """The host whose steps these are, if it sets the pace of several; else they are averages over hosts."""
 
@@ -52,6 +56,29 @@ class Case(Struct, frozen=True, kw_only=True):
     def straggler(self) -> Straggler | None:
         """Return what steps lose because hosts wait for each other; known of the headline kind only."""
         return self.hosts.straggler if self.is_headline and not self.results.is_other_kind else None
+
+    @property
+    def wall(self) -> Wall | None:
+        """Return the wall time of training; None where it is unknown, or these steps are not the headline kind."""
+        wall: Wall = self.results["wall"] if self.pace is None else self.results.hosts[self.pace]["wall"]
+        is_known = self.is_headline and not self.results.is_other_kind and wall.kind == self.summary.kind
+        return wall if is_known and wall.steady_count and wall.steady_ps else None
+
+    @property
+    def wall_share(self) -> float:
+        """Return how much of the wall time of training steps like the average one take, from 0 to 1."""
+        wall = self.wall
+        if wall is None or self.of == "wall":
+            return 1.0
+        return min(1.0, wall.steady_count * self.step_ms * PS_PER_MS / wall.steady_ps)
+
+    def over_wall(self) -> Case:
+        """Return the same case with percentages and estimates of the wall time per step; needs `wall`."""
+        wall = self.wall
+        if wall is None:
+            raise ValueError("the wall time is unknown")
+        step_ms = wall.steady_ps / wall.steady_count / PS_PER_MS
+        return replace(self, step_ms=step_ms, ledger=Ledger(step_ms, {}), of="wall")
 
     @property
     def hosts(self) -> Hosts:
@@ -138,6 +165,8 @@ class Case(Struct, frozen=True, kw_only=True):
             step_ms=self.step_ms,
             quantities=tuple(quantities),
             host=self.host,
+            of=self.of,
+            wall_share=self.wall_share,
         )
 
     def _likely_ms(self, action: Action) -> float:

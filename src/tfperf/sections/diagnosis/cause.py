@@ -12,6 +12,8 @@ from tfperf.sections.overview.summary import Summary
 from tfperf.sections.tabular import Tabular
 
 Confidence = Literal["high", "medium", "low"]
+Whole = Literal["step", "wall"]
+"""The average step; or the wall time from the first step to the last one, per step."""
 
 
 class Range(Struct, frozen=True):
@@ -77,11 +79,15 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     That is the gain of the first action; of an action without an estimate, half of the cost, if that is more."""
     step_ms: float
-    """The step time of this kind today."""
+    """The step time of this kind today; of a cause of the wall time, the wall time per step."""
     quantities: tuple[Quantity, ...] = ()
     """The numbers that `detail` states."""
     host: str = ""
     """The host whose steps these are; empty: averages over hosts."""
+    of: Whole = "step"
+    """What the cost and the estimates are of: the average step, or the wall time of training per step."""
+    wall_share: float = 1.0
+    """How much of the wall time of training the time in `of` is, from 0 to 1."""
     is_aside: bool = False
     """Whether it only adds to another cause, which has the cost: the first screen leaves it out."""
 
@@ -93,8 +99,8 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> float:
-        """Return what causes are ranked by, as a share of the step, from 0 to 1."""
-        return self.gain_ms / self.step_ms if self.step_ms else 0.0
+        """Return what causes are ranked by, as a share of the wall time of training, from 0 to 1."""
+        return self.wall_share * self.gain_ms / self.step_ms if self.step_ms else 0.0
 
 
 class Diagnosis(Tabular, frozen=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.sections.diagnosis.case import Case
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.sections.diagnosis.device_causes import (
     compute_in_32_bit,
@@ -32,6 +32,7 @@ from tfperf.sections.diagnosis.input_causes import input_contention, input_copy,
 from tfperf.sections.diagnosis.ledger import Ledger, ledger_of
 from tfperf.sections.diagnosis.program import combine, pace_setter
 from tfperf.sections.diagnosis.unjudged import NEEDS, why_unjudged
+from tfperf.sections.diagnosis.wall_causes import between_steps, evaluation, slow_steps, with_slow_steps
 from tfperf.sections.diagnosis.work_causes import layout_conversion, low_utilisation, memory_bound, unaligned_shapes
 from tfperf.sections.overview.input_cost import input_cost
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
@@ -56,6 +57,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     collectives_bound,
     garbage_collection,
     eager_ops,
+    slow_steps,
     small_work_per_step,
     launch_bound,
     host_ops,
@@ -69,6 +71,8 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     memory_bound,
     idle_devices,
     memory_pressure,
+    between_steps,
+    evaluation,
     warm_up,
     profiling_overhead,
 )
@@ -159,7 +163,14 @@ def _pace_setter(results: Results) -> int | None:
 
 
 def _judge(case: Case) -> list[Cause]:
-    return with_late_host(case, [cause for rule in _RULES if (cause := rule(case)) is not None])
+    found = [cause for rule in _RULES if (cause := rule(case)) is not None]
+    causes = with_slow_steps(case, with_late_host(case, found))
+    return [cause for cause in causes if _matters(cause)]
+
+
+def _matters(cause: Cause) -> bool:
+    """Return whether a cause takes enough of the wall time, as far as its cost is known."""
+    return cause.cost_percent is None or cause.cost_percent.high * cause.wall_share >= LEAST_PERCENT
 
 
 def _headline(judged: Summary, causes: list[Cause], missing: Sequence[Flaw]) -> str:
@@ -179,4 +190,5 @@ def sentence_of(cause: Cause) -> str:
     """Return a cause as one sentence: what it costs, and what shows it."""
     if cause.cost_percent is None:
         return f"{cause.title}: {cause.detail}."
-    return f"{cause.title} takes {stated(cause.cost_percent)} of the step: {cause.detail}."
+    whole = "the step" if cause.of == "step" else "the wall time"
+    return f"{cause.title} takes {stated(cause.cost_percent)} of {whole}: {cause.detail}."

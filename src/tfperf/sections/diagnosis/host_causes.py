@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
+from tfperf.sections.diagnosis.wall_causes import compiling_percent, compiling_text
 from tfperf.trace.steps import RETRACE, SLOW_FIRST
 from tfperf.units import PS_PER_MS, counted, format_number, without_middle
 
@@ -33,16 +34,23 @@ if TYPE_CHECKING:
 
 def compilation(case: Case) -> Cause | None:
     """Judge tracing and compiling: `warm_up` if only the first calls of the capture trace."""
-    if not case.matters("compilation"):
+    outside = compiling_percent(case)
+    if not case.matters("compilation") and outside is None:
         return None
     functions: Functions = case.results["functions"]
-    detail, action, rests_on = _what_compiles(functions)
+    detail, action_against, rests_on = _what_compiles(functions)
     is_warm_up = _is_first(case.results["steps"].steps, case.summary.kind)
-    code, action = ("warm_up", "profile_later") if is_warm_up else ("compilation", action)
+    code, action = ("warm_up", "profile_later") if is_warm_up else ("compilation", action_against)
     verb = "trace" if functions.jitted.most_compiled is None else "compile"
     title = f"The first calls of the program, which {verb} it," if is_warm_up else "Compilation"
     cost = case.ledger.claim("compilation")
     rests_on = (in_categories("compilation"), *rests_on)
+    wall = case.wall
+    if wall is not None and outside is not None:
+        detail = "; ".join(filter(None, (detail, compiling_text(wall))))
+        return case.over_wall().cause(
+            "compilation", "Compilation", outside, detail, actions=(action_against,), rests_on=rests_on
+        )
     return case.cause(code, title, cost, detail, actions=(action,), rests_on=rests_on)
 
 
@@ -171,7 +179,7 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
         return left if is_small else {}, case.quantity("device_compute", on_device)
     ops = case.program.op_percent
     # The first run of what was just traced prepares it, which later runs do not.
-    if ops is None or case.summary.percent["compilation"] >= LEAST_PERCENT:
+    if ops is None or case.summary.percent["compilation"] >= LEAST_PERCENT or compiling_percent(case) is not None:
         return {}, case.quantity("ops", 0.0)
     shares = {"host_compute": max(left["host_compute"] - ops, 0.0), "all_others": left["all_others"]}
     return shares, case.quantity("ops", ops)

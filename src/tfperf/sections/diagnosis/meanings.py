@@ -105,6 +105,17 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "profiling_overhead": CauseMeaning(
         "the profiler makes steps longer, as the capture measured", "part of Host compute, Kernel launch and All others"
     ),
+    "between_steps": CauseMeaning(
+        "time between steps that belongs to no step: the end of an epoch, a checkpoint, Python",
+        "the [wall time](wall.md) between steps",
+    ),
+    "evaluation": CauseMeaning(
+        "evaluation takes 20 % of the wall time or more", "the [wall time](wall.md) of steps of other kinds"
+    ),
+    "slow_steps": CauseMeaning(
+        "averaged steps take over twice the median again and again, and no other cause says why",
+        "the time beyond the median, as a share of the [wall time](wall.md)",
+    ),
     "idle_devices": CauseMeaning("devices do nothing in the steps", "no part of the step: the cost is unknown"),
     "memory_pressure": CauseMeaning("memory is nearly full, fragmented, or grows", "no part of the step"),
 }

@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfperf.report.model import BarChart, Fact, Finding, Level, Quantity, Section, Severity
-from tfperf.sections.batch.section import time_per_example_ms
+from tfperf.sections.batch.section import examples_per_second
 from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, sentence_of
 from tfperf.sections.diagnosis.tables import ACTIONS, CAUSES
 from tfperf.sections.gaps.analysis import topics
 from tfperf.sections.overview.input_cost import from_to, input_cost, whose_input
-from tfperf.sections.overview.quantities import of_steps, share_of_step, step_after, step_time
+from tfperf.sections.overview.quantities import of_steps, share_of_step, step_after, usual_step_time
 from tfperf.sections.overview.summary import Overview
 from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
+from tfperf.sections.wall.section import rate_text
 from tfperf.trace.steps import ITERATION, UNLABELLED, step_word
-from tfperf.units import format_ms, format_number
+from tfperf.units import format_ms
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Action, Cause, Diagnosis
@@ -79,7 +80,7 @@ def finding_of(cause: Cause, level: Level = "brief") -> Finding:
 
 def _quantities(cause: Cause) -> tuple[Quantity, ...]:
     """Return the numbers in the sentence of a cause."""
-    of, cost = of_steps(cause.kind, cause.host), cause.cost_percent
+    cost, of = cause.cost_percent, of_steps(cause.kind, cause.host) if cause.of == "step" else "wall time"
     if cost is None:
         return cause.quantities
     at_least, at_most = Quantity(f"{cause.code}, at least", cost.low, of=of), Quantity(cause.code, cost.high, of=of)
@@ -119,6 +120,8 @@ def _words(cause: Cause, action: Action) -> str:
         return text
     low, high = format_ms(action.step_ms.low), format_ms(action.step_ms.high)
     then = f"{low} to {high}" if low != high else low
+    if cause.of == "wall":
+        return f"{text} -> {then} ms of wall time per step"
     if action.is_per_examples:
         return f"{text} -> {then} ms for as many examples"
     may_lose = (
@@ -134,9 +137,12 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     step, time = diagnosis.summary, diagnosis.summary.step_time_ms
     if time is None:
         return ()
-    notes = [f"{step.averaged_count} of {step.step_count} {step_word(step.kind)}s"]
+    usual = usual_step_time(step, diagnosis.host)
+    notes = [f"{usual.statistic} of {step.averaged_count} of {step.step_count} {step_word(step.kind)}s{usual.other}"]
     if time.average and results["steps"].steps.source != "device steps":  # what is between those is in no step
-        notes.append(f"{format_number(1000.0 / time.average)} per second")
+        pace = next((place for place, host in enumerate(results.hosts) if host.host == diagnosis.host), None)
+        wall = results["wall"] if pace is None else results.hosts[pace]["wall"]
+        notes.append(rate_text(wall, time.average))
     notes += [f"on {diagnosis.host}"] if diagnosis.host else []
     worst = overview.worst_host
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)
@@ -147,16 +153,15 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     if overview.input_class == "possible":
         over = " on average over hosts" if worst is None and len(results.hosts) > 1 else ""
         verdict += f": {of_others} of the step is in no category{over}"
-    average = step_time(step, diagnosis.host)
-    facts = [Fact("step_time", "Step time", average.value, "ms", ", ".join(notes), quantities=(average,))]
+    facts = [Fact("step_time", "Step time", usual.time.value, "ms", ", ".join(notes), quantities=usual.quantities)]
     cost = input_cost(results)
     costs = cost.quantities(whose_input(results)) if cost is not None and cost.is_more_than_waiting else ()
     if costs:
         verdict += f"; costs {from_to(costs[0], costs[1])} with what its threads take from the step"
-    batch, example_ms = results["batch"], time_per_example_ms(results)
-    if batch.size is not None and example_ms and not diagnosis.host:
+    batch, rate = results["batch"], examples_per_second(results)
+    if batch.size is not None and rate and not diagnosis.host:
         note = f"per second, in batches of {batch.size:,} (confidence {batch.confidence})"
-        facts.append(Fact("examples_per_second", "Examples", 1000.0 / example_ms, "count", note))
+        facts.append(Fact("examples_per_second", "Examples", rate, "count", note))
     return (*facts, Fact("input", "Input", of_input.value, "%", verdict, quantities=(of_input, of_others, *costs)))
 
 
@@ -190,7 +195,7 @@ def document(results: Results) -> Mapping[str, Any]:
 
 
 def _cause(cause: Cause) -> dict[str, Any]:
-    same = ("code", "title", "kind", "detail", "confidence")
+    same = ("code", "title", "kind", "detail", "confidence", "of", "wall_share")
     return {
         **{key: getattr(cause, key) for key in same},
         "cost_ms": _range(cause.cost_ms),

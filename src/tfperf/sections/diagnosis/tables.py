@@ -27,7 +27,10 @@ def _causes(results: Results) -> Data | None:
     rests_on = [[f"{each.table}[{each.row}]" for each in cause.rests_on] for cause in causes]
     return {
         "rank": list(range(1, len(causes) + 1)),
-        **{key: [getattr(cause, key) for cause in causes] for key in ("code", "kind", "title", "detail", "confidence")},
+        **{
+            key: [getattr(cause, key) for cause in causes]
+            for key in ("code", "kind", "of", "title", "detail", "confidence")
+        },
         **_bounds("cost", "ms", [cause.cost_ms for cause in causes]),
         **_bounds("cost", "percent", [cause.cost_percent for cause in causes]),
         "gain_percent": [cause.gain_percent for cause in causes],
@@ -53,18 +56,19 @@ CAUSES = TableSpec(
     title="Causes, the best to fix first",
     row="what costs the step time, and what it costs",
     details=(
-        "One row per cause and kind of step. No part of a step is blamed on two causes: the costs of a kind never add "
-        "up to more than the step."
+        "One row per cause and kind of step. No part of a step is claimed by two causes: the costs of the step of a "
+        "kind never add up to more than the step."
     ),
     columns=(
         Column("rank", "#", int, "", "by what fixing it likely brings"),
         Column("code", "Cause", str, "", "code of the cause"),
         Column("kind", "Steps", str, "", "kind of step"),
+        Column("of", "Of", str, "", "what costs are of: step, the average step; wall, the wall time per step"),
         Column("title", "Title", str, "", "the cause in words", level="data"),
         Column("cost_low_ms", "Cost at least", float, "ms", "what it costs per step, at least"),
         Column("cost_high_ms", "Cost at most", float, "ms", "what it costs per step, at most"),
-        Column("cost_low_percent", "At least", float, "%", "share of the step time, at least"),
-        Column("cost_high_percent", "At most", float, "%", "share of the step time, at most"),
+        Column("cost_low_percent", "At least", float, "%", "share of the step or wall time, at least"),
+        Column("cost_high_percent", "At most", float, "%", "share of the step or wall time, at most"),
         Column("gain_percent", "Gain", float, "%", "share of the step that the first action likely takes away"),
         Column("confidence", "Sure", str, "", "high, medium or low"),
         Column("detail", "Because", str, "", "what shows it", level="data"),

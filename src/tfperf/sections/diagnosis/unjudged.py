@@ -112,6 +112,11 @@ def _bounds(case: Case) -> str:
     return "" if share else "no work is known of which the peaks are known too (tfperf analyze -s roofline)"
 
 
+def _wall(case: Case) -> str:
+    is_other = case.results.is_other_kind or not case.is_headline
+    return "the wall time is known of the main kind of steps only" if is_other else ""
+
+
 def _idle_devices(case: Case) -> str:
     silent, total = count_devices(case)
     return _lacking(case) or (NO_DEVICE if silent == total else "")
@@ -179,6 +184,9 @@ NEEDS: Mapping[str, _Need] = {
     "unaligned_shapes": _Need(("device_compute",), _bounds),
     "low_utilisation": _Need(("device_compute",), _bounds),
     "profiling_overhead": _Need(("host_compute", "all_others"), _overhead),
+    "between_steps": _Need((), _wall),
+    "evaluation": _Need((), _wall),
+    "slow_steps": _Need((), _wall),
     "idle_devices": _Need((), _idle_devices),
     "memory_pressure": _Need((), _memory),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfperf.report.model import Quantity
 from tfperf.trace.steps import step_word
@@ -21,6 +21,28 @@ def step_time(summary: Summary, host: str = "") -> Quantity:
     """Return the average step time."""
     average = None if summary.step_time_ms is None else summary.step_time_ms.average
     return Quantity("step_time", average, "ms", of_steps(summary.kind, host))
+
+
+class UsualStepTime(NamedTuple):
+    """The step time that stands for a job: the mean, or the median where the two differ by more than a fifth."""
+
+    time: Quantity
+    statistic: str
+    other: str
+    """Where it is the median: the mean, in brackets."""
+    quantities: tuple[Quantity, ...]
+
+
+_FAR_APART = 0.2
+
+
+def usual_step_time(summary: Summary, host: str = "") -> UsualStepTime:
+    """Return the step time that stands for the averaged steps; the summary must have steps."""
+    times, average = summary.step_time_ms, step_time(summary, host)
+    if times is None or abs(times.average - times.median) <= _FAR_APART * times.median:
+        return UsualStepTime(average, "mean", "", (average,))
+    middle = Quantity("median_step_time", times.median, "ms", of_steps(summary.kind, host))
+    return UsualStepTime(middle, "median", f" (mean {average})", (middle, average))
 
 
 def step_after(change: str, low_ms: float, high_ms: float, of: str) -> tuple[Quantity, Quantity]:

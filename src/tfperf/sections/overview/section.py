@@ -12,6 +12,7 @@ from tfperf.sections.registry import present
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.steps.section import CATEGORIES
+from tfperf.sections.wall.section import wall_summary
 from tfperf.trace.flaw import level_of
 from tfperf.trace.steps import step_word
 from tfperf.units import counted, format_ms
@@ -181,6 +182,7 @@ def report_summary(results: Results) -> dict[str, Any]:
         "hosts_read": len(results.hosts),
         "hosts_missing": len(results.missing),
         "worst_host": results.hosts[summary.worst_host].host if summary.worst_host is not None else None,
+        **wall_summary(results),
         **_rate_summary(results),
         **_straggler_summary(results),
     }

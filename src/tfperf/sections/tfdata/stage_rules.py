@@ -86,8 +86,8 @@ _PARALLEL_PYTHON = StageRule(
     code="parallel_map",
     why="one call of a {python} after the other",
     action=(
-        "map({f}, num_parallel_calls=tf.data.AUTOTUNE), as far as {f} waits or releases Python's interpreter lock; it "
-        "waits for a network or disk, and NumPy releases the lock in long calls; all else runs one call at a time"
+        "map({f}, num_parallel_calls=tf.data.AUTOTUNE); calls run in parallel as far as {f} waits (network, disk) or "
+        "releases Python's interpreter lock, as long calls of NumPy do, and all else runs one call at a time"
     ),
     url=f"{_GUIDE}#parallelizing_data_transformation",
 )

@@ -1,0 +1,206 @@
+"""Causes outside the averaged steps: time between steps, evaluation, slow steps. Shares are of the wall time.
+
+The wall time is from the start of the first training step to the end of the last step, without the first steps of the
+capture if these trace or take very long. Percentages of the average step are scaled to it by `Case.wall_share`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import replace
+
+from tfperf.arrays import median
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case
+from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
+from tfperf.sections.steps.section import CATEGORY_TITLES
+from tfperf.sections.wall.section import modes_text
+from tfperf.sections.wall.tables import CONTENT_TEXTS, OTHER_KINDS, between_row
+from tfperf.units import PS_PER_MS, counted, format_ms, format_percent, without_middle
+
+if TYPE_CHECKING:
+    from tfperf.arrays import Int64s
+    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.sections.wall.analysis import Content, Gap, Wall
+
+_EVALUATION_PERCENT = 20.0
+"""Evaluation is a cause from this share of the wall time on."""
+_IRREGULAR_PERCENT = 10.0
+"""Slow steps that do not come regularly are a cause from this share of the wall time on."""
+_GENERIC = ("host_compute", "kernel_launch", "output")
+"""The categories in which a slow step may be longer without another cause that says why."""
+_IN_NO_CATEGORY = ("python_between_steps", "waiting_in_calls", "garbage_collection")
+_ACTIONS: dict[Content, str] = {
+    "checkpoint": "save_less_often",
+    "compile": "keep_signature",
+    "iterator": "longer_epochs",
+    "summary": "less_between",
+    "python": "less_between",
+    "calls": "less_between",
+    "nothing": "less_between",
+}
+
+
+def between_steps(case: Case) -> Cause | None:
+    """Judge the time between steps that belongs to no step: the end of an epoch, a checkpoint, Python."""
+    wall = case.wall
+    gaps = () if wall is None else wall.gaps_in_loop
+    if wall is None or not gaps:
+        return None
+    total_ps = _total_ps(gaps)
+    share = 100.0 * total_ps / wall.steady_ps
+    if share < LEAST_PERCENT:
+        return None
+    by_content = {gap.content: _total_ps([each for each in gaps if each.content == gap.content]) for gap in gaps}
+    content = max(by_content, key=lambda each: by_content[each])
+    over_wall, cost = case.over_wall(), Range(share, share)
+    part = by_content[content] / total_ps
+    return over_wall.cause(
+        "between_steps",
+        "Time between steps",
+        cost,
+        _gaps_text(wall, gaps, content, part),
+        # What the change leaves is the time of the other contents.
+        actions=(over_wall.action(_ACTIONS[content], Range(share * part, share * part)),),
+        rests_on=(Evidence("wall", "wall", between_row(content)),),
+        confidence="medium" if content == "nothing" else "high",
+    )
+
+
+def _total_ps(gaps: Sequence[Gap]) -> int:
+    return sum(gap.end_ps - gap.start_ps for gap in gaps)
+
+
+def _gaps_text(wall: Wall, gaps: Sequence[Gap], content: Content, part: float) -> str:
+    """Say how many gaps there are, where, and what runs in most of their time."""
+    mean_ms = _total_ps(gaps) / len(gaps) / PS_PER_MS
+    text = f"{counted(len(gaps), 'gap')} of {format_ms(mean_ms)} ms{' on average' * (len(gaps) > 1)}"
+    epochs = sum(gap.starts_epoch for gap in gaps)
+    if epochs == len(gaps):
+        text += f"{', each' * (len(gaps) > 1)} before a new epoch"
+    else:
+        text += f", the first after {wall.names[gaps[0].row]}"
+    name = without_middle(wall.contents[content].name, LONGEST_NAME)
+    what = CONTENT_TEXTS[content]
+    if content == "nothing":
+        return f"{text}; {what}"
+    if content in ("python", "calls"):
+        what = f"{'function' if content == 'python' else 'call'} {name}" if name else what
+    elif name:
+        what += f" ({name})"
+    return f"{text}; most of it is {what}" if part > 0.5 else f"{text}; {format_percent(100.0 * part)}% is {what}"
+
+
+def evaluation(case: Case) -> Cause | None:
+    """Judge evaluation that takes a large part of the wall time."""
+    wall = case.wall
+    if wall is None or not case.summary.kind.startswith("train"):
+        return None
+    share = 100.0 * wall.evaluation_ps / wall.steady_ps
+    if share < _EVALUATION_PERCENT:
+        return None
+    others = sum(part == "other_kinds" for part in wall.parts)
+    phases = int(np.count_nonzero(np.diff(wall.is_other.astype(np.int8)) == 1) + bool(wall.is_other[0]))
+    detail = f"{counted(others, 'step')} in {counted(phases, 'phase')}, for {counted(wall.count, 'training step')}"
+    return case.over_wall().cause(
+        "evaluation",
+        "Evaluation",
+        Range(share, share),
+        detail,
+        actions=("evaluate_less",),
+        rests_on=(Evidence("wall", "wall", OTHER_KINDS),),
+    )
+
+
+def compiling_percent(case: Case) -> Range | None:
+    """Return what steps that compile, other than the first ones, cost of the wall time; None if averages hold them."""
+    wall = case.wall
+    if wall is None:
+        return None
+    rows = np.flatnonzero(np.array([part == "compiling" for part in wall.parts], np.bool_))
+    plain = np.flatnonzero(np.array([part == "averaged" for part in wall.parts], np.bool_))
+    if not len(rows) or not len(plain):
+        return None
+    compile_ps = int(wall.compile_ps[rows].sum())
+    # What was just compiled is prepared at its first run, which later runs do not pay for either.
+    longer_ps = int(np.maximum(wall.step_ps[rows] - wall.step_ps[plain].mean(), wall.compile_ps[rows]).sum())
+    cost = Range(100.0 * compile_ps / wall.steady_ps, 100.0 * longer_ps / wall.steady_ps)
+    return cost if cost.high >= LEAST_PERCENT else None
+
+
+def compiling_text(wall: Wall) -> str:
+    """Say which steps compile, other than the first ones, and how long they take; a clause that follows another."""
+    rows = wall.counted("compiling")
+    modes = modes_text(wall, rows)
+    return f"{modes[:1].lower()}{modes[1:]}"
+
+
+def slow_steps(case: Case) -> Cause | None:
+    """Judge averaged steps that take over twice the median, again and again, by what they compute or launch more.
+
+    What they take more in no category is Python between calls, which `with_slow_steps` says.
+    """
+    longer = _longer(case)
+    if longer is None:
+        return None
+    wall, slow, percents = longer
+    costs = {part: min(percents[part], case.ledger.left(part)) for part in _GENERIC}
+    share, period = sum(costs.values()) * case.wall_share, wall.period(slow)
+    # Two slow steps may be chance, as of a busy machine.
+    if share < (LEAST_PERCENT if period else _IRREGULAR_PERCENT):
+        return None
+    for part, most in costs.items():
+        case.ledger.claim(part, most=most)
+    main = max(costs, key=lambda part: costs[part])
+    modes = modes_text(wall, slow)
+    return case.over_wall().cause(
+        "slow_steps",
+        "Time that only some steps take",
+        Range(share, share),
+        f"{modes[:1].lower()}{modes[1:]}; the additional time is {CATEGORY_TITLES[main]}",
+        actions=("less_often" if period else case.over_wall().without_estimate("look_at_slow_step"),),
+        rests_on=(Evidence("steps", "steps", wall.names[int(slow[0])]),),
+        confidence="medium",
+    )
+
+
+def with_slow_steps(case: Case, causes: Sequence[Cause]) -> list[Cause]:
+    """Return the causes; those of time in no category say so if slow steps hold more than half of it."""
+    longer = _longer(case)
+    if longer is None:
+        return [*causes]
+    wall, slow, percents = longer
+    modes = modes_text(wall, slow)
+    return [
+        replace(cause, detail=f"{cause.detail}; {modes[:1].lower()}{modes[1:]}")
+        if cause.code in _IN_NO_CATEGORY
+        and cause.cost_percent is not None
+        and percents["all_others"] > cause.cost_percent.high / 2
+        else cause
+        for cause in causes
+    ]
+
+
+def _longer(case: Case) -> tuple[Wall, Int64s, dict[str, float]] | None:
+    """Return the slow steps among the averaged ones, and what they take more by category, in percent of the step."""
+    wall = case.wall
+    if wall is None:
+        return None
+    slow = wall.slow("averaged")
+    breakdown: Breakdown = case.results["steps"] if case.pace is None else case.results.hosts[case.pace]["steps"]
+    steps = breakdown.steps
+    is_slow = steps.headline & np.isin(steps.start_ps, wall.starts_ps[slow])
+    plain = steps.headline & ~is_slow
+    total_ps = int(steps.duration_ps[steps.headline].sum())
+    if not is_slow.any() or not plain.any() or not total_ps:
+        return None
+    return (
+        wall,
+        slow,
+        {
+            part: 100.0 * max(float((times[is_slow] - median(times[plain])).sum()), 0.0) / total_ps
+            for part, times in breakdown.time_ps.items()
+        },
+    )

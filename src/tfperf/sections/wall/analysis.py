@@ -1,0 +1,386 @@
+"""Where the time of the whole capture goes: the capture is cut into parts without gaps or overlaps.
+
+Windows of steps are put in order of their start, and each counts from where the ones before it end. The time between
+two windows is a gap: part of the evaluation if both are evaluation steps, else time between steps. What ran in gaps is
+read from the events of the host: the activity that covers most of a gap names it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, touches, union
+from tfperf.sections.results import Host
+from tfperf.sections.steps.breakdown import Breakdown
+from tfperf.sections.tabular import Tabular
+from tfperf.trace.activities import Activity
+from tfperf.trace.event_names import is_python_frame, mask, parse_op
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import outermost
+from tfperf.trace.python_packages import python_functions
+from tfperf.trace.steps import END_ESTIMATED, OMITTED, PARTIAL, RETRACE, SLOW_FIRST
+
+PartName = Literal["averaged", "first", "compiling", "partial", "omitted", "other_kinds"]
+"""What a window counts as: an averaged step, a step omitted for one of four reasons, or a step of another kind."""
+PARTS: tuple[PartName, ...] = ("averaged", "first", "compiling", "partial", "omitted", "other_kinds")
+OMITTED_PARTS: tuple[PartName, ...] = ("first", "compiling", "partial", "omitted")
+Content = Literal["checkpoint", "compile", "iterator", "summary", "python", "calls", "nothing"]
+CONTENTS: tuple[Content, ...] = ("checkpoint", "compile", "iterator", "summary", "python", "calls", "nothing")
+"""What covers most of a gap, in order of precedence."""
+_NAMES_A_GAP = 0.3
+"""An activity that covers less of a gap does not name it."""
+_SLOW = 2.0
+"""A step is slow if it takes longer than this times the median of its kind."""
+_REPEATS = 2
+"""Slow steps are a second mode if there are at least this many of them."""
+_CHECKPOINT = re.compile(r".*\b(?:SaveV2|SaveSlices|MergeV2Checkpoints|RestoreV2|ShardedFilename)\b")
+_ITERATOR = re.compile(r".*\b(?:MakeIterator|OneShotIterator|AnonymousIterator\w*|\w+Dataset(?:V\d)?|RootDataset)\b")
+_SUMMARY = re.compile(r".*\b(?:Write\w*Summary|FlushSummaryWriter|Write\w*HistogramSummary)\b")
+_PROFILER = re.compile(r"\$(?:profiler|profiler_v2)\.py:\d+ (start|stop)(?:_trace)?$")
+
+
+class Gap(Struct, frozen=True):
+    """Time between two steps. `row` is the step before it; `starts_epoch`: an iterator was made in it."""
+
+    row: int
+    start_ps: int
+    end_ps: int
+    content: Content
+    starts_epoch: bool
+
+
+class ContentName(Struct, frozen=True):
+    """What ran in the gaps of one content: the name with most time, and how long it covers the gaps."""
+
+    name: str
+    covered_ps: int
+
+
+class Wall(Tabular, frozen=True, kw_only=True, eq=False):
+    """The time of one host's capture. Times are picoseconds on the clock of the trace.
+
+    A run of several hosts is that of the host whose training takes longest per step: `host` names it.
+    `starts_ps` and `ends_ps` are the windows of steps, in order and without overlaps. `count_from` and `count_to` are
+    the rows of the first and the last step of `kind` that are counted.
+    """
+
+    home = ("wall", "wall")
+
+    host: str = ""
+    start_ps: int = 0
+    end_ps: int = 0
+    profiler_start_ps: int = 0
+    """Time before the first step in which the profiler starts."""
+    profiler_stop_ps: int = 0
+    """Time after the last step in which the profiler stops."""
+    kind: str = ""
+    kinds: tuple[str, ...] = ()
+    starts_ps: Int64s = NO_NUMBERS
+    ends_ps: Int64s = NO_NUMBERS
+    parts: tuple[PartName, ...] = ()
+    compile_ps: Int64s = NO_NUMBERS
+    """Tracing and compiling in each step."""
+    rows: Int64s = NO_NUMBERS
+    """The steps of `kind` that are counted, without those that the capture cut off."""
+    names: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    contents: Mapping[Content, ContentName] = {}
+
+    @property
+    def capture_ps(self) -> int:
+        """Return the length of the capture."""
+        return self.end_ps - self.start_ps
+
+    @property
+    def step_ps(self) -> Int64s:
+        """Return the duration of each window."""
+        return self.ends_ps - self.starts_ps
+
+    @property
+    def is_other(self) -> Bools:
+        """Return whether each window is a step of another kind."""
+        return np.array([part == "other_kinds" for part in self.parts], np.bool_)
+
+    def part_ps(self, *parts: PartName) -> int:
+        """Return the time of the windows of these parts."""
+        return int(self.step_ps[np.array([part in parts for part in self.parts], np.bool_)].sum())
+
+    @property
+    def before_ps(self) -> int:
+        """Return the time before the first step; all of the capture without steps."""
+        return int(self.starts_ps[0]) - self.start_ps if len(self.starts_ps) else self.capture_ps
+
+    @property
+    def after_ps(self) -> int:
+        """Return the time after the last step."""
+        return self.end_ps - int(self.ends_ps[-1]) if len(self.ends_ps) else 0
+
+    def _in_evaluation(self, gap: Gap) -> bool:
+        """Return whether a gap is between two steps of other kinds."""
+        return self.parts[gap.row] == self.parts[gap.row + 1] == "other_kinds"
+
+    @property
+    def between(self) -> tuple[Gap, ...]:
+        """Return the gaps that are between steps, and not a part of the evaluation."""
+        return tuple(gap for gap in self.gaps if not self._in_evaluation(gap))
+
+    @property
+    def between_ps(self) -> int:
+        """Return the time between steps."""
+        return sum(gap.end_ps - gap.start_ps for gap in self.between)
+
+    @property
+    def other_kinds_ps(self) -> int:
+        """Return the time of steps of other kinds, and between them."""
+        inside = sum(gap.end_ps - gap.start_ps for gap in self.gaps if self._in_evaluation(gap))
+        return self.part_ps("other_kinds") + inside
+
+    @property
+    def count(self) -> int:
+        """Return how many steps of the kind are counted."""
+        return len(self.rows)
+
+    @property
+    def span_ps(self) -> tuple[int, int]:
+        """Return where the first counted step starts and the last one ends."""
+        return int(self.starts_ps[self.rows[0]]), int(self.ends_ps[self.rows[-1]])
+
+    @property
+    def loop_ps(self) -> int:
+        """Return the wall time of the training loop: from the first counted step to the last step of any kind."""
+        if not self.count:
+            return 0
+        start, end = self.span_ps
+        others = self.ends_ps[self.is_other & (self.ends_ps > end)]
+        return (int(others.max()) if len(others) else end) - start
+
+    @property
+    def steady_ps(self) -> int:
+        """Return the wall time of the training loop without its first steps, which later steps do not repeat."""
+        return self.loop_ps - int(self.step_ps[self.counted("first")].sum())
+
+    @property
+    def steady_count(self) -> int:
+        """Return how many steps are counted, without the first ones."""
+        return self.count - len(self.counted("first"))
+
+    def _others_until(self, end_ps: int) -> int:
+        """Return the time of other kinds from the first counted step on, until a time."""
+        start = self.span_ps[0]
+        of_steps = self.is_other & (self.starts_ps >= start) & (self.ends_ps <= end_ps)
+        inside = (gap for gap in self.gaps if self._in_evaluation(gap) and start <= gap.start_ps < end_ps)
+        return int(self.step_ps[of_steps].sum()) + sum(gap.end_ps - gap.start_ps for gap in inside)
+
+    @property
+    def evaluation_ps(self) -> int:
+        """Return the time of other kinds in the training loop."""
+        return self._others_until(self.span_ps[0] + self.loop_ps) if self.count else 0
+
+    @property
+    def training_ps(self) -> int:
+        """Return the wall time from the first counted step to the last one, without steps of other kinds."""
+        if not self.count:
+            return 0
+        start, end = self.span_ps
+        return end - start - self._others_until(end)
+
+    @property
+    def gaps_in_loop(self) -> tuple[Gap, ...]:
+        """Return the gaps between steps that lie between the first counted step and the last one."""
+        if not self.count:
+            return ()
+        start, end = self.span_ps
+        return tuple(gap for gap in self.between if start <= gap.start_ps and gap.end_ps <= end)
+
+    def counted(self, *parts: PartName) -> Int64s:
+        """Return the counted steps that are one of these parts."""
+        return self.rows[np.array([self.parts[row] in parts for row in self.rows.tolist()], np.bool_)]
+
+    @property
+    def median_ps(self) -> float:
+        """Return the median duration of the counted steps that are not the first ones of the capture."""
+        return median(self.step_ps[self.counted("averaged", "compiling")])
+
+    def slow(self, *parts: PartName) -> Int64s:
+        """Return the steps of these parts that take over twice the median, if they are a second mode.
+
+        One alone is not, and more than half of the steps are not slow.
+        """
+        rows = self.counted(*parts)
+        slow = rows[self.step_ps[rows] > _SLOW * self.median_ps]
+        return slow if _REPEATS <= len(slow) <= self.count // 2 else NO_NUMBERS
+
+    def period(self, rows: Int64s) -> int:
+        """Return after how many steps one of these comes again; 0 if they do not come regularly."""
+        apart = np.diff(np.searchsorted(self.rows, rows))
+        return int(apart[0]) if len(apart) >= _REPEATS and bool((apart == apart[0]).all()) else 0
+
+
+def analyze(host: Host) -> Wall:
+    """Cut the capture of a host."""
+    trace, breakdown = host.trace, host["steps"]
+    steps = breakdown.steps
+    order = np.argsort(steps.start_ps, kind="stable")
+    start_ps, end_ps = _capture(trace)
+    if not len(steps):
+        return Wall(host=trace.host, start_ps=start_ps, end_ps=end_ps)
+    starts = np.clip(steps.start_ps[order], start_ps, end_ps)
+    reach = np.maximum.accumulate(np.clip(steps.end_ps[order], starts, end_ps))
+    before = np.concatenate((starts[:1], reach[:-1]))
+    starts, ends = np.maximum(starts, before), reach
+    apart = np.flatnonzero(starts[1:] > ends[:-1])
+    gaps, contents = _gaps(host, apart, ends[apart], starts[apart + 1])
+    wall = Wall(
+        host=trace.host,
+        start_ps=start_ps,
+        end_ps=end_ps,
+        starts_ps=starts,
+        ends_ps=ends,
+        names=tuple(steps.names[row] for row in order.tolist()),
+        kinds=tuple(steps.kinds[row] for row in order.tolist()),
+        compile_ps=breakdown.time_ps["compilation"][order],
+        gaps=gaps,
+        contents=contents,
+    )
+    wall = _counting(wall, breakdown)
+    starting, stopping = (_profiler(trace, which) for which in ("start", "stop"))
+    return replace(
+        wall,
+        profiler_start_ps=_covered(starting, start_ps, int(starts[0])),
+        profiler_stop_ps=_covered(stopping, int(ends[-1]), end_ps),
+    )
+
+
+def combine(walls: Sequence[Wall]) -> Wall:
+    """Return the wall time of the host whose training takes longest per step."""
+    return max(walls, key=lambda wall: wall.training_ps / wall.count if wall.count else -1.0)
+
+
+def narrow(wall: Wall, _: Breakdown, after: Breakdown) -> Wall:
+    """Count the steps of `after` alone."""
+    return _counting(wall, after)
+
+
+def _counting(wall: Wall, breakdown: Breakdown) -> Wall:
+    """Return the same windows with the steps of a breakdown counted."""
+    steps = breakdown.steps
+    kind = steps.headline_kind if len(steps) else wall.kind
+    flag_of = dict(zip(steps.start_ps.tolist(), zip(steps.flags, steps.averaged.tolist(), strict=True), strict=True))
+    parts: list[PartName] = []
+    starts, is_first = wall.starts_ps.tolist(), True
+    for start, other in zip(starts, wall.kinds, strict=True):
+        flag, is_averaged = flag_of.get(start, (OMITTED, False))
+        if other != kind:
+            parts.append("other_kinds")
+            continue
+        is_first = is_first and flag in (RETRACE, SLOW_FIRST)
+        if is_averaged:
+            parts.append("averaged")
+        elif flag in (RETRACE, SLOW_FIRST):
+            parts.append("first" if is_first else "compiling")
+        else:
+            parts.append("omitted" if flag == OMITTED else "partial")
+    mine = [row for row, part in enumerate(parts) if part != "other_kinds" and starts[row] in flag_of]
+    # The capture does not show all of these, so they would make the wall time per step too short.
+    whole = [row for row in mine if flag_of[starts[row]][0] not in (PARTIAL, END_ESTIMATED)]
+    return replace(wall, kind=kind, parts=tuple(parts), rows=np.array(whole or mine, np.int64))
+
+
+def _capture(trace: HostTrace) -> tuple[int, int]:
+    """Return where the capture starts and ends: the session of the profiler where it is recorded, and all events."""
+    start_ps, end_ps = trace.extent_ps
+    session = next((plane.stats for plane in trace.planes if plane.name == "Task Environment"), {})
+    zero = trace.clock_start_ns
+    start_ns, stop_ns = session.get("profile_start_time"), session.get("profile_stop_time")
+    if isinstance(start_ns, int) and isinstance(stop_ns, int) and zero is not None and start_ns < stop_ns:
+        first, last = (start_ns - zero) * 1000, (stop_ns - zero) * 1000
+        # A clock of another origin says nothing about these events.
+        if first <= end_ps and last >= start_ps:
+            return min(start_ps, first), max(end_ps, last)
+    return start_ps, end_ps
+
+
+def _profiler(trace: HostTrace, which: str) -> Intervals:
+    """Return when a call of JAX or TensorFlow starts or stops the profiler; only the Python tracer records it."""
+    matches = (_PROFILER.match(name) for name in trace.names)
+    rows = trace.host_events(np.array([match is not None and match[1] == which for match in matches], np.bool_))
+    return union(trace.start_ps[rows], trace.end_ps[rows])
+
+
+def _covered(times: Intervals, start_ps: int, end_ps: int) -> int:
+    return int(overlap(times, np.array([start_ps]), np.array([max(start_ps, end_ps)]))[0])
+
+
+def _gaps(host: Host, rows: Int64s, start: Int64s, end: Int64s) -> tuple[tuple[Gap, ...], dict[Content, ContentName]]:
+    """Return the gaps after the windows at `rows`, each named by what covers most of it, and what ran in them."""
+    if not len(rows):
+        return (), {}
+    trace, length = host.trace, end - start
+    named = {
+        "checkpoint": _named(trace, _CHECKPOINT),
+        "iterator": _named(trace, _ITERATOR),
+        "summary": _named(trace, _SUMMARY),
+        "python": _main(host, start, end, frames=True),
+        "calls": _main(host, start, end, frames=False),
+    }
+    times = {content: union(trace.start_ps[of], trace.end_ps[of]) for content, of in named.items()}
+    times["compile"] = host.busy_times.get(Activity.COMPILE, Intervals(NO_NUMBERS, NO_NUMBERS))
+    covered = {content: overlap(flat, start, end) for content, flat in times.items()}
+    chosen = np.full(len(rows), CONTENTS.index("nothing"))
+    for content in reversed(CONTENTS[:-1]):
+        chosen[covered[content] >= np.maximum(_NAMES_A_GAP * length, 1)] = CONTENTS.index(content)
+    epochs = touches(times["iterator"], start, end)
+    contents: dict[Content, ContentName] = {}
+    for index in np.flatnonzero(np.bincount(chosen)).tolist():
+        content, of_content = CONTENTS[index], chosen == index
+        flat = union(start[of_content], end[of_content])
+        events = named.get("calls" if content == "nothing" else content, NO_NUMBERS)
+        ps = int(covered[content][of_content].sum()) if content in covered else 0
+        contents[content] = ContentName(_longest(trace, events, flat, is_frame=content == "python"), ps)
+    columns = zip(rows.tolist(), start.tolist(), end.tolist(), chosen.tolist(), epochs.tolist(), strict=True)
+    return tuple(Gap(row, a, b, CONTENTS[code], is_epoch) for row, a, b, code, is_epoch in columns), contents
+
+
+def _named(trace: HostTrace, pattern: re.Pattern[str]) -> Int64s:
+    return trace.host_events(mask(trace.names, pattern.match))
+
+
+def _main(host: Host, start: Int64s, end: Int64s, *, frames: bool) -> Int64s:
+    """Return the events that overlap a gap: frames of Python, or outermost calls.
+
+    They are those of the thread that makes the calls; of all host threads where it is unknown which does."""
+    trace, main = host.trace, host.host_states.main
+    lines = trace.host_lines if main is None else (trace.lines[main],)
+    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
+    is_frame = mask(trace.names, is_python_frame)[trace.name[rows]]
+    rows = rows[is_frame == frames]
+    rows = rows[touches(Intervals(start, end), trace.start_ps[rows], trace.end_ps[rows])]
+    return rows if frames else outermost(trace, rows)
+
+
+def _longest(trace: HostTrace, rows: Int64s, gaps: Intervals, *, is_frame: bool) -> str:
+    """Return what most of the gaps is spent in: an op or call, or the innermost function of Python that lasts so long.
+
+    Empty where no event lies in them.
+    """
+    if not len(rows):
+        return ""
+    inside = overlap(gaps, trace.start_ps[rows], trace.end_ps[rows]).astype(np.float64)
+    total = np.bincount(trace.name[rows], weights=inside, minlength=len(trace.names))
+    if not total.any():
+        return ""
+    if not is_frame:
+        name = trace.names[int(total.argmax())].rpartition(": ")[2]
+        return parse_op(name).type or name
+    candidates = np.flatnonzero(total >= 0.6 * min(float(gaps.total()), float(total.max())))
+    candidates = candidates[np.argsort(total[candidates], kind="stable")]
+    functions = python_functions([trace.names[index] for index in candidates.tolist()])
+    own = next((each.shown for each in functions if not each.package), "")
+    inner = functions[0].shown
+    return own if own == inner else f"{own}, in it {inner}" if own else inner

@@ -1,0 +1,149 @@
+"""Causes outside the averaged steps: what they cost of the wall time, on traces that can be checked by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import Event, Plane, event, host, logdir_of, results_of, space, trace_of
+from click.testing import CliRunner
+from jax_builders import call
+
+from tfperf.cli import main
+from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
+
+OP = "MatMul:MatMul"
+
+
+def diagnosis(tmp_path: Path, *planes: Plane) -> Diagnosis:
+    found: Diagnosis = results_of(trace_of(tmp_path, *planes))["diagnosis"]
+    return found
+
+
+def steps(*spans: tuple[float, float], kind: str = "train", first: int = 0) -> list[Event]:
+    """Marked steps of these starts and durations, each with an op all along."""
+    return [
+        made
+        for number, (start, length) in enumerate(spans, first)
+        for made in (event(kind, start, length, step_num=number), event(OP, start, length))
+    ]
+
+
+def epochs(count: int, gap: float, inside: str = "") -> list[Event]:
+    """Epochs of five steps of 100 us with a gap between them, of which an event covers all."""
+    events = []
+    for epoch in range(count):
+        begin = epoch * (500 + gap)
+        events += steps(*((begin + 100 * n, 100) for n in range(5)), first=5 * epoch)
+        if inside and epoch < count - 1:
+            events.append(event(inside, begin + 500, gap))
+    return events
+
+
+def the_cause(found: Diagnosis, code: str) -> Cause:
+    (cause,) = found.named(code)
+    return cause
+
+
+def test_time_between_epochs_is_the_first_cause(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, host(*epochs(3, 750)))
+    cause = the_cause(found, "between_steps")
+    assert found.headline == (
+        "Time between steps takes 50.0% of the wall time: 2 gaps of 0.750 ms on average, the first after train 4; "
+        "nothing is recorded (Python, callbacks or I/O)."
+    )
+    assert (cause.of, cause.cost_percent) == ("wall", Range(50.0, 50.0))
+    assert cause.step_ms == pytest.approx(0.2)
+    assert [action.code for action in cause.actions] == ["less_between"]
+    after = cause.actions[0].step_ms
+    assert after is not None
+    assert (after.low, after.high) == pytest.approx((0.1, 0.15))
+
+
+@pytest.mark.parametrize(
+    ("inside", "action"), [("SaveV2:SaveV2", "save_less_often"), ("MakeIterator:MakeIterator", "longer_epochs")]
+)
+def test_what_runs_between_steps_decides_what_to_change(tmp_path: Path, inside: str, action: str) -> None:
+    cause = the_cause(diagnosis(tmp_path, host(*epochs(3, 750, inside))), "between_steps")
+    assert inside.partition(":")[0] in cause.detail
+    assert [each.code for each in cause.actions] == [action]
+
+
+def test_short_gaps_are_no_cause(tmp_path: Path) -> None:
+    assert not diagnosis(tmp_path, host(*epochs(3, 0))).named("between_steps")
+
+
+def test_causes_of_steps_count_by_their_share_of_the_wall_time(tmp_path: Path) -> None:
+    # Steps wait for input for a third of their time, but are a tenth of the wall time themselves.
+    waits = [event("IteratorGetNextOp::DoCompute", epoch * 5000 + 100 * n, 33) for epoch in range(3) for n in range(5)]
+    found = diagnosis(tmp_path, host(*epochs(3, 4500), *waits))
+    assert [cause.code for cause in found.causes][:2] == ["between_steps", "input_wait"]
+    between, waiting = found.causes[:2]
+    assert between.gain > 10 * waiting.gain
+    assert waiting.wall_share == pytest.approx(1500 / (2 * 5000 + 500))
+
+
+def test_steps_that_compile_again_are_a_cause_though_averages_omit_them(tmp_path: Path) -> None:
+    # Every third step compiles for 300 us and takes 400; the others take 100.
+    events: list[Event] = []
+    begin = 0.0
+    for number in range(9):
+        compiles = number % 3 == 1
+        length = 400 if compiles else 100
+        inside = [event("backend_compile", begin + 10, 300)] if compiles else []
+        events += [event("train", begin, length, step_num=number), *call("train_step", begin, length, *inside)]
+        begin += length
+    path = logdir_of(tmp_path, host=space(host(*events)))
+    found = results_of(trace_of(tmp_path, host(*events)))["diagnosis"]
+    cause = the_cause(found, "compilation")
+    assert found.causes[0] is cause
+    assert cause.of == "wall"
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(100 * 3 * 400 / 1800, abs=0.1)
+    assert "every third step takes 0.400 ms, the others 0.100 ms" in cause.detail
+    assert "larger_batch" not in {action.code for each in found.causes for action in each.actions}
+    outcome = CliRunner().invoke(main, ["check", str(path), "--fail-on", "compilation", "--min-steps", "3"])
+    assert outcome.exit_code == 3
+
+
+def test_only_the_first_steps_compile(tmp_path: Path) -> None:
+    events = [event("backend_compile", 10, 300), *steps((0, 400), *((400 + 100 * n, 100) for n in range(6)))]
+    found = diagnosis(tmp_path, host(*sorted(events, key=lambda each: (each.start_us, -each.duration_us))))
+    assert not found.named("compilation")
+    assert found.named("warm_up")
+
+
+@pytest.mark.parametrize(("computing", "code"), [(48_000, "slow_steps"), (9_000, "python_between_steps")])
+def test_slow_steps_that_come_regularly(tmp_path: Path, computing: float, code: str) -> None:
+    # Every fourth step takes 50 ms instead of 10: in ops, or in nothing that is recorded.
+    events, begin = [], 0.0
+    for number in range(12):
+        is_slow = number % 4 == 3
+        length = 50_000 if is_slow else 10_000
+        events += [event("train", begin, length, step_num=number), event(OP, begin, computing if is_slow else 9_000)]
+        begin += length
+    found = diagnosis(tmp_path, host(*events))
+    assert found.causes[0].code == code
+    assert "every fourth step takes 50.0 ms, the others 10.0 ms" in found.causes[0].detail
+    if code == "slow_steps":
+        cause = found.causes[0]
+        assert (cause.of, cause.cost_percent) == ("wall", Range(48.75, 48.75))
+        assert cause.detail.endswith("the additional time is Host compute")
+
+
+def test_evaluation_of_a_fifth_of_the_time_is_a_cause(tmp_path: Path) -> None:
+    training = steps(*((100 * n, 100) for n in range(5)), *((1500 + 100 * n, 100) for n in range(5)))
+    testing = steps(*((500 + 100 * n, 100) for n in range(10)), kind="test", first=10)
+    gradient = [event("gradient_tape/MatMul:MatMul", start + 1, 5) for start in (0, 100, 200, 300, 400, 1500, 1600)]
+    events = sorted([*training, *testing, *gradient], key=lambda each: (each.start_us, -each.duration_us))
+    cause = the_cause(diagnosis(tmp_path, host(*events)), "evaluation")
+    assert cause.cost_percent == Range(50.0, 50.0)
+    assert cause.detail == "10 steps in 1 phase, for 10 training steps"
+
+
+def test_the_wall_time_per_step_can_be_limited(tmp_path: Path) -> None:
+    path = logdir_of(tmp_path, host=space(host(*epochs(3, 750))))
+    for limit, code in (("0.3ms", 0), ("0.15ms", 3)):
+        outcome = CliRunner().invoke(main, ["check", str(path), "--max-wall-step-time", limit])
+        assert outcome.exit_code == code, outcome.output
+    assert CliRunner().invoke(main, ["check", str(path), "--max-step-time", "0.15ms"]).exit_code == 0

@@ -1,0 +1,168 @@
+"""The capture is cut into parts without gaps or overlaps, on traces small enough to check by hand."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from builders import Event, Plane, event, host, plane, results_of, trace_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfperf.sections.overview.section import report_summary
+from tfperf.sections.results import Results
+from tfperf.sections.wall.analysis import OMITTED_PARTS, Wall
+from tfperf.sections.wall.section import build, modes_text
+from tfperf.sections.wall.tables import WALL
+from tfperf.units import PS_PER_MS
+
+US = 1_000_000
+SECTIONS = ["wall", "overview"]
+
+
+def marked(*starts: float, kind: str = "train", length: float = 10, first: int = 0) -> list[Event]:
+    """Marked steps of one length, with an op in each."""
+    return [
+        made
+        for number, start in enumerate(starts, first)
+        for made in (event(kind, start, length, step_num=number), event("MatMul:MatMul", start, length))
+    ]
+
+
+def results(tmp_path: Path, *planes: Plane) -> Results:
+    return results_of(trace_of(tmp_path, *planes), sections=SECTIONS)
+
+
+def rows(of: Results) -> dict[str, float]:
+    data = WALL.data(of)
+    assert data is not None
+    return dict(
+        zip(map(str, data["part"]), (float(ms) * 1000 for ms in data["ms"] if isinstance(ms, float)), strict=True)
+    )
+
+
+def test_the_end_of_an_epoch_is_between_steps(tmp_path: Path) -> None:
+    # Three steps of 10 us, a gap of 70 us, three more steps; the capture goes on for 20 us.
+    events = [*marked(0, 10, 20, 100, 110, 120), event("MakeIterator:MakeIterator", 95, 4), event("Sleep", 140, 10)]
+    of = results(tmp_path, host(*events))
+    wall: Wall = of["wall"]
+    (gap,) = wall.between
+    assert (gap.start_ps, gap.end_ps, gap.content, gap.starts_epoch) == (30 * US, 100 * US, "nothing", True)
+    assert (wall.loop_ps, wall.training_ps, wall.count) == (130 * US, 130 * US, 6)
+    parts = rows(of)
+    assert parts["averaged steps"] == pytest.approx(60)
+    assert parts["between steps: nothing is recorded (Python, callbacks or I/O)"] == pytest.approx(70)
+    assert parts["after the last step"] == pytest.approx(20)
+    summary = report_summary(of)
+    assert summary["steps_per_second"] == pytest.approx(1e6 * 6 / 130)
+    assert summary["steps_per_second_within"] == pytest.approx(1e5)
+    assert summary["wall_step_ms"] == pytest.approx(0.13 / 6)
+
+
+def test_what_covers_most_of_a_gap_names_it(tmp_path: Path) -> None:
+    events = [
+        *marked(0, 10, 20, 100, 110, 120, 200, 210, 220),
+        event("SaveV2:SaveV2", 40, 50),
+        event("Upload", 135, 60),
+    ]
+    wall: Wall = results(tmp_path, host(*events))["wall"]
+    assert [gap.content for gap in wall.between] == ["checkpoint", "calls"]
+    assert (wall.contents["checkpoint"].name, wall.contents["calls"].name) == ("SaveV2", "Upload")
+    assert wall.contents["checkpoint"].covered_ps == 50 * US
+
+
+def test_functions_of_python_name_a_gap(tmp_path: Path) -> None:
+    frames = [event("$train.py:30 main", 0, 140), event("$train.py:8 report", 32, 66), event("$time sleep", 33, 60)]
+    wall: Wall = results(tmp_path, host(*sorted(marked(0, 10, 20, 100, 110, 120) + frames, key=lambda e: e.start_us)))[
+        "wall"
+    ]
+    assert [gap.content for gap in wall.between] == ["python"]
+    assert wall.contents["python"].name == "train.py:8 report, in it time.sleep"
+
+
+def test_evaluation_is_apart(tmp_path: Path) -> None:
+    # Two phases of training of 30 us, between them 45 us of evaluation, 5 us of it between its steps.
+    test = [*marked(30, 45, 60, kind="test", length=10), *marked(130, 140, kind="test", length=10)]
+    events = sorted([*marked(0, 10, 20, 75, 85, 95, 105), *test], key=lambda e: e.start_us)
+    of = results(tmp_path, host(*events))
+    wall: Wall = of["wall"]
+    assert (wall.kind, wall.count) == ("train", 7)
+    assert wall.training_ps + wall.evaluation_ps == wall.loop_ps - (130 - 115) * US
+    assert report_summary(of)["steps_per_second"] == pytest.approx(1e12 * 7 / wall.training_ps)
+
+
+@pytest.mark.parametrize("period", [3, 4])
+def test_slow_steps_that_come_regularly_have_a_period(tmp_path: Path, period: int) -> None:
+    starts, begin = [], 0
+    for number in range(4 * period):
+        starts.append((begin, 50 if number % period == 1 else 10))
+        begin += starts[-1][1]
+    events = [made for n, (start, length) in enumerate(starts) for made in marked(start, length=length, first=n)]
+    wall: Wall = results(tmp_path, host(*events))["wall"]
+    slow = wall.slow("averaged")
+    assert (len(slow), wall.period(slow)) == (4, period)
+    assert (
+        modes_text(wall, slow)
+        == f"Every {'third' if period == 3 else 'fourth'} step takes 0.050 ms, the others 0.010 ms"
+    )
+
+
+def test_one_slow_step_is_no_second_mode(tmp_path: Path) -> None:
+    wall: Wall = results(
+        tmp_path, host(*marked(0, 10, 20, 30, length=10), *marked(40, length=90, first=4), *marked(130, first=5))
+    )["wall"]
+    assert not len(wall.slow("averaged"))
+
+
+def test_starting_and_stopping_the_profiler_are_parts_of_their_own(tmp_path: Path) -> None:
+    events = [
+        event("$profiler.py:9 start_trace", 0, 20),
+        *marked(30, 40, 50),
+        event("$profiler.py:30 stop_trace", 65, 15),
+    ]
+    parts = rows(results(tmp_path, host(*events)))
+    assert (parts["starting the profiler"], parts["stopping the profiler"]) == pytest.approx((20, 15))
+    assert (parts["before the first step"], parts["after the last step"]) == pytest.approx((10, 5))
+
+
+def test_a_capture_without_steps_is_one_part(tmp_path: Path) -> None:
+    of = results(tmp_path, host(event("MatMul:MatMul", 0, 40)))
+    assert rows(of) == {"without any step": pytest.approx(40)}
+    assert report_summary(of)["wall"]["before_ms"] == pytest.approx(0.04)
+    assert report_summary(of)["steps_per_second"] is None
+
+
+def test_a_capture_without_events_has_no_wall_time(tmp_path: Path) -> None:
+    of = results(tmp_path, plane("/host:CPU"))
+    assert WALL.data(of) is None
+    assert set(report_summary(of)["wall"].values()) == {None}
+    assert build(of).tables == ()
+
+
+windows = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(1, 60), st.sampled_from(["train", "test"])), min_size=1, max_size=25
+)
+
+
+@given(steps=windows, others=st.lists(st.tuples(st.integers(0, 500), st.integers(1, 200)), max_size=5))
+def test_the_parts_add_up_to_the_capture(steps: list[tuple[int, int, str]], others: list[tuple[int, int]]) -> None:
+    events = [event(kind, start, length, step_num=n) for n, (start, length, kind) in enumerate(steps)]
+    events += [event(f"Other{n}", start, length) for n, (start, length) in enumerate(others)]
+    with tempfile.TemporaryDirectory() as folder:
+        of = results(Path(folder), host(*sorted(events, key=lambda each: (each.start_us, -each.duration_us))))
+    wall: Wall = of["wall"]
+    parts_ps = (
+        wall.before_ps,
+        wall.part_ps("averaged", *OMITTED_PARTS),
+        wall.other_kinds_ps,
+        wall.between_ps,
+        wall.after_ps,
+    )
+    assert sum(parts_ps) == wall.capture_ps
+    assert min(parts_ps) >= 0
+    assert wall.training_ps + wall.evaluation_ps >= 0
+    assert wall.loop_ps <= wall.capture_ps
+    assert sum(rows(of).values()) * 1000 * PS_PER_MS / 1e9 == pytest.approx(wall.capture_ps / 1e6 * 1000)
+    times = dict(report_summary(of)["wall"])
+    assert times.pop("ms") == pytest.approx(sum(times.values()))
