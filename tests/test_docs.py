@@ -548,6 +548,9 @@ TRACE_OF_SOURCE: dict[str, tuple[Plane, ...]] = {
     "tf.data fetches inside a call": (host(call(0, 500), *(fetch(100 * n) for n in range(5))),),
     "executor runs": (host(*(event("FunctionRun", 100 * n, 50, id=n) for n in range(4))),),
     "tf.data fetches": (host(*(fetch(100 * n) for n in range(5))),),
+    "eager ops": (
+        host(*(event("EagerExecute", 10 * n, 9, is_func=0, eager_op=ref("abcdefgh"[n % 8])) for n in range(32))),
+    ),
     "device modules": (
         plane("/device:GPU:0", line("XLA Modules", *(event("jit", 90 * n, 80) for n in range(4)), id=1)),
     ),

@@ -442,3 +442,44 @@ def test_marks_of_two_threads_are_two_loops(tmp_path: Path) -> None:
 )
 def test_threads_that_work_together_are_one_loop(tmp_path: Path, first: list[Event], second: list[Event]) -> None:
     assert find_steps(trace_of(tmp_path, threads(first, second))).notes == ()
+
+
+def eager_loop(*turns: str) -> list[Event]:
+    """Python runs an op of 8 us every 10 us for each letter; turns begin every 100 us."""
+    return [
+        made
+        for n, turn in enumerate(turns)
+        for k, letter in enumerate(turn)
+        for made in (
+            event("TFE_Py_FastPathExecute_C", 100 * n + 10 * k, 9),
+            event("EagerExecute", 100 * n + 10 * k + 1, 8, is_func=0, eager_op=ref(letter)),
+        )
+    ]
+
+
+def test_a_loop_of_eager_ops_has_an_iteration_per_turn(tmp_path: Path) -> None:
+    """A job without any tf.function; in one turn the program computes the energy as well."""
+    steps = find_steps(trace_of(tmp_path, host(*eager_loop("abcde", "abcde", "abcdex", "abcde"))))
+    assert (steps.source, steps.confidence, set(steps.kinds)) == ("eager ops", "low", {"iteration"})
+    assert (starts(steps), durations(steps)) == ([0, 100, 200, 300], [100, 100, 100, 49])
+    assert steps.explanation.startswith("4 turns of a sequence of 5 ops that Python runs one by one (a, b, c, ...)")
+
+
+def test_an_eager_loop_that_updates_weights_trains(tmp_path: Path) -> None:
+    events = eager_loop("abcdef", "abcdef", "abcdef", "abcde")
+    for made in events:
+        if made.stats.get("eager_op") == "b":
+            made.stats["eager_op"] = ref("ResourceApplyAdam")
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert (steps.kinds, steps.flags) == (("train",) * 4, ("", "", "", PARTIAL))
+
+
+def test_one_call_of_a_function_beside_a_loop_of_ops_is_not_the_only_step(tmp_path: Path) -> None:
+    events = eager_loop("abcde", "abcde", "abcde", "abcde")
+    assert len(find_steps(trace_of(tmp_path, host(*events, call("f", 500, 50))))) == 4
+    assert len(find_steps(trace_of(tmp_path, host(*events, call("f", 500, 5000))))) == 1
+
+
+def test_ops_of_a_python_function_of_the_pipeline_are_no_loop(tmp_path: Path) -> None:
+    worker = [event("map/EagerPyFunc:EagerPyFunc", 0, 1000), *eager_loop("abcde", "abcde", "abcde", "abcde")]
+    assert find_steps(trace_of(tmp_path, host(*worker))).source == "none"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import hlo_builders
 import pytest
-from builders import Event, event
-from jax_builders import FORWARD, GRADIENT, OTHER, Instructions, call, jax_trace, run
+from builders import Event, event, line, plane, trace_of
+from jax_builders import FORWARD, GRADIENT, OTHER, Instructions, call, jax_trace, program, programs, run
 
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
@@ -42,6 +43,7 @@ def summary(steps: Steps) -> tuple[dict[str, int], str]:
         ("GaGbGbz" * 4, ({"train": 4}, "high")),  # micro-batches, then an update
         ("G" * 6 + "F" * 4, ({"eval": 4, "train": 6}, "high")),
         ("GGGGF" * 4, ({"eval": 4, "train": 16}, "high")),
+        ("GGGGs" * 4, ({"train": 4}, "high")),  # four micro-batches, then an update
         ("FG" * 6, ({"train": 6}, "high")),  # a teacher, or a policy: part of each step
         ("aFG" * 6, ({"train": 6}, "high")),
         ("GabGGaccG", ({"train": 4}, "medium")),  # nothing repeats: each gradient is a step
@@ -54,6 +56,34 @@ def test_calls_make_steps(tmp_path: Path, text: str, expected: tuple[dict[str, i
     steps = find_steps(called(tmp_path, text))
     assert steps.source == "jitted calls"
     assert summary(steps) == expected
+
+
+@pytest.mark.parametrize(("dims", "count"), [((), 16), ((8,), 4)])
+def test_a_scalar_that_is_computed_now_and_then_is_a_report_and_no_update(
+    tmp_path: Path, dims: tuple[int, ...], count: int
+) -> None:
+    """Four calls that compute gradients, then one of another function, four times."""
+    root = hlo_builders.instruction(1, "add", "add", hlo_builders.shape(hlo_builders.F32, *dims))
+    other = hlo_builders.program(hlo_builders.computation("main", root))
+    known = {"jit_G(1)": {"program_id": 1, "Hlo Proto": program("jit_G", GRADIENT)}}
+    known["jit_step(2)"] = {"program_id": 2, "Hlo Proto": other}
+    python, worker = [], []
+    for at, letter in enumerate("GGGGs" * 4):
+        python += call("G" if letter == "G" else "step", 10 * at, 5)
+        worker += run(at, 1 if letter == "G" else 2, 10 * at + 1, 3)
+    host = plane("/host:CPU", line("python", *python, id=1), line("worker", *worker, id=2))
+    steps = find_steps(trace_of(tmp_path, plane("/host:metadata", name_stats=known), host))
+    assert steps.kinds == ("train",) * count
+
+
+def test_a_thread_that_evaluates_is_a_loop_of_its_own(tmp_path: Path) -> None:
+    modules: dict[int, tuple[str, Instructions]] = {1: ("jit_G", (GRADIENT,)), 2: ("jit_F", (FORWARD,))}
+    training = [made for n in range(8) for made in call("G", 100 * n, 60)]
+    evaluating = [made for n in range(11) for made in call("F", 70 * n + 13, 60)]
+    threads = plane("/host:CPU", line("python", *training, id=1), line("python", *evaluating, id=2))
+    steps = find_steps(trace_of(tmp_path, programs(modules), threads))
+    assert (steps.kinds, (steps.duration_ps[:-1] / US).tolist()) == (("train",) * 8, [100] * 7)
+    assert "(PjitFunction(F): 11 times, median 0.06 ms)" in steps.notes[0]
 
 
 def test_a_program_that_does_not_train_has_iterations(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tfperf.trace.turns import cycle_starts, smallest_period
+from tfperf.trace.turns import cycle_starts, nearly_periodic_turns, smallest_period
 
 
 def starts(text: str) -> list[int]:
@@ -43,3 +43,28 @@ def test_one_stray_token_does_not_hide_a_long_cycle() -> None:
     sequence[41] = 2
     assert smallest_period(sequence) == 2
     assert smallest_period(np.array([0, 1, 2, 3, 4, 5, 6, 7])) == 0
+
+
+def turns(text: str) -> tuple[list[int], int] | None:
+    codes = {letter: code for code, letter in enumerate(dict.fromkeys(text))}
+    found = nearly_periodic_turns(np.array([codes[letter] for letter in text], np.int64))
+    return None if found is None else (found.starts.tolist(), found.period)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("abcde" * 4, ([0, 5, 10, 15], 5)),
+        ("aabcd" * 4, ([0, 5, 10, 15], 5)),  # the first op comes twice
+        ("abcdefgh" * 10 + "xy" + "abcdefgh" * 10, ([*range(0, 80, 8), *range(82, 162, 8)], 8)),  # a check in between
+        ("uvwxyz" + "abcde" * 4, ([6, 11, 16, 21], 5)),  # after it was set up
+        ("abcde" * 4 + "uvwxyz", ([0, 5, 10, 15], 5)),
+        (("ab" * 20 + "cdefghijk") * 4, ([0, 49, 98, 147], 49)),  # an optimizer does the same for each variable
+        ("aaaaaaaaa", None),  # one op again and again is no loop over steps
+        ("abcdefghij", None),
+        ("abcab", None),
+        ("abcde" * 3 + "fghijklmnopqrstuvwxyz", None),  # less than half
+    ],
+)
+def test_a_loop_of_ops_may_have_a_few_ops_more(text: str, expected: tuple[list[int], int] | None) -> None:
+    assert turns(text) == expected

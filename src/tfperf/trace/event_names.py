@@ -180,6 +180,11 @@ def is_eager_call(name: str) -> bool:
     return name.startswith(("TFE_Py_", "EagerExecute", "EagerLocalExecute"))
 
 
+def is_python_op(name: str) -> bool:
+    """Tell whether a graph runs a Python function in the event, whose ops run eagerly."""
+    return name.endswith(":EagerPyFunc")
+
+
 def is_call(name: str) -> bool:
     """Tell whether TensorFlow writes the event: a call, a run of the executor, or an element that is handed over."""
     return carries_run_id(name) or name.startswith("Executor") or is_eager_call(name) or is_hand_over(name)

@@ -110,6 +110,13 @@ def from_jitted_calls(trace: HostTrace) -> Steps | None:
     return from_jitted_calls(trace)
 
 
+def from_eager_ops(trace: HostTrace) -> Steps | None:
+    """Take the turns of a loop that runs ops one by one."""
+    from tfperf.trace.eager_steps import from_eager_ops  # most programs call functions
+
+    return from_eager_ops(trace)
+
+
 def _with_partial_ends(calls: FunctionCalls, steps: Steps) -> Steps:
     """Add calls before the first and after the last marker: steps whose marker the capture cut off."""
     start, end = calls.start[calls.is_dominant], calls.end[calls.is_dominant]
@@ -206,8 +213,20 @@ _RULES = (
     step_calls.from_calls,
     step_calls.from_function_runs,
     step_calls.from_fetches,
+    from_eager_ops,
     from_modules,
 )
+
+
+_CALLS_AND_FETCHES = (step_calls.from_calls, step_calls.from_function_runs, step_calls.from_fetches)
+_FEW = 3
+"""Fewer calls or fetches than this may be part of a loop that runs its ops one by one."""
+
+
+def _longer(turns: Steps | None, calls: Steps) -> Steps:
+    """Return the turns of a loop of ops, if there are any and they take more time than the calls."""
+    is_longer = turns is not None and turns.duration_ps.sum() > calls.duration_ps.sum()
+    return turns if turns is not None and is_longer else calls
 
 
 def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
@@ -220,6 +239,8 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
     for rule in _RULES:
         steps = rule(trace)
         if steps is not None and len(steps):
+            if len(steps) < _FEW and rule in _CALLS_AND_FETCHES:
+                steps = _longer(from_eager_ops(trace), steps)
             return with_batches(trace, close_windows(trace, steps))
     return no_steps(
         "the trace contains no step marker, no repeated call of a tf.function or a jitted function, no tf.data fetch "

@@ -37,13 +37,14 @@ class Work(NamedTuple):
 
 
 class JaxCalls(Struct, frozen=True):
-    """Outermost calls of jitted functions in time order; `name` indexes `names`.
+    """Outermost calls of jitted functions in time order; `name` indexes `names`, `row` is the event of each call.
 
     `kind` tells what the program of each call computes, as an index into `CLASSES`: functions of one name may differ.
     `is_op` marks calls whose program is one op: Python runs that op by itself. `compiles` marks calls in which XLA
     compiles a program.
     """
 
+    row: Int64s
     start: Int64s
     end: Int64s
     name: Int64s
@@ -56,6 +57,13 @@ class JaxCalls(Struct, frozen=True):
     def of_class(self, wanted: ProgramClass) -> Bools:
         """Tell which calls run a program of the class."""
         return np.asarray(self.kind == CLASSES.index(wanted), np.bool_)
+
+    def only(self, wanted: Bools) -> JaxCalls:
+        """Return some of the calls."""
+        row, start, end, name = (column[wanted] for column in (self.row, self.start, self.end, self.name))
+        kind, is_op, compiles = self.kind[wanted], self.is_op[wanted], self.compiles[wanted]
+        work = Work(*(column[wanted] for column in self.work))
+        return JaxCalls(row, start, end, name, self.names, kind, is_op, compiles, work)
 
     @property
     def token(self) -> Int64s:
@@ -80,6 +88,7 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
         runs = find_core_runs(trace) if trace.device_kind == "tpu" else find_runs(trace)
         work = _runs_of_calls(trace, runs, start, functions)
     return JaxCalls(
+        rows,
         start,
         end,
         np.array([index[text] for text in texts], np.int64),

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.programs.model import ProgramError
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.jax_calls import JaxCalls, find_jax_calls
 from tfperf.trace.jax_loops import loop_notes
 from tfperf.trace.steps import ITERATION, PARTIAL, RETRACE, Confidence, How, Steps, plain_steps
-from tfperf.trace.turns import aligned_turns, smallest_period
+from tfperf.trace.turns import aligned_turns, in_most_turns, smallest_period
 from tfperf.units import counted, listed
 
 SOURCE = "jitted calls"
@@ -45,9 +46,51 @@ def from_jitted_calls(trace: HostTrace) -> Steps | None:
     calls = find_jax_calls(trace)
     if calls is None:
         return None
+    calls, other_loops = _of_first_loop(trace, calls)
     trains = calls.of_class("gradient")
-    steps = _training(calls, trains) if trains.any() else _iterations(calls)
-    return replace(steps, notes=(*steps.notes, *loop_notes(trace, calls)))
+    steps = _training(calls, trains, _reports(trace, calls, trains)) if trains.any() else _iterations(calls)
+    return replace(steps, notes=(*steps.notes, *loop_notes(trace, calls), *other_loops))
+
+
+def _of_first_loop(trace: HostTrace, calls: JaxCalls) -> tuple[JaxCalls, tuple[str, ...]]:
+    """Return the calls of the loop that trains, or takes most time, and a sentence for each loop of another thread."""
+    if len(distinct(trace.line_of[calls.row])) == 1:
+        return calls, ()
+    from tfperf.trace import loops  # few programs call functions on several threads
+
+    loop = loops.loop_of(trace, calls.row, calls.name, calls.name)
+    trains = calls.of_class("gradient")
+    loop = loops.with_first(loop, int(loop[trains].min()) if trains.any() else 0)
+    return calls.only(loop == 0), loops.loop_notes(trace, calls.row, loop)
+
+
+def _reports(trace: HostTrace, calls: JaxCalls, trains: Bools) -> Bools:
+    """Tell which calls only report now and then: they compute scalars (a metric to be printed), and not in every turn.
+
+    What updates weights after several micro-batches is not every turn's either, but returns more.
+    """
+    reports = np.zeros(len(trains), np.bool_)
+    others = np.flatnonzero(calls.of_class("other"))
+    turn = np.searchsorted(np.flatnonzero(trains), others, side="right")
+    for token in distinct(calls.token[others]).tolist():
+        mine = calls.token[others] == token
+        if not in_most_turns(turn[mine], int(trains.sum()) - 1):
+            ran = distinct(calls.work.program[others[mine]]).tolist()
+            reports[others[mine]] = all(_returns_scalars(trace, program) for program in ran)
+    return reports
+
+
+def _returns_scalars(trace: HostTrace, program: int) -> bool:
+    from tfperf.programs.hlo_proto import read_proto  # few programs need more than the names of their instructions
+
+    serialized = (trace.hlo_protos or {}).get(program)
+    if serialized is None:
+        return False
+    try:
+        shape = read_proto(serialized).entry.root_instruction.shape
+    except ProgramError:
+        return False
+    return all(not array.dims for array in shape.leaves())
 
 
 def _turns(calls: JaxCalls, chosen: Int64s) -> _Turns | None:
@@ -63,12 +106,13 @@ def _turns(calls: JaxCalls, chosen: Int64s) -> _Turns | None:
     return _Turns(chosen, starts, period)
 
 
-def _training(calls: JaxCalls, trains: Bools) -> Steps:
+def _training(calls: JaxCalls, trains: Bools, reports: Bools) -> Steps:
     every, forward = np.arange(len(calls.name)), calls.of_class("forward")
-    turns = _turns(calls, every[~forward]) or _each(every[~forward], trains[~forward])
+    in_turns = ~forward & ~reports
+    turns = _turns(calls, every[in_turns]) or _each(every[in_turns], trains[in_turns])
     between = np.flatnonzero(forward & ~_inside(turns, len(every)))
     if len(np.unique(np.searchsorted(turns.first, between))) >= _SAME * len(turns.first):
-        turns, between = _turns(calls, every) or turns, between[:0]
+        turns, between = _turns(calls, every[~reports]) or turns, between[:0]
     confidence: Confidence = "high" if turns.period else "medium"
     functions = listed(_names(calls, every[trains]), 3)
     programs = "program computes" if len(set(calls.name[trains].tolist())) == 1 else "programs compute"

@@ -75,6 +75,7 @@ LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
 """What connects events on different threads (`group_by_links`); nearly every event of a host carries some."""
 BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
 BASE |= {"_r", "hlo_module", "program_id", "step_name", "step_num", "tf_function_call", "tracing_count"}
+BASE |= {"eager_op", "is_func"}
 """Steps, the categories of their time, states of host threads, launches, missing events, and the environment."""
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, names_its_object))
 TFDATA |= {"batch_size"}

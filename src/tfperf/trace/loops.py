@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, distinct, median, touches, union
+from tfperf.arrays import Bools, Int64s, distinct, median, touches, union
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.turns import AGREEMENT
+from tfperf.trace.turns import AGREEMENT, smallest_period
 from tfperf.units import PS_PER_MS, counted, format_number
 
 _AT_ONCE = 0.02
@@ -35,8 +35,9 @@ def loop_of(trace: HostTrace, rows: Int64s, function: Int64s, name: Int64s) -> I
     """Return for each call (`rows`, in time order) which loop it belongs to; loop 0 takes most time.
 
     A loop is the calls of one thread, or of several threads that call the same functions (those that hand work to
-    workers). Threads of which only one is in a call at a time take turns, and threads that call functions of the same
-    names in lockstep run the replicas of one step: each of these is one loop.
+    workers). Threads of which only one is in a call at a time take turns, unless each repeats by itself and both
+    together do not, and threads that call functions of the same names in lockstep run the replicas of one step: each of
+    these is one loop.
     """
     loop = _threads_of_functions(trace.line_of[rows].astype(np.int64), function)
     time = np.bincount(loop, weights=trace.duration_ps[rows])
@@ -47,7 +48,8 @@ def loop_of(trace: HostTrace, rows: Int64s, function: Int64s, name: Int64s) -> I
         for earlier in kept:
             other = loop == earlier
             at_once = touches(union(start[other], end[other]), start[mine], end[mine])
-            if float(at_once.mean()) <= _AT_ONCE or _in_lockstep(loop, number, earlier, name):
+            take_turns = float(at_once.mean()) <= _AT_ONCE and _repeats_as_one(mine, other, name)
+            if take_turns or _in_lockstep(loop, number, earlier, name):
                 loop[mine] = earlier
                 break
         else:
@@ -68,6 +70,10 @@ def _threads_of_functions(line: Int64s, function: Int64s) -> Int64s:
     return np.asarray(loop, np.int64)
 
 
+def _repeats_as_one(one: Bools, other: Bools, name: Int64s) -> bool:
+    return bool(smallest_period(name[one | other])) or not (smallest_period(name[one]) and smallest_period(name[other]))
+
+
 def _in_lockstep(loop: Int64s, one: int, other: int, name: Int64s) -> bool:
     """Tell whether two loops call functions of the same names, each once before the other calls its next one."""
     of_both = (loop == one) | (loop == other)
@@ -76,6 +82,11 @@ def _in_lockstep(loop: Int64s, one: int, other: int, name: Int64s) -> bool:
     turns = loop[of_both]
     pairs = turns[: len(turns) // 2 * 2].reshape(-1, 2)
     return float((pairs[:, 0] != pairs[:, 1]).mean()) >= AGREEMENT
+
+
+def with_first(loop: Int64s, first: int) -> Int64s:
+    """Return the loops so that this one is loop 0."""
+    return np.asarray(np.where(loop == first, 0, loop + (loop < first)), np.int64)
 
 
 def loop_notes(trace: HostTrace, rows: Int64s, loop: Int64s) -> tuple[str, ...]:

@@ -199,25 +199,24 @@ def from_calls(trace: HostTrace) -> Steps | None:
     fetches = find_fetches(trace)
     if len(distinct(trace.line_of[calls.row])) == 1:
         return _of_one_loop(trace, calls, fetches)
-    from tfperf.trace.loops import loop_notes, loop_of  # few programs call functions on several threads
+    from tfperf.trace.loops import loop_notes, loop_of, with_first  # few programs call functions on several threads
 
     loop = loop_of(trace, calls.row, _concrete_functions(trace, calls), calls.name)
     if not loop.any():
         return _of_one_loop(trace, calls, fetches)
-    loop = _training_first(trace, calls, loop)
+    loop = with_first(loop, _training_loop(trace, calls, loop))
     steps = _of_one_loop(trace, calls.only(loop == 0), _fetches_of_first(trace, calls, loop, fetches))
     return replace(steps, notes=(*steps.notes, *loop_notes(trace, calls.row, loop)))
 
 
-def _training_first(trace: HostTrace, calls: FunctionCalls, loop: Int64s) -> Int64s:
-    """Return the loop of each call, so that loop 0 is the first one that trains, if any does."""
+def _training_loop(trace: HostTrace, calls: FunctionCalls, loop: Int64s) -> int:
+    """Return the first loop that trains, 0 if none does."""
     from tfperf.trace.function_calls import function_calls
 
     work, gradients = function_calls(trace), trace.host_events(mask(trace.names, is_gradient))
     training = {work.names[number] for number in distinct(work.of(gradients)).tolist() if number >= 0}
     trains = np.array([name in training for name in calls.names], np.bool_)[calls.name]
-    main = int(loop[trains].min()) if trains.any() else 0
-    return np.asarray(np.where(loop == main, 0, loop + (loop < main)), np.int64)
+    return int(loop[trains].min()) if trains.any() else 0
 
 
 def _fetches_of_first(trace: HostTrace, calls: FunctionCalls, loop: Int64s, fetches: Fetches) -> Fetches:

@@ -38,6 +38,9 @@ STEP_SOURCES: Mapping[str, StepSource] = {
     ),
     "executor runs": StepSource("a run of the executor that tf.data did not start", "low"),
     "tf.data fetches": StepSource("from fetch to fetch, without any call", "medium, or low for fewer than four"),
+    "eager ops": StepSource(
+        "one turn of the repeating sequence of ops that Python runs one by one, without any call or fetch", "low"
+    ),
     "device modules": StepSource("a run of the XLA module that takes most device time", "low"),
     "groups": StepSource("attribution `tensorflow`: a group as TensorFlow's profiler makes it", "high"),
     "none": StepSource("no rule finds a step; the report says why, and gives no verdict", "none"),

@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.arrays import Bools, Int64s, distinct, distinct_index, lookup, median
 
 AGREEMENT = 0.95
 """A sequence repeats if so much of it agrees with itself one period later."""
 _LONGEST = 4096
-_SAMPLE = 1 << 16
+_SAMPLE = 1 << 15
 """A period is looked for in so many tokens, so that long sequences cost no more."""
 
 
@@ -70,6 +70,69 @@ def smallest_period(token: Int64s) -> int:
         if float((token[period:] == token[:-period]).mean()) >= AGREEMENT:
             return period
     return 0
+
+
+_CONTEXT = 4
+"""So many tokens in a row say at which place of a period they are."""
+_ROUGHLY = 0.4
+
+
+def nearly_periodic_turns(token: Int64s) -> Cycle | None:
+    """Find the turns of a loop that fills at least half of the sequence, some of which have a few tokens more or less.
+
+    What comes in between (a check in every tenth turn) shifts all that follows, so a period is judged by whether short
+    pieces of the sequence are pieces of the pattern, wherever they are. The smallest period counts.
+    """
+    count = len(token)
+    sample = token[:_SAMPLE].astype(np.int32)
+    for period in range(2, min(len(sample) // 3, _LONGEST) + 1):
+        same = sample[period:] == sample[:-period]
+        if float(same.mean()) < _ROUGHLY:
+            continue
+        differ = np.flatnonzero(np.concatenate(([True], ~same, [True])))
+        longest = int(np.diff(differ).argmax())
+        place = int(differ[longest])
+        if differ[longest + 1] - place <= period:  # no two whole turns follow each other
+            continue
+        pieces, pattern = _pieces(token, token[place : place + period])
+        starts = _regular_starts(pieces, pattern)
+        if len(starts) < 3 or 2 * (last := min(int(starts[-1]) + period, count)) - 2 * int(starts[0]) < count:
+            continue
+        fits = np.convolve(np.isin(pieces, pattern), np.ones(_CONTEXT))[:count] > 0
+        if len(distinct(pattern)) > 1 and float(fits[starts[0] : last].mean()) >= AGREEMENT:
+            return Cycle(starts, period, period)
+    return None
+
+
+def _pieces(token: Int64s, pattern: Int64s) -> tuple[Int64s, Int64s]:
+    """Return a number for the piece of the sequence that starts at each token, and for those of the pattern's turns."""
+    base = int(token.max()) + 1
+    turns = np.concatenate((pattern, np.resize(pattern, _CONTEXT - 1)))
+    both = []
+    for tokens in (np.append(token, np.zeros(_CONTEXT - 1, np.int64)), turns):
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, _CONTEXT)
+        both.append(windows @ base ** np.arange(_CONTEXT))
+    return both[0], both[1]
+
+
+def _regular_starts(pieces: Int64s, pattern: Int64s) -> Int64s:
+    """Return where the first piece that the pattern holds once, and the sequence about once per turn, occurs."""
+    values, index = distinct_index(pattern)
+    once = values[np.bincount(index) == 1]
+    where = lookup(values, pieces)
+    counts = np.bincount(where[where >= 0], minlength=len(values))
+    usual = median(counts[lookup(values, once)])
+    regular = once[np.abs(counts[lookup(values, once)] - usual) <= (1 - AGREEMENT) * usual + 1]
+    at = np.flatnonzero(np.isin(pieces, regular))
+    if not len(at):
+        return at
+    starts = np.flatnonzero(pieces == pieces[at[0]])
+    # The turn begins as early as what comes before fits.
+    place = int(np.flatnonzero(pattern == pieces[at[0]])[0])
+    before = np.roll(pattern, -place)[::-1]
+    before = before[: min(len(pattern) - 1, int(starts[0]))]
+    fits = pieces[starts[0] - len(before) : starts[0]][::-1] == before
+    return np.asarray(starts - int(np.append(fits, False).argmin()), np.int64)
 
 
 def run_starts(wanted: Bools) -> Int64s:

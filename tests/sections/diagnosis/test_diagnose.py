@@ -14,7 +14,7 @@ from sections.tfdata.made_pipelines import training_and_evaluation, waiting_job
 
 import tfperf
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
-from tfperf.sections.diagnosis.diagnose import sentence_of
+from tfperf.sections.diagnosis.diagnose import diagnose, sentence_of
 from tfperf.sections.diagnosis.unjudged import NEEDS
 from tfperf.wire.capture_plane import CAPTURE_PLANE
 
@@ -436,3 +436,14 @@ def check(cause: Cause) -> None:
         assert action.url.startswith("https://")
         if action.step_ms is not None:
             assert 0.0 <= action.step_ms.low <= action.step_ms.high <= cause.step_ms * (1 + 1e-9)
+
+
+def test_without_steps_ops_that_run_one_by_one_are_judged_over_the_capture(tmp_path: Path) -> None:
+    ops = [event("EagerExecute", at, 30, is_func=0, eager_op=ref(op)) for at, op in ((0, "MatMul"), (70, "Add"))]
+    diagnosis = diagnose(results_of(trace_of(tmp_path, host(*ops))))
+    (cause,) = diagnosis.causes
+    assert (cause.code, cause.cost_percent, cause.actions[0].code) == ("eager_ops", None, "mark_steps")
+    assert "2 ops outside any function take 60.0% of the capture (most time: Add, MatMul)" in sentence_of(cause)
+    assert "No step time was measured" in diagnosis.headline
+    few = [ops[0], event("end", 200, 1)]
+    assert diagnose(results_of(trace_of(tmp_path, host(*few)))).causes == ()

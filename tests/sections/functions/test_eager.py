@@ -87,3 +87,9 @@ def test_hosts_are_added_up(tmp_path: Path) -> None:
     assert both.percent == pytest.approx(2.5)
     assert both.calls_per_step == pytest.approx(1 / 8)
     assert both.columns()["calls"] == [1]
+
+
+def test_without_steps_the_share_of_the_capture_is_known(tmp_path: Path) -> None:
+    eager = eager_ops(tmp_path, run_eagerly("MatMul", 0, 20), run_eagerly("Add", 80, 20))
+    assert (eager.percent, eager.percent_of_capture) == (None, 40.0)
+    assert sum_eager_ops([eager, eager]).percent_of_capture == 40.0

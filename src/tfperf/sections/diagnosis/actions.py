@@ -194,6 +194,16 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
     ),
+    "mark_steps": Advice(
+        texts=in_tensorflow(
+            "mark steps with tfperf.step(number) and profile again: the report then shows how much of a step these ops "
+            "take, and whether tf.function would help"
+        ),
+        least=0.0,
+        most=0.0,
+        assumption="the profile shows no steps",
+        url=f"{GUIDE}/function",
+    ),
     "jit_compile": Advice(
         texts={
             "keras": "compile(jit_compile=True), which fuses small ops",

@@ -21,6 +21,7 @@ from tfperf.sections.diagnosis.exchange_causes import collectives, collectives_b
 from tfperf.sections.diagnosis.host_causes import (
     compilation,
     eager_ops,
+    eager_ops_of_capture,
     garbage_collection,
     profiling_overhead,
     python_between_steps,
@@ -142,9 +143,8 @@ def _without_steps(results: Results) -> Diagnosis:
         step_ms=0.0,
         is_headline=True,
     )
-    pressure = memory_pressure(case)
+    causes = tuple(cause for rule in (eager_ops_of_capture, memory_pressure) if (cause := rule(case)) is not None)
     reason = f"no step time was measured: {results['steps'].steps.explanation}"
-    causes = () if pressure is None else (pressure,)
     return Diagnosis(f"N{reason[1:]}.", causes, overview, unjudged=dict.fromkeys(NEEDS, reason))
 
 

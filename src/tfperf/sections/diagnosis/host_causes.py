@@ -112,6 +112,10 @@ def _is_first(steps: Steps, kind: str) -> bool:
     return any(traced) and not all(traced) and not any(traced[sum(traced) :])
 
 
+_OF_CAPTURE_PERCENT = 20.0
+"""Without steps, ops that run one by one are a cause from this share of the capture on."""
+
+
 def eager_ops(case: Case) -> Cause | None:
     """Judge ops that Python runs one by one."""
     eager = case.results["functions"].eager
@@ -136,6 +140,32 @@ def eager_ops(case: Case) -> Cause | None:
         actions=actions,
         rests_on=rests_on,
         quantities=wholes,
+    )
+
+
+def eager_ops_of_capture(case: Case) -> Cause | None:
+    """Judge ops that Python runs one by one where no step was found: what they take of the capture."""
+    eager = case.results["functions"].eager
+    share = eager.percent_of_capture or 0.0
+    if share < _OF_CAPTURE_PERCENT:
+        return None
+    most = ", ".join(without_middle(name, LONGEST_NAME) for name in eager.op_types[:3])
+    taken = Quantity("eager_of_capture", share, "%", "the capture")
+    marks = case.without_estimate("mark_steps")
+    return Cause(
+        code="eager_ops",
+        title="Running ops one by one",
+        kind=case.summary.kind,
+        cost_ms=None,
+        cost_percent=None,
+        detail=f"{int(eager.calls.sum()):,} ops outside any function take {taken} of the capture (most time: {most})",
+        confidence="low",
+        rests_on=(Evidence("functions", "eager_ops", eager.op_types[0]),),
+        actions=() if marks is None else (marks,),
+        gain_ms=0.0,
+        step_ms=case.step_ms,
+        quantities=(taken,),
+        host=case.host,
     )
 
 

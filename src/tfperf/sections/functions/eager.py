@@ -15,14 +15,13 @@ from tfperf.report.model import Data
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.eager_events import NAMED, eager_calls, notes_running
-from tfperf.trace.event_names import mask
+from tfperf.trace.event_names import is_python_op, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
 _OTHERS = ("__inference_", "IteratorGetNext")
 """Calls of functions, and fetches: they do not count as eager ops of the program."""
-_PYTHON = ":EagerPyFunc"
 _OTHER_OPS = "(other ops)"
 
 
@@ -40,6 +39,9 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
     steps: CountedSteps
     eager_ps: Int64s
     step_calls: Int64s
+    busy_ps: int = 0
+    capture_ps: int = 0
+    """The wall time in which an op runs eagerly, steps or not, and that of the capture."""
     is_recorded: bool = True
     """False: the trace holds no event of running anything from Python, so nothing is known."""
 
@@ -53,6 +55,11 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
         """Return how many ops a step runs eagerly; None is unknown."""
         count = self.steps.count
         return self.steps.sum(self.step_calls) / count if count and self.is_recorded else None
+
+    @property
+    def percent_of_capture(self) -> float | None:
+        """Return the share of the capture in which an op runs eagerly; None is unknown."""
+        return 100.0 * self.busy_ps / self.capture_ps if self.is_recorded and self.capture_ps else None
 
     def _data(self) -> Data:
         return self.columns()
@@ -83,6 +90,8 @@ def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
         steps=CountedSteps.of(steps),
         eager_ps=overlap(busy, steps.start_ps, steps.end_ps),
         step_calls=last - first,
+        busy_ps=busy.total(),
+        capture_ps=trace.extent_ps[1] - trace.extent_ps[0],
         is_recorded=notes_running(trace),
     )
 
@@ -102,6 +111,8 @@ def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
         steps=CountedSteps.joined([part.steps for part in parts]),
         eager_ps=np.concatenate([part.eager_ps for part in parts]),
         step_calls=np.concatenate([part.step_calls for part in parts]),
+        busy_ps=min(sum(part.busy_ps for part in parts), MOST),
+        capture_ps=min(sum(part.capture_ps for part in parts), MOST),
         is_recorded=any(part.is_recorded for part in parts),
     )
 
@@ -130,7 +141,7 @@ def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
 
 
 def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:
-    python_calls = trace.host_events(mask(trace.names, lambda name: name.endswith(_PYTHON)))
+    python_calls = trace.host_events(mask(trace.names, is_python_op))
     inside = np.zeros(len(rows), np.bool_)
     for line in distinct(trace.line_of[python_calls]).tolist():
         calls = python_calls[trace.line_of[python_calls] == line]
