@@ -100,6 +100,7 @@ def test_the_summary_has_fixed_keys() -> None:
         "host": "a",
         "step_count": 50,
         "step_ms": pytest.approx(10.0),
+        "wall_step_ms": None,
         "example_us": None,
         "input_percent": 50.0,
         "input_class": "high",
@@ -487,3 +488,25 @@ def test_the_report_holds_the_ratio(tmp_path: Path) -> None:
 def test_one_run_is_nothing_to_compare() -> None:
     with pytest.raises(tfperf.TfperfError, match="a comparison needs two or more runs"):
         diff(run_of())
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "after_ms", "severity"),
+    [
+        (80.7, 10.5, "hint"),  # recompiles before, and no longer after
+        (80.7, 82.0, "info"),
+        (10.5, 10.6, None),  # what averages omit is next to nothing
+        (None, 80.7, None),  # a baseline of an earlier version
+    ],
+)
+def test_wall_time_is_stated_where_it_is_not_the_step_time(
+    before_ms: float | None, after_ms: float | None, severity: str | None
+) -> None:
+    """Steps of 10 ms in both runs."""
+    report = diff_report([run_of(label="a", wall_step_ms=before_ms), run_of(label="b", wall_step_ms=after_ms)])
+    found = [finding for finding in report.sections[0].findings if finding.code == "diff_wall"]
+    assert [finding.severity for finding in found] == ([severity] if severity else [])
+    assert all(f"{before_ms:.1f} -> {after_ms:.1f} ms" in finding.text for finding in found)
+    assert report.summary["after"]["wall_step_ms"] == after_ms
+    is_one_line = "Nothing else changed" in report.sections[0].findings[0].text
+    assert is_one_line == (severity != "hint")

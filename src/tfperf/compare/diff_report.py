@@ -39,6 +39,7 @@ AnyRun = Analysis | RunSummary | str | Location
 """A profile, loaded or as a path; or a baseline, read or as the path of its .json file."""
 
 _RATIO_KEYS = {"ratio": "value", "ratio_low": "low", "ratio_high": "high", "confidence": "confidence"}
+_WALL_RATIO = 1.1
 _ALWAYS_SHOWN = ("overview", "categories", "steps", "environment")
 _INPUT_CLASSES = {"high": "highly", "moderate": "moderately", "possible": "possibly", "none": "not"}
 
@@ -111,6 +112,8 @@ def _is_unchanged(comparison: RunComparison, sections: Sequence[Section]) -> boo
         return False
     rankings = {f"{name}_changes" for name in (*RANKING_TITLES, "memory")}
     is_listed = any(table.level == "brief" and table.name in rankings for each in sections for table in each.tables)
+    if any(finding.severity != "info" for finding in _wall(comparison)):
+        return False
     notable = any(category.size_ms >= comparison.notable_ms for category in comparison.categories)
     return comparison.direction == "no clear change" and not (is_listed or notable or any(comparison.differences))
 
@@ -146,7 +149,13 @@ def _summary(comparison: RunComparison) -> dict[str, Any]:
 
 
 def _overview(comparison: RunComparison) -> Section:
-    findings = (_verdict(comparison), *_largest_change(comparison), *_unfair(comparison), _input_bound(comparison))
+    findings = (
+        _verdict(comparison),
+        *_wall(comparison),
+        *_largest_change(comparison),
+        *_unfair(comparison),
+        _input_bound(comparison),
+    )
     notes = [
         "The interval covers the noise within each capture, not how the machine changes between captures: if that is "
         "large, capture both runs again, alternately."
@@ -179,6 +188,21 @@ def _verdict(comparison: RunComparison) -> Finding:
     severity: Severity = "problem" if comparison.direction == "slower" else "info"
     text = f"{comparison.after.label} {change} per {comparison.per}: {measured}."
     return Finding(f"diff_{comparison.direction}", severity, f"{text}{_work_of_steps(comparison)}")
+
+
+def _wall(comparison: RunComparison) -> Iterator[Finding]:
+    """State the wall time per step where it differs from the step time by more than a tenth in one of the runs."""
+    runs = (comparison.runs[0], comparison.runs[-1])
+    walls_ms = [run.wall_step_ms for run in runs]
+    steps_ms = [summary_of_run(run, comparison)["step_ms"] for run in runs]
+    pairs = [(wall, step) for wall, step in zip(walls_ms, steps_ms, strict=True) if wall and step]
+    if len(pairs) < len(runs) or all(wall <= _WALL_RATIO * step for wall, step in pairs):
+        return
+    # A capture shows few gaps and few compilations, so that they differ is a hint, and no more.
+    times = [wall for wall, _ in pairs]
+    is_change = max(times) > _WALL_RATIO * min(times)
+    text = f"Wall time per step, with omitted steps and the time between steps: {format_times(times[0], times[-1])}."
+    yield Finding("diff_wall", "hint" if is_change else "info", text)
 
 
 def _work_of_steps(comparison: RunComparison) -> str:

@@ -155,6 +155,7 @@ def summary_of_run(run: RunSummary, comparison: RunComparison) -> dict[str, Any]
         "host": host.host if host else None,
         "step_count": host.step_count if host else 0,
         "step_ms": step_ms,
+        "wall_step_ms": run.wall_step_ms,
         "example_us": 1000 * step_ms / run.examples_per_step if step_ms and run.examples_per_step else None,
         "input_percent": waiting.input_percent if waiting else None,
         "input_class": waiting.input_class if waiting else "unknown",

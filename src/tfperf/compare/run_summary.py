@@ -121,6 +121,9 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """Of a batch, times the batches of a step; None where one of them is unknown, or of low confidence."""
     tensorflow_version: Name = ""
     """Empty where the profile does not say."""
+    wall_step_ms: Number | None = None
+    """Wall time per step of the host where it is longest, with the time between steps and steps that are not averaged;
+    None where it is unknown, as in baselines of earlier versions."""
 
     def __post_init__(self) -> None:
         """Refuse a count that contradicts the list."""

@@ -34,6 +34,7 @@ from tfperf.sections.overview.summary import summarize
 from tfperf.sections.registry import default_sections
 from tfperf.sections.steps.section import CATEGORIES
 from tfperf.sections.steps.why_unknown import lacks_devices
+from tfperf.sections.wall.section import wall_step_ms
 from tfperf.trace.steps import END_ESTIMATED, PARTIAL
 from tfperf.units import PS_PER_MS
 
@@ -113,6 +114,7 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
         batches_per_step=_usual_batches(whole["steps"]),
         batch_size=_count(batch.size),
         examples_per_step=_count(batch.examples_per_step if is_sure else None),
+        wall_step_ms=_rounded(wall_step_ms(whole["wall"])),
         tensorflow_version=short_name(versions.pop()) if len(versions) == 1 else "",
         hosts=tuple(slowest),
         host_count=len(hosts),
