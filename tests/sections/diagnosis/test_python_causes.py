@@ -166,3 +166,31 @@ def test_cpu_time_tells_what_calls_do_of_which_nothing_is_recorded(tmp_path: Pat
     cause = cause_of(diagnosis(tmp_path, host(*events), line("CPU time of thread 7", *pieces)), "waiting_in_calls")
     assert cause.title == "Waiting inside calls, of which nothing is recorded,"
     assert "for 5.0% or less of all its time in calls: it waits" in cause.detail
+
+
+def jax_job(run_us: float, *awaited: float) -> Plane:
+    """Steps with a call of 1 ms, whose run goes on beside Python for so long; events that await a run come then."""
+    python: list[Event] = []
+    runs: list[Event] = []
+    for n in range(COUNT):
+        begin = STEP_US * n
+        python += [event("train", begin, STEP_US, step_num=n), event("PjitFunction(step)", begin, 1_000)]
+        python += [event("CommonPjRtBuffer::Await", begin + at, 1) for at in awaited]
+        runs.append(event("ThunkExecutor::Execute (wait for completion)", begin + 1_000, run_us))
+    return plane("/host:CPU", line("python", *python), line("tf_XLAEigen/7", *runs, id=2))
+
+
+def test_python_beside_a_run_of_jax_may_be_what_the_step_waits_for(tmp_path: Path) -> None:
+    cost = cause_of(diagnosis(tmp_path, jax_job(8_000))).cost_percent
+    assert cost is not None
+    # Of 20 ms, 11 with nothing else; the run has ended long before the next call, which ends the time of the last step.
+    assert cost.low == pytest.approx(55.0)
+    assert cost.high == pytest.approx(55.0 + 40.0 * (COUNT - 1) / COUNT)
+
+
+@pytest.mark.parametrize("job", [jax_job(18_900), jax_job(8_000, 9_001)])
+def test_python_that_waits_for_the_run_is_not_counted_beside_it(tmp_path: Path, job: Plane) -> None:
+    causes = {cause.code: cause.cost_percent for cause in diagnosis(tmp_path, job).causes}
+    cost = causes.get("python_between_steps", Range(0.0, 0.0))
+    assert cost is not None
+    assert cost.low == cost.high

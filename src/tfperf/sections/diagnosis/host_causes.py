@@ -22,6 +22,8 @@ _OVERHEAD_PERCENT = 5.0
 _HALF_PERCENT = 50.0
 _HALF_OF_IT = 0.5
 """What a second thread of Python can compute beside the first: they share the interpreter's lock."""
+_BESIDE = 0.8
+"""Share of the time of two things that take as long when they go on beside each other."""
 _FEW_STEPS = 0.25
 _OF_KERAS = {"OptionalHasValue", "OptionalGetValue", "SyncDevice"}
 """Ops by which `fit` of Keras reads the results of a step, and waits for devices: no code of the user runs them."""
@@ -368,7 +370,7 @@ def _python_actions(
     the longer of both takes.
     """
     rest = max(100.0 - cost.high, 0.0)
-    beside = Range(min(rest / cost.high, 1.0) if cost.high else 0.0, 1.0)
+    beside = Range(_BESIDE * min(rest / cost.high, 1.0) if cost.high else 0.0, 1.0)
     is_framework = between is not None and between.framework_share >= _HALF_PERCENT / 100.0
     # A framework takes some milliseconds: what takes longer is the program's own.
     is_short = between is None and cost.high * case.step_ms / 100.0 <= _FRAMEWORK_MS

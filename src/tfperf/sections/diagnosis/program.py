@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, Int64s, Intervals, covers, difference, intersection, overlap, union, union_all
+from tfperf.arrays import EMPTY, Int64s, Intervals, difference, intersection, overlap, touches, union, union_all
 from tfperf.sections.diagnosis.cause import Range
 from tfperf.sections.diagnosis.python_use import Collections, PythonUse
 from tfperf.sections.results import Host
@@ -31,6 +31,8 @@ _KERAS = re.compile(
 )
 _FIT = re.compile(r"(?:__inference_)?(?:train_function|multi_step_on_iterator|one_step_on_iterator)(?:_\d+)*$")
 _NEARLY_ALL = 0.9
+_REMAINDER = 0.25
+"""The share of the time between two calls in which no run goes on any more, at the end of it."""
 _RUN = ("ThunkExecutor::Execute", "CpuExecutable::Execute")
 """How XLA runs a whole program on a CPU: all of it is the program's own work."""
 _JAX = re.compile(r"PjitFunction\(|p?jit_+\w+(?:\(\d+\))?$")
@@ -147,22 +149,20 @@ def _has_one_caller(trace: HostTrace, main: int | None) -> bool:
 
 
 def _hidden_python(host: Host, calls: Intervals, runs: Intervals) -> Intervals:
-    """Return when Python runs between calls beside runs that have ended before the next call.
+    """Return when Python goes on between calls beside runs that have ended well before the next call.
 
-    Then the program waits for Python; what it hides would be the step without it. Only frames tell that Python computes
-    and does not wait for these runs.
+    Then the program waits for Python; what it hides would be the step without it. Where Python itself waits for a run,
+    the next event says so, or comes at once when the run has ended.
     """
-    from tfperf.sections.python.analysis import named_functions
-    from tfperf.sections.python.between_calls import computing_times
-    from tfperf.trace.python_frames import python_frames
-
-    main, frames = host.host_states.main, python_frames(host.trace)
-    if main is None or frames is None:
+    trace, states, main = host.trace, host.host_states, host.host_states.main
+    if main is None or not len(calls.start):
         return EMPTY
-    runs = intersection(runs, computing_times(frames, named_functions(host.trace, frames), main))
-    between = Intervals(calls.end[:-1], calls.start[1:])
-    ends_before = ~covers(runs, between.end - 1)
-    return intersection(Intervals(between.start[ends_before], between.end[ends_before]), runs)
+    rows = slice(trace.lines[main].start, trace.lines[main].stop)
+    awaited = trace.start_ps[rows][states.code[rows] == State.SYNC]
+    start, end = calls.end[:-1], calls.start[1:]
+    goes_on = ~touches(runs, end - (_REMAINDER * (end - start)).astype(np.int64), end) & ~np.isin(end, awaited)
+    between = Intervals(start[goes_on], end[goes_on])
+    return intersection(difference(between, states.lines.get(main, {}).get(State.SYNC, EMPTY)), runs)
 
 
 def _ops(trace: HostTrace, states: HostStates) -> Intervals:

@@ -95,7 +95,7 @@ def analyze(host: Host) -> PythonTimes:
         others = _others(host, counted)
     from tfperf.sections.python.between_calls import between_calls  # most profiles have no frames
 
-    named = named_functions(trace, frames)
+    named = _named(trace, frames)
     between = None
     if others is not None and main is not None and (calls := call_times(trace, main)) is not None:
         is_jax = any(map(is_jitted_call, trace.names))
@@ -124,7 +124,7 @@ def _others(host: Host, counted: Intervals) -> Intervals:
     return difference(counted, union_all([*host.busy_times.values()]))
 
 
-def named_functions(trace: HostTrace, frames: PythonFrames) -> dict[int, PythonFunction]:
+def _named(trace: HostTrace, frames: PythonFrames) -> dict[int, PythonFunction]:
     """Return the function of each name that a frame has."""
     from tfperf.trace.python_packages import python_functions
 

@@ -131,16 +131,6 @@ def between_calls(
     return measured
 
 
-def computing_times(frames: PythonFrames, named: Mapping[int, PythonFunction], main: int) -> Intervals:
-    """Return when the innermost frame of the line `main` is of a function that computes and does not wait."""
-    frames = _of_line(frames, main)
-    computes = np.zeros(max(named) + 1, np.bool_)
-    computes[[*named]] = [_computes(function) for function in named.values()]
-    part, start, end = frames.own_parts()
-    chosen = computes[frames.name[part]]
-    return union(start[chosen], end[chosen])
-
-
 def _of_line(frames: PythonFrames, line: int) -> PythonFrames:
     """Return the frames of a line, which lie side by side."""
     first, last = np.searchsorted(frames.line, (line, line + 1)).tolist()
