@@ -5,8 +5,8 @@ Missing events are never taken for time without work.
 - *GPU not traced.* No device has events, and the profiler reports that its tracer failed, or host events and threads
   show that the job uses a GPU.
 - *Device events lost.* Devices have events, but a fifth or more of the launches of host threads have none, or a program
-  ran on host threads more often than any of its kernels on all devices. Only launches and programs before the last
-  launch whose kernel was recorded count: a device may execute later ones after the end of the capture.
+  ran on host threads more often than any of its kernels on all devices. What the devices may have executed after the
+  end of the capture does not count.
 - *Ops not recorded.* The host tracer level was 0 or 1: TensorFlow records ops, its executor and tf.data from level 2
   on. JAX records its ops at level 1 too. The level is in the profile (TensorFlow 2.20 or later, JAX), or calls of
   functions without any executor show it.
@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import Int64s, distinct, group_equal
+from tfperf.arrays import Bools, Int64s, distinct, group_equal
 from tfperf.sections.steps.section import CATEGORIES, HOST_CATEGORIES
-from tfperf.trace.event_names import is_call, is_fetch, is_jitted_call, mask, parse_op
+from tfperf.trace.event_names import concrete_function, is_call, is_fetch, is_jitted_call, mask, parse_op
 from tfperf.trace.flaw import Flaw
-from tfperf.trace.launches import launching_calls
+from tfperf.trace.launches import LaunchLinks, launching_calls
+from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Host
@@ -114,16 +115,28 @@ def _lost_launches(host: Host) -> str:
     """Say how many launches have no event of a device; empty if nearly all have one."""
     trace = host.trace
     calls, ids = launching_calls(trace)
-    launches = ~mask(trace.names, lambda name: re.match(_NO_LAUNCH, name) is not None)[trace.name[calls]]
-    calls, ids = calls[launches], ids[launches]
     device_rows = _device_rows(trace)
-    if len(device_rows) > (1.0 - _LEAST_SHARE) * len(calls):
+    if len(device_rows) >= len(calls):
+        return ""
+    launches = ~_are_named(trace, calls, _NO_LAUNCH)
+    calls, ids = calls[launches], ids[launches]
+    if len(device_rows) >= len(calls):
         return ""
     is_recorded = np.isin(ids, trace.number_at("correlation_id", device_rows))
-    last_ps = trace.start_ps[calls[is_recorded]].max(initial=0)
-    lost = int((~is_recorded & (trace.start_ps[calls] < last_ps)).sum())
-    count = int((trace.start_ps[calls] <= last_ps).sum())
+    start_ps = trace.start_ps[calls]
+    last_ps = _executed_until(trace, host.launch_links, int(start_ps.max()))
+    lost, count = int((~is_recorded & (start_ps <= last_ps)).sum()), int((start_ps <= last_ps).sum())
     return f"{lost:,} of {count:,} launches have none" if lost >= max(_FEW, _LEAST_SHARE * count) else ""
+
+
+def _executed_until(trace: HostTrace, links: LaunchLinks, end_ps: int) -> int:
+    """Return until when devices must have executed what host threads launched; the last launch is at `end_ps`.
+
+    That is the last launch with a device event, since a device executes in order; or, if that is later, the end of the
+    capture less twice the longest time between a launch and its execution.
+    """
+    launched_ps, delay_ps = trace.start_ps[links.host], trace.start_ps[links.device] - trace.start_ps[links.host]
+    return max(int(launched_ps.max(initial=0)), end_ps - 2 * int(delay_ps.max(initial=0)) - int(PS_PER_MS))
 
 
 def _lost_runs(host: Host) -> str:
@@ -133,9 +146,12 @@ def _lost_runs(host: Host) -> str:
     links = host.launch_links
     if not len(runs) or not len(links.host):
         return ""
-    kernels = ~mask(trace.names, lambda name: re.match(_COPY, name) is not None)[trace.name[links.device]]
-    last_ps = trace.start_ps[links.host[kernels] if kernels.any() else links.host].max()
-    started = Counter(trace.names[name] for name in trace.name[runs[trace.start_ps[runs] <= last_ps]].tolist())
+    kernels = ~_are_named(trace, links.device, _COPY)
+    if kernels.any():
+        links = LaunchLinks(links.device[kernels], links.host[kernels])
+    start_ps = trace.start_ps[runs]
+    is_over = start_ps <= _executed_until(trace, links, int(start_ps.max()))
+    started = Counter(trace.names[name] for name in trace.name[runs[is_over]].tolist())
     executed, unnamed = _executed(trace)
     if unnamed:
         return ""
@@ -154,7 +170,7 @@ def _executed(trace: HostTrace) -> tuple[dict[str, int], bool]:
     most. Programs of one name are told apart by their id.
     """
     rows = _device_rows(trace)
-    rows = rows[~mask(trace.names, lambda name: re.match(_COPY, name) is not None)[trace.name[rows]]]
+    rows = rows[~_are_named(trace, rows, _COPY)]
     module, texts = trace.number_at("hlo_module", rows, -1), trace.stat("hlo_module").texts
     keys = [module, trace.number_at("program_id", rows, -1), trace.name[rows].astype(np.int64)]
     order, starts = group_equal(keys)
@@ -168,6 +184,15 @@ def _executed(trace: HostTrace) -> tuple[dict[str, int], bool]:
         if place >= 0:
             executed[texts[place]] = executed.get(texts[place], 0) + count
     return executed, int((module < 0).sum()) * 10 > len(rows)
+
+
+def _are_named(trace: HostTrace, rows: Int64s, pattern: str) -> Bools:
+    """Return which events have a name that begins like this."""
+    found = np.zeros(len(trace.names), np.bool_)
+    for name in distinct(trace.name[rows]).tolist():
+        found[name] = re.match(pattern, trace.names[name]) is not None
+    named: Bools = found[trace.name[rows]]
+    return named
 
 
 def _device_rows(trace: HostTrace) -> Int64s:
@@ -202,7 +227,8 @@ def _unrecorded_ops(trace: HostTrace) -> Flaw | None:
     if level not in (None, 1) or not trace.on_host.any():
         return None
     names = _host_names(trace)
-    is_called = "EagerExecute" in names and len(trace.stat("tf_function_call").event)
+    calls = [name for name in names if name.startswith("EagerExecute")]
+    is_called = calls and (len(trace.stat("tf_function_call").event) or any(map(concrete_function, calls)))
     if not is_called or any(is_jitted_call(name) or _needs_level_2(name) for name in names):
         return None
     said = "host_tracer_level=1" if level == 1 else "as with host_tracer_level=1"
@@ -216,6 +242,6 @@ def _host_names(trace: HostTrace) -> list[str]:
 
 def _needs_level_2(name: str) -> bool:
     """Tell whether TensorFlow records the event only from level 2 of the host tracer on."""
-    if name == "EagerExecute" or name.startswith("ExecutorState::ProcessAsync::"):
+    if name.startswith(("EagerExecute", "ExecutorState::ProcessAsync::")):
         return False
     return is_call(name) or is_fetch(name) or parse_op(name).kind in ("tensorflow", "tf.data")
