@@ -114,6 +114,13 @@ def test_a_tpu_does_not_show_in_what_precision_it_computes(tmp_path: Path) -> No
     assert found["python_between_steps"].startswith("a TPU core without an op waits for the host or for a slower core")
 
 
+def test_launches_without_any_kernel_are_no_cause(tmp_path: Path) -> None:
+    """The device copies only: kernels were not recorded, or the job has none."""
+    results = results_of(trace_of(tmp_path, host(*steps((LAUNCH, 80))), gpu(("MemcpyH2D", 5))))
+    assert results["diagnosis"].unjudged["launch_bound"] == "the trace holds no kernels"
+    assert "launch_bound" not in [cause.code for cause in results["diagnosis"].causes]
+
+
 @pytest.mark.parametrize(
     ("planes", "events", "reason"),
     [

@@ -182,6 +182,11 @@ def test_calls_without_ops_leave_the_host_unknown(tmp_path: Path) -> None:
     assert "device_compute" not in flaw.hides
 
 
+def test_markers_alone_are_no_ops_either(tmp_path: Path) -> None:
+    assert codes(flaws_of(tmp_path, host(*MARKS), session("\x10\x01(\x01"))) == ["ops_not_recorded"]
+    assert flaws_of(tmp_path, host(*MARKS), session("\x10\x02(\x01")) == (), "Python did nothing that is recorded"
+
+
 def test_older_profiles_show_it_by_what_they_hold(tmp_path: Path) -> None:
     (flaw,) = flaws_of(tmp_path, host(*CALLS))
     assert "(as with host_tracer_level=1)" in flaw.text

@@ -30,9 +30,9 @@ _HOST_WORKS_PERCENT = 50.0
 
 def launch_bound(case: Case) -> Cause | None:
     """Judge the time in which the device waits for the host to launch work."""
-    if not case.matters("kernel_launch"):
-        return None
     kernels: Kernels = case.results["kernels"]
+    if not case.matters("kernel_launch") or not len(kernels):
+        return None
     launches = max(kernels.launches, key=lambda each: each.kernels, default=None)
     detail, rests_on = "the device waits for the host's launches", [in_categories("kernel_launch")]
     quantities = []

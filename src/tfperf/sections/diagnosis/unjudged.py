@@ -95,6 +95,11 @@ def _precision(case: Case) -> str:
     return "" if is_known else "the trace does not show in what precision the device computes"
 
 
+def _launches(case: Case) -> str:
+    is_known = case.share("kernel_launch") < LEAST_PERCENT or len(case.results["kernels"])
+    return "" if is_known else "the trace holds no kernels"
+
+
 def _layouts(case: Case) -> str:
     if case.results.is_other_kind:
         return "kernels are known of all steps together only"
@@ -166,7 +171,7 @@ NEEDS: Mapping[str, _Need] = {
     "output_copy": _Need(("output",)),
     "compilation": _Need(("compilation",)),
     "warm_up": _Need(("compilation",)),
-    "launch_bound": _Need(("kernel_launch",)),
+    "launch_bound": _Need(("kernel_launch",), _launches),
     "small_work_per_step": _Need(("host_compute", "all_others"), _fixed_work),
     "host_ops": _Need(("host_compute",), _idle_time),
     "waiting_for_results": _Need(("host_compute", "all_others"), _idle_time),

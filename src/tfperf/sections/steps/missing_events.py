@@ -229,7 +229,7 @@ def _unrecorded_ops(trace: HostTrace) -> Flaw | None:
     names = _host_names(trace)
     calls = [name for name in names if name.startswith("EagerExecute")]
     is_called = calls and (len(trace.stat("tf_function_call").event) or any(map(concrete_function, calls)))
-    if not is_called or any(is_jitted_call(name) or _needs_level_2(name) for name in names):
+    if not (is_called or level == 1) or any(is_jitted_call(name) or _needs_level_2(name) for name in names):
         return None
     said = "host_tracer_level=1" if level == 1 else "as with host_tracer_level=1"
     text = f"the host tracer recorded no ops ({said}), so host compute, waiting and input are unknown"
