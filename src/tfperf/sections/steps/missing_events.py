@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tfperf.sections.results import Host
     from tfperf.trace.host_trace import HostTrace
 
-_OF_DEVICES = frozenset({*CATEGORIES, "host_to_device"} - {"compilation"})
-"""Without events of devices, whatever is not seen on the host may be their work; waiting for tf.data stays known."""
+_OF_DEVICES = frozenset({*CATEGORIES, "input_wait", "host_to_device"} - {"compilation"})
+"""Without events of devices, they may work at any time, also while the host waits or computes."""
 _OF_HOST = frozenset({*HOST_CATEGORIES, "all_others", "input", "input_wait"})
 _LEAST_SHARE = 0.2
 """Share of launches or of runs without events, from which events are missing."""

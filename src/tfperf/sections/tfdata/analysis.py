@@ -171,7 +171,9 @@ def _outlook(
         python_stages=[owner for owner, _, kind in recorded.runs.ops if kind in _PYTHON_OPS],
         busy_cores=busy_cores,
     )
-    return estimate_changes(pipelines, steps, rivals_of, has_device=has_device, busy_cores=busy_cores)
+    outlook = estimate_changes(pipelines, steps, rivals_of, has_device=has_device, busy_cores=busy_cores)
+    # Without the events of the device or of the ops, nothing tells what steps take beside the pipeline.
+    return replace(outlook, estimates=()) if outlook is not None and steps.missing else outlook
 
 
 def _busy_cores(host: Host, breakdown: Breakdown) -> float | None:
