@@ -106,8 +106,8 @@ _READ_FILES = StageRule(
     action=(
         "read several files at once: files.interleave({code}, num_parallel_calls=tf.data.AUTOTUNE), with "
         "deterministic=False where order does not matter; files is tf.data.Dataset.list_files(PATTERN): it needs "
-        "several files (split one large file); it does not help where disk or network is the limit: then move the "
-        "data closer"
+        "several files (split one large file) and mixes their elements; it does not help where disk or network is the "
+        "limit: then move the data closer"
     ),
     url=f"{_GUIDE}#parallelizing_data_extraction",
 )
