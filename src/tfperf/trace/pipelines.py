@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from tfperf.trace.pipeline_tree import PipelineTree, Stage, build_tree
 _ITERATOR, _PRODUCE, _FUNCTION = 1, 2, 3
 _SETTINGS = ("parallelism", "buffer_limit", "batch_size", "cycle_length", "cpu_budget", "threadpool_size")
 _LABELS = ("name", "autotune", "deterministic")
+_OPENS = re.compile(r"FlatMap|(?:Legacy)?(?:Parallel)?Interleave|GroupBy|Window")
+"""Stages that make an iterator for each of their elements."""
 
 
 class StageCalls(Struct, frozen=True):
@@ -44,6 +47,18 @@ class Produced(Struct, frozen=True):
     end: Int64s
 
 
+class Made(Struct, frozen=True):
+    """Iterators that were made inside of calls, as at the start of an epoch, and in which call; that is no work of it.
+
+    What a stage makes for each of its elements, such as `FlatMap`, is its work, and left out.
+    """
+
+    row: Int64s
+    around: Int64s
+    start: Int64s
+    end: Int64s
+
+
 class Pipelines(Struct, frozen=True, dict=True):
     """All pipelines of a host. `roots` holds the index of the outermost stage of each."""
 
@@ -51,6 +66,7 @@ class Pipelines(Struct, frozen=True, dict=True):
     roots: tuple[int, ...]
     calls: StageCalls
     produced: Produced
+    made: Made
     runs: FunctionRuns
     device: tuple[bool, ...]
     """Per pipeline: it only moves what another one makes to a device."""
@@ -117,6 +133,7 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
         roots=tree.roots,
         calls=calls,
         produced=Produced(produced, stage[produce_at], trace.start_ps[produced], trace.end_ps[produced]),
+        made=_made(trace, tree, calls),
         runs=runs,
         device=device,
         fetched=_fetched(trace, tree, calls),
@@ -127,6 +144,17 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
         labels=_labels(trace, calls.row, tree),
         buffered=_buffered(trace, calls.row, tree),
     )
+
+
+def _made(trace: HostTrace, tree: PipelineTree, calls: StageCalls) -> Made:
+    """Find the iterators that are made inside of calls of stages, the outermost of those made in each other."""
+    rows = trace.host_events(mask(trace.names, lambda name: name.startswith("MakeIterator::")))
+    rows = rows[parents(trace, rows) < 0]
+    around = last_around(trace, calls.row, rows)
+    opens = np.array([bool(_OPENS.match(stage.name)) for stage in tree.stages], np.bool_)
+    kept = (around >= 0) & ~opens[calls.stage[around]]
+    rows, around = rows[kept], around[kept]
+    return Made(rows, around, trace.start_ps[rows], trace.end_ps[rows])
 
 
 class _Recorded(NamedTuple):

@@ -53,15 +53,18 @@ def stage_work(trace: HostTrace, recorded: Pipelines) -> StageWork:
     """Find the work of all stages of a host."""
     calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
     work, run_of_work = runs.work
-    rows = np.concatenate((calls.row, produced.row, runs.row, work))
+    made = recorded.made.row
+    rows = np.concatenate((calls.row, produced.row, runs.row, work, made))
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
-    stage = np.concatenate((calls.stage, produced.stage, runs.stage, runs.stage[run_of_work]))[order]
+    no_stage = np.full(len(made), -1, np.int64)
+    stage = np.concatenate((calls.stage, produced.stage, runs.stage, runs.stage[run_of_work], no_stage))[order]
     places = (
         np.full(len(calls.row), CALL, np.uint8),
         np.full(len(produced.row), THREAD, np.uint8),
         _places_of_runs(runs),
         np.full(len(work), FUNCTION, np.uint8),
+        np.zeros(len(made), np.uint8),
     )
     place = np.concatenate(places)[order]
     index, start, end = own_parts(trace.start_ps[rows], trace.end_ps[rows], parents(trace, rows), place > 0)

@@ -123,7 +123,9 @@ def test_little_waiting_does_not_speak_of_cores(tmp_path: Path) -> None:
 
 def test_the_first_batch_of_an_epoch_calls_for_no_change_of_the_pipeline(tmp_path: Path) -> None:
     own = [*steps((FETCH, 2), (OP, 30)), event(FETCH, 110, 50), event("EagerLocalExecute: MakeIterator", 95, 4)]
-    asked = [call("Root", 100 * n, 2, 1 if n < 1 else 2) for n in (0, 2, 3, 4)] + [call("Root", 110, 50, 2)]
+    waits = [(0, 2, 1), (110, 50, 2), (200, 2, 2), (300, 2, 2), (400, 2, 2)]
+    asked = [call("Root", start, us, root) for start, us, root in waits]
+    asked += [call("Root::Prefetch", start, us, 10 + root, root) for start, us, root in waits]
     found = diagnosis(tmp_path, plane("/host:CPU", line("python", *own, *asked)))
     cause = next(each for each in found.causes if each.code == "input_wait")
     assert cause.detail.startswith("mostly in the first step of each epoch")

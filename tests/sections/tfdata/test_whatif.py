@@ -197,9 +197,11 @@ def test_a_thread_that_waits_for_another_stage_is_no_rival(tmp_path: Path) -> No
 
 def epochs(*, made_us: float | None, wait_us: float, usual_us: float = 2) -> list[Event]:
     """Five steps that wait for a batch; in the second one the program has made a new iterator, and waits longer."""
-    asked = [
-        call("Root", 100 * turn, wait_us if turn == 1 else usual_us, 1 if turn < 1 else 2) for turn in range(STEPS)
-    ]
+    asked = []
+    for turn in range(STEPS):
+        times = 100 * turn, wait_us if turn == 1 else usual_us
+        root = 1 if turn < 1 else 2
+        asked += [call("Root", *times, root), call("Root::Prefetch", *times, 10 + root, root)]
     return [*steps(), *asked, *([] if made_us is None else [event("MakeIterator::RootDataset", made_us, 5)])]
 
 
@@ -222,3 +224,40 @@ def test_a_function_that_does_not_run_in_parallel_is_taken_as_it_runs(tmp_path: 
     outlook = outlook_of(tmp_path, line("marks", *steps()), *threads)
     assert outlook is not None
     assert outlook.unchanged_ms == pytest.approx(0.8 * 0.091, rel=0.1), "four elements in five steps"
+
+
+def test_a_buffer_that_fills_first_is_the_work_of_stages(tmp_path: Path) -> None:
+    """The first batch waits for the map that fills a shuffle buffer: that may be made faster."""
+    asked = []
+    for turn in range(STEPS):
+        start, wait = 100 * turn, 60 if turn == 1 else 2
+        asked += [
+            call(name, start, wait, 10 * min(turn, 1) + depth, 10 * min(turn, 1) + depth - 1 if depth > 1 else None)
+            for depth, name in enumerate(("Root", "Root::Shuffle", "Root::Shuffle::Map"), 1)
+        ]
+    made = event("MakeIterator::RootDataset", 90, 5)
+    outlook = outlook_of(tmp_path, line("python", *steps(), *asked, made))
+    assert outlook is not None
+    assert (outlook.is_at_epoch_start, outlook.waits_at_epoch_start, outlook.keeps_up) == (True, False, False)
+
+
+def test_making_an_iterator_is_not_the_work_of_the_stage_that_does_so(tmp_path: Path) -> None:
+    """The shuffle makes its input in the first call, for 50 of 60 us; no change of a stage makes that faster."""
+    python = line(
+        "python",
+        *steps(),
+        *each_step(
+            call("Root", 0, 60, 1),
+            call("Root::Shuffle", 0, 60, 2, 1),
+            event("MakeIterator::MapDataset", 5, 50),
+            event("MakeIterator::RangeDataset", 6, 10),
+        ),
+    )
+    outlook = outlook_of(tmp_path, python)
+    assert outlook is not None
+    shuffle = next(stage for stage in outlook.pipeline.stages if stage.name == "Shuffle")
+    assert (shuffle.element_ps, shuffle.blocked_ps) == (10e6, 5 * 10e6)
+    assert outlook.pipeline.unattributed_ps == 5 * 50e6
+    low, high = with_noise(90, 90)
+    assert us(outlook.free) == pytest.approx((low, high))
+    assert "; iterators are made as today" in outlook.free.assumption

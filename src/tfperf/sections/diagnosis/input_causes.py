@@ -41,10 +41,11 @@ def input_wait(case: Case) -> Cause | None:
     if case.results["tfdata"].pipelines:
         actions = (case.without_estimate("look_at_stages"),)
     outlook = outlook_of(case.results)
-    if outlook is not None and outlook.waits_at_epoch_start:
-        detail = "mostly in the first step of each epoch, for the first batch of a new iterator"
-        actions = ()
-    elif _slows_rather(case):
+    is_new_iterator = outlook is not None and outlook.waits_at_epoch_start
+    if outlook is not None and outlook.is_at_epoch_start:
+        what = "for the first batch of a new iterator" if is_new_iterator else f"in which buffers fill: {detail}"
+        detail = f"mostly in the first step of each epoch, {what}"
+    if is_new_iterator or _slows_rather(case):
         actions = ()
     elif case.program.api != "jax":
         actions = _pipeline_actions(case, tfdata) or actions

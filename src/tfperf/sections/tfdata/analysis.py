@@ -204,6 +204,8 @@ def _pipeline(
     ]
     active = union_all([when for stage in members for when in (times.held[stage], times.calls[stage])])
     longest = max(range(len(stages)), key=lambda index: stages[index].blocked_ps)
+    first = _first_fetches(trace, recorded, number, waits)
+    first_work_ps = intersection(first, union_all([times.busy[stage] for stage in members])).total()
     slow_calls = int((latency_ps > SLOW_CALL_PS).sum())
     return Pipeline(
         host=trace.host,
@@ -221,7 +223,9 @@ def _pipeline(
         slow_calls=slow_calls,
         call_start_ps=recorded.calls.start[recorded.calls.stage == root],
         waits=waits,
-        first_fetches=_first_fetches(trace, recorded, number, waits),
+        first_fetches=first,
+        making=intersection(waits, union(recorded.made.start, recorded.made.end)),
+        first_work_share=first_work_ps / max(first.total(), 1),
         waited_ps=waits.total(),
         unattributed_ps=unattributed_ps,
         span_ps=int(active.end[-1] - active.start[0]) if len(active.start) else 0,

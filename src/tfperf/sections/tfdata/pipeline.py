@@ -149,6 +149,10 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Index of the stage that limits how fast elements can come."""
     first_fetches: Intervals = EMPTY
     """The first call of each iterator that the program made in the capture, as at the start of an epoch."""
+    making: Intervals = EMPTY
+    """When the program waits while iterators are made inside of the pipeline, as at the start of an epoch."""
+    first_work_share: float = 0.0
+    """In which part of the waiting for them a stage works, 0 to 1: a buffer fills then, else the iterator is made."""
     threads_at_work: float | None = None
     """How many threads of the host work while anyone waits for it, on average; None: the trace does not show it."""
     threads_computing: float | None = None

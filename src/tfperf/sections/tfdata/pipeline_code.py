@@ -206,7 +206,7 @@ def _place(calls: Calls, pipeline: Pipeline, index: int, *kinds: CallKind) -> in
 def with_cache(pipeline: Pipeline, index: int) -> Changed | None:
     """Return the program with a cache that keeps what a stage makes; None if no cache can keep it and do no harm."""
     calls = calls_of(pipeline, index)
-    at = _place(calls, pipeline, index, "map", "filter", "source")
+    at = None if pipeline.is_bare_generator else _place(calls, pipeline, index, "map", "filter", "source")
     if at is None or not _is_the_same_each_time(pipeline, calls[: at + 1]):
         return None
     return _cached(pipeline, calls, at, kept=calls[at])

@@ -96,7 +96,9 @@ def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:
         notes.append("None of the changes that tfperf can estimate promises a faster step.")
     if main.unattributed_ps * 20 > main.waited_ps:
         share = format_percent(100.0 * main.unattributed_ps / main.waited_ps)
-        notes.append(f"{share}% of the waiting has no stage: what was under way then is cut off by the capture's edge.")
+        notes.append(
+            f"{share}% of the waiting has no stage: iterators are made, or what is under way outlasts the capture."
+        )
     if any(pipeline.is_cut for pipeline in tfdata.pipelines):
         notes.append("Stages without calls are known from their inputs only: their own calls outlast the capture.")
     return tuple(notes)
@@ -127,14 +129,13 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, 
     outlook = tfdata.outlook
     if outlook is None:
         return _unknown(main, tfdata.no_outlook or NoOutlook())
-    quantities = step, wait, share = _waiting(outlook, of)
+    step, wait, share = _waiting(outlook, of)
+    quantities: tuple[Quantity, ...] = step, wait, share
     waits = f"steps{_on(host)} wait {wait} of {step} ({share}) for it"
-    if outlook.waits_at_epoch_start:
+    if outlook.is_at_epoch_start:
         first = Quantity("first_fetches", outlook.first_percent, "%", of)
-        text = (
-            f"The pipeline is fast enough but for the start of an epoch: {waits}, {first} of that for the first batch."
-        )
-        return Finding("tfdata_fast_enough", "info", text, quantities=(*quantities, first))
+        quantities = (*quantities, first)
+        waits += f", {first} of that for the first batch of an epoch"
     if outlook.keeps_up and outlook.is_costly:
         least_ms, most_ms = outlook.slowed_ms or (None, None)
         low, high = Quantity("slowed, at least", least_ms, "ms", of), Quantity("slowed", most_ms, "ms", of)

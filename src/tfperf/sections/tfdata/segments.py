@@ -9,7 +9,7 @@ from collections import Counter, deque
 
 import numpy as np
 
-from tfperf.arrays import EMPTY, Intervals, difference, intersection, union_all
+from tfperf.arrays import EMPTY, Intervals, difference, intersection, union, union_all
 from tfperf.sections.tfdata.pipeline import Segment, SegmentKind
 from tfperf.sections.tfdata.stage_times import StageTimes
 from tfperf.trace.pipelines import Pipelines
@@ -125,6 +125,7 @@ def blocked_times(
     """Return the picoseconds that the consumer waited for each stage itself, and those for which none can be named."""
     limits = {(segment.kind, segment.owner): segment.limit_ps for segment in segments}
     blocked_ps, unattributed_ps = dict.fromkeys(members, 0), 0
+    made = union(recorded.made.start, recorded.made.end)
     waiting = {members[0]: intersection(waits, times.calls[members[0]])}
     for stage in members:
         rest = waiting.get(stage, EMPTY)
@@ -148,5 +149,8 @@ def blocked_times(
             attributable = intersection(rest, whole)
             unattributed_ps += rest.total() - attributable.total()
             rest = attributable
+        else:
+            unattributed_ps += intersection(rest, made).total()
+            rest = difference(rest, made)
         blocked_ps[stage] += rest.total()
     return blocked_ps, unattributed_ps

@@ -65,7 +65,9 @@ def _held_ps(recorded: Pipelines, is_async: Bools) -> Int64s:
     """Without threads of its own a stage holds that of its calls, else its threads and those of its function."""
     calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
     latency = calls.end - calls.start
+    made = recorded.made
     in_calls = _without_inner(latency, calls.around, latency)
+    in_calls = _without_inner(in_calls, made.around, made.end - made.start)
     in_threads = _without_inner(produced.end - produced.start, calls.in_produce, latency)
     in_functions = np.minimum(runs.busy, runs.end - runs.start)
     held_ps = np.zeros(len(is_async))  # What bincount returns of nothing are integers.

@@ -28,6 +28,8 @@ _GAIN = 0.9
 """A change promises a gain if its step time, likely, is below so much of today's: what is less drowns in noise."""
 _AT_EPOCH_START = 1.0 / 3.0
 """From this share of the waiting on, that for the first element of new iterators is named."""
+_FILLS = 0.5
+"""From this share of that waiting on, stages work then: they fill a buffer, as that of a shuffle."""
 
 
 class Estimate(Struct, frozen=True):
@@ -84,10 +86,16 @@ class Outlook(Struct, frozen=True, kw_only=True):
         return min(100.0 * self.first_wait_ms / self.wait_ms, 100.0) if self.wait_ms else 0.0
 
     @property
-    def waits_at_epoch_start(self) -> bool:
-        """Return whether the program waits when it makes an iterator, and in most other steps hardly at all."""
+    def is_at_epoch_start(self) -> bool:
+        """Return whether much of the waiting is for the first element of new iterators, and most steps hardly wait."""
         is_much = self.first_percent >= 100.0 * _AT_EPOCH_START
         return is_much and 100.0 * self.usual_wait_ms < INPUT_LIMITS[0] * self.step_ms
+
+    @property
+    def waits_at_epoch_start(self) -> bool:
+        """Return whether that waiting is what a new iterator costs: Keras makes it, or stages hardly work then."""
+        is_idle = self.pipeline.first_work_share < _FILLS or self.pipeline.is_of_keras_arrays
+        return self.is_at_epoch_start and is_idle
 
     @property
     def keeps_up(self) -> bool:
@@ -159,7 +167,9 @@ def estimate_changes(
     if not per_step or not step_ms:
         return None
     rivals = rivals_of(Intervals(start, end), pipeline.waits)
-    load = _load(pipeline, step_ms - wait_ms, per_step, rivals.python_computes)
+    making_ms = float(overlap(pipeline.making, start, end).mean()) / PS_PER_MS
+    # No change of what stages do makes it faster to make iterators.
+    load = _load(pipeline, step_ms - wait_ms + making_ms, per_step, rivals.python_computes)
     cores = pipeline.cores or pipeline.pool_threads
     model = StepModel(
         now=load,
@@ -173,6 +183,7 @@ def estimate_changes(
     # Only rivals for cores make their number matter.
     is_known = bool(cores) or has_device or not model.rivals.threads
     assumption = _FREE + f"; {model.cores} cores (assumed)" * (not is_known)
+    assumption += "; iterators are made as today" * (making_ms >= NOISE * step_ms)
     unchanged = Change("", None, load, load, "")
     free = _estimate(Change(FREE_INPUT, None, load, load, assumption), (low_ms, high_ms), (0.0, 0.0), step_ms)
     estimates = []
