@@ -106,7 +106,7 @@ def test_random_work_is_split_before_it_is_kept(tmp_path: Path) -> None:
     assert "cache" not in codes(tfdata)
     split = action_of(tfdata, "split_to_cache")
     assert split.gain == ""
-    assert split.text.startswith("ds.map(f1).cache().map(f2), from the second epoch on")
+    assert split.text.startswith("ds.map(f1).cache().map(f2), f2 the random part of f, from the second epoch on")
     only_random = codes(analyzed(tmp_path, *waiting_job("Map", op="RandomUniform")))
     assert not {"cache", "split_to_cache"} & {*only_random}, "nothing of it is the same in every epoch"
 

@@ -35,6 +35,8 @@ def index_of(pipeline: Pipeline, name: str) -> int:
             "MapAndBatch Filter ParallelInterleaveV4 FlatMap TFRecord",
             f"files.interleave(tf.data.TFRecordDataset, {AUTOTUNE}).filter(f).map(g).batch(n)",
         ),
+        ("MapAndBatch ParallelInterleaveV4 Map TFRecord", f"files.interleave(f, {AUTOTUNE}).map(g).batch(n)"),
+        ("Map FlatMap Filter TFRecord", "ds.flat_map(f).map(g)"),
         ("Prefetch FlatMap Generator", "tf.data.Dataset.from_generator(g).prefetch(n)"),
         ("PaddedBatchV2 Take Map", "ds.map(f).take(...).padded_batch(n)"),
         ("Map MemoryCache MemoryCacheImpl Map Range", "tf.data.Dataset.range(n).map(f).cache().map(g)"),
@@ -116,6 +118,8 @@ def test_a_full_cache_spares_a_fused_stage_its_function_only(tmp_path: Path) -> 
         ("BatchV2 Map TFRecord", "EagerPyFunc", ", if f gives the same result each time"),
         ("BatchV2 Map Filter TFRecord", "Cast", ", if f and g give the same result each time"),
         ("BatchV2 TFRecord", "", ""),
+        ("BatchV2 ParallelInterleaveV4 FlatMap TFRecord", "", ""),
+        ("BatchV2 ParallelInterleaveV4 Map TFRecord", "Cast", ", if f gives the same result each time"),
         ("BatchV2 FlatMap Generator", "PyFunc", ", if g ends and yields the same each time"),
     ],
 )
@@ -132,6 +136,7 @@ def test_a_cache_has_its_condition(path: str, op: str, condition: str, tmp_path:
     [
         ("BatchV2 Map", "parallel_map", "Map", f"ds.map(f, {AUTOTUNE}).batch(n)", f".map(f, {AUTOTUNE})"),
         ("MapAndBatch Shuffle", "vectorize", "MapAndBatch", "ds.shuffle(n).batch(n).map(f)", ".batch(n).map(f)"),
+        ("BatchV2 Shuffle Map", "vectorize", "Map", "ds.shuffle(n).batch(n).map(f)", ".batch(n).map(f)"),
         ("Map", "prefetch", None, "ds.map(f).prefetch(tf.data.AUTOTUNE)", ".prefetch(tf.data.AUTOTUNE)"),
         ("Map Shuffle", "split_to_cache", "Map", "ds.map(f1).cache().shuffle(n).map(f2)", ".map(f1).cache().map(f2)"),
         ("BatchV2 FlatMap TextLine", "parallel_read", "TextLine", f"{LISTED}.batch(n)", LISTED),

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sections.tfdata.made_pipelines import main_of, waiting_job
+from builders import event, line
+from builders import iterator_call as call
+from sections.tfdata.made_pipelines import STEPS, each_step, main_of, steps, waiting_job
 
 from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.stage_rules import change_in_code, in_code, rule_for, rule_of_change, words
@@ -60,6 +62,35 @@ def test_a_map_that_is_parallel_already_is_told_to_do_less(tmp_path: Path) -> No
     rule = rule_for(main, 1)
     assert rule is not None
     assert rule.code == "heavy_map"
+
+
+@pytest.mark.parametrize(("run_us", "code"), [(0.2, "vectorize"), (5, "heavy_map"), (60, "heavy_map")])
+def test_short_runs_that_are_waited_for_much_longer_than_they_work_are_overhead(
+    run_us: float, code: str, tmp_path: Path
+) -> None:
+    """Steps wait for 80 us; ten runs of the function work for 2, 50 or more of them."""
+    python = line(
+        "python",
+        *steps(),
+        *each_step(
+            call("Root", 0, 80, 1),
+            call("Root::BatchV2", 0, 80, 2, 1, batch_size=10),
+            call("Root::BatchV2::ParallelMapV2", 1, 78, 3, 2, autotune="true"),
+        ),
+    )
+    runner, pool = [], []
+    for turn in range(10 * STEPS):
+        at, run = 10 * turn, 70 + turn
+        runner += [
+            event("ParallelMapProduce", at, 0.2),
+            event("InstantiatedCapturedFunction::RunAsync", at, 0.1, id=run),
+        ]
+        runner.append(call("Root::BatchV2::ParallelMapV2::Range", at + 0.15, 0.01, 4, 3))
+        pool.append(event("ExecutorState::Process", at + 0.2, run_us, id=run))
+    main = main_of(tmp_path, python, line("runner", *runner), line("pool", *pool))
+    rule = rule_for(main, 2)
+    assert rule is not None
+    assert rule.code == code
 
 
 def reading(tmp_path: Path, *consumers: str, **stats: Any) -> Pipeline:

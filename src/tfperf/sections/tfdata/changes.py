@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
+from tfperf.sections.tfdata.pipeline import MAPS, Pipeline, StageStats
 from tfperf.sections.tfdata.pipeline_code import kept_stages, with_cache
 from tfperf.sections.tfdata.step_model import Load
 from tfperf.units import PS_PER_MS
@@ -22,7 +22,6 @@ _SMALL_SHARE = 0.02
 _FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
 _SOURCES = (*_FILES, "Generator")
 """What gains where several are read at a time; what is in memory does not."""
-_MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 
 
 class Change(Struct, frozen=True):
@@ -61,15 +60,15 @@ def possible_changes(
         if work_ms < least_ms:
             continue
         function_ms = _function_ms(stage, work_ms)
-        is_map = stage.name in (*_MAPS, "MapAndBatch")
+        is_map = stage.name in (*MAPS, "MapAndBatch")
         if stage.runs and function_ms and is_map and pipeline.is_sequential(index) and pipeline.is_waited_for(index):
             yield in_parallel(index, work_ms=function_ms)
         if stage.name.startswith(_SOURCES) and _may_read_several(pipeline, index):
             yield in_parallel(index, work_ms=work_ms)
     yield from _caches(pipeline, load, works_ms=works_ms, least_ms=least_ms)
     for index, stage in enumerate(pipeline.stages):
-        batch_size = _next_batch_size(pipeline, stage)
-        if stage.runs and batch_size and not stage.python:
+        batch_size = pipeline.next_batch_size(index)
+        if stage.runs and batch_size and not stage.python and not pipeline.is_mostly_overhead(index):
             yield _vectorized(pipeline, load, index, work_ms=works_ms[index], batch_size=batch_size)
 
 
@@ -176,16 +175,6 @@ def _in_parallel(
         "threads that fight for the lock may lose up to a fifth"
     )
     return Change("parallel_map", index, side_by_side, load, assumption, slowdown)
-
-
-def _next_batch_size(pipeline: Pipeline, stage: StageStats) -> int | None:
-    """Return the batch size if what this stage makes is batched next."""
-    if stage.name == "MapAndBatch":
-        return stage.batch_size
-    if stage.name not in _MAPS or stage.parent < 0:
-        return None
-    consumer = pipeline.stages[stage.parent]
-    return consumer.batch_size if "Batch" in consumer.name else None
 
 
 def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, batch_size: int) -> Change:

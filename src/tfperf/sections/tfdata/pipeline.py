@@ -19,6 +19,7 @@ _OPTIONS = ("Root", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Opti
 PASSING_ON = (*_OPTIONS, "AssertCardinality", "ForeverRepeat", "FiniteRepeat")
 """Stages that only hand elements on, or set options."""
 
+MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 _RANDOM_OPS = re.compile(
     r"Random|Multinomial|RngReadAndSkip|RngSkip|Philox|SampleDistortedBoundingBox|TruncatedNormal|Stateful\w*(?:Uniform|Normal)"
 )
@@ -172,6 +173,22 @@ class Pipeline(Struct, frozen=True, kw_only=True):
             if sum(other.parent == index for other in self.stages) != 1 or stage.name not in PASSING_ON:
                 return None
         return None
+
+    def next_batch_size(self, stage: int) -> int | None:
+        """Return the batch size if what this stage makes is batched next, shuffled or not."""
+        if self.stages[stage].name == "MapAndBatch":
+            return self.stages[stage].batch_size
+        if self.stages[stage].name not in MAPS:
+            return None
+        consumers = (self.stages[each] for each in self.consumers(stage)[1:])
+        consumer = next((each for each in consumers if "Shuffle" not in each.name), None)
+        return consumer.batch_size if consumer is not None and "Batch" in consumer.name else None
+
+    def is_mostly_overhead(self, stage: int) -> bool:
+        """Return whether steps wait for many short runs of a function much longer than these work."""
+        each = self.stages[stage]
+        is_short = bool(each.runs) and each.run_ps < SLOW_CALL_PS * each.runs
+        return is_short and self.is_waited_for(stage) and each.blocked_ps > 2 * each.held_ps
 
     def is_waited_for(self, stage: int) -> bool:
         """Return whether enough of the waiting for which stages can be named is for this one."""

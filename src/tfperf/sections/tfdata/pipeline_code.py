@@ -64,10 +64,8 @@ class Call(Struct, frozen=True):
     options: str = ""
     """What it is told apart from its function or number."""
 
-    @property
-    def function(self) -> str:
-        """Return the name of its function; empty without one."""
-        return self.text[self.text.index("(") + 1 : -1] if self.kind in ("map", "filter") else ""
+    function: str = ""
+    """Name of the function of the program that it calls."""
 
 
 Calls = tuple[Call, ...]
@@ -121,7 +119,7 @@ def calls_of(pipeline: Pipeline, index: int) -> Calls:
     path = _path(pipeline, index)
     functions, calls = iter(_FUNCTIONS), list[Call]()
     source = path.pop(0) if path and _is_source(pipeline, path[0]) else -1
-    calls.append(Call("source", _source_text(pipeline, source), source))
+    calls.append(_source(pipeline, source, functions))
     for stage in path:
         calls += _calls_of_stage(pipeline, stage, functions)
     return tuple(calls)
@@ -149,18 +147,25 @@ def _is_source(pipeline: Pipeline, index: int) -> bool:
     return bool(known) or len(pipeline.inputs(index)) > 1
 
 
-def _source_text(pipeline: Pipeline, index: int) -> str:
+def _source(pipeline: Pipeline, index: int, functions: Iterator[str]) -> Call:
+    """Return the call that makes the elements at first; a function that makes datasets is part of it."""
     if index < 0:
-        return "ds"
+        return Call("source", "ds", index)
     name, inside = pipeline.stages[index].name, [pipeline.stages[each].name for each in pipeline.below(index)]
-    of_inside = (text for start, text in _SOURCES.items() for each in inside if each.startswith(start))
-    if "Interleave" in name and not _MERGES.match(name):
-        reader = next((text for text in of_inside if "files" in text), "f(")
-        return f"files.interleave({reader.partition('(')[0]}, {_AUTOTUNE})"
-    if name == "FlatMap":
-        # TensorFlow makes such a stage for several files, and for a generator.
-        return next((text for text in of_inside if "files" in text or "generator" in text), "ds.flat_map(f)")
-    return next((text for start, text in _SOURCES.items() if name.startswith(start)), "ds")
+    if not _OPENS.match(name):
+        text = next((text for start, text in _SOURCES.items() if name.startswith(start)), "ds")
+        return Call("source", text, index)
+    # TensorFlow itself makes such stages for several files, and for a generator.
+    made = {text for each in inside for start, text in _SOURCES.items() if each.startswith(start)}
+    is_plain = all(each == "FlatMap" or each.startswith((*_IN_MEMORY, *_SOURCES)) for each in inside)
+    reader = next((text for text in made if "files" in text or "generator" in text), "") if is_plain else ""
+    if "Interleave" not in name and reader:
+        return Call("source", reader, index)
+    function = "" if reader else next(functions)
+    if "Interleave" not in name:
+        return Call("source", f"ds.flat_map({function})", index, function=function)
+    text = f"files.interleave({function or reader.partition('(')[0]}, {_AUTOTUNE})"
+    return Call("source", text, index, function=function)
 
 
 def _calls_of_stage(pipeline: Pipeline, index: int, functions: Iterator[str]) -> Iterator[Call]:
@@ -175,9 +180,9 @@ def _calls_of_stage(pipeline: Pipeline, index: int, functions: Iterator[str]) ->
         yield Call("other", f".{snake}(...)", index)
         return
     for kind, name in made:
-        argument, options = "", ""
+        argument, options, function = "", "", ""
         if kind in ("map", "filter"):
-            argument = next(functions, "f")
+            argument = function = next(functions, "f")
             options = _parallel_calls(pipeline, index) if kind == "map" else ""
         elif kind in ("shuffle", "batch") and name != "unbatch":
             argument = "n" if kind == "shuffle" or stage.batch_size is None else str(stage.batch_size)
@@ -186,7 +191,7 @@ def _calls_of_stage(pipeline: Pipeline, index: int, functions: Iterator[str]) ->
         elif kind == "prefetch":
             argument = "n" if stage.buffer_limit is None else str(stage.buffer_limit)
             argument = "tf.data.AUTOTUNE" if stage.autotuned else argument
-        yield Call(kind, f".{name}({argument})", index, options)
+        yield Call(kind, f".{name}({argument})", index, options, function)
 
 
 def _parallel_calls(pipeline: Pipeline, index: int) -> str:
@@ -272,12 +277,16 @@ def with_parallel_calls(pipeline: Pipeline, index: int) -> Changed | None:
 
 
 def with_batch_first(pipeline: Pipeline, index: int) -> Changed | None:
-    """Return the program in which the function of a stage gets batches."""
+    """Return the program in which the function of a stage gets batches; it may be shuffled before it is made."""
     calls = calls_of(pipeline, index)
     at = _place(calls, pipeline, index, "map")
-    if at is None or at + 1 >= len(calls) or calls[at + 1].kind != "batch":
+    if at is None:
         return None
-    return Changed((*calls[:at], calls[at + 1], calls[at], *calls[at + 2 :]), (at, at + 1))
+    batch = next((place for place in range(at + 1, len(calls)) if calls[place].kind != "shuffle"), len(calls))
+    if batch == len(calls) or calls[batch].kind != "batch":
+        return None
+    new = (*calls[:at], *calls[at + 1 : batch + 1], calls[at], *calls[batch + 1 :])
+    return Changed(new, (batch - 1, batch))
 
 
 def with_prefetch(pipeline: Pipeline) -> Changed:

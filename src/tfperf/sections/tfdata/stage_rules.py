@@ -239,8 +239,8 @@ SPLIT_TO_CACHE = StageRule(
     code="split_to_cache",
     why="{name} has random ops in its function: a cache after it would repeat their results in every epoch.",
     action=(
-        "{changed}, from the second epoch on: in {f}1 the part of {f} that gives the same result each time, the random "
-        "part in {f}2; all elements of an epoch must fit into memory (cache(FILE): on a disk)"
+        "{changed}, {f}2 the random part of {f}, from the second epoch on; {f}1 is the part that gives the same result "
+        "each time; all elements of an epoch must fit into memory (cache(FILE): on a disk)"
     ),
     url=f"{_GUIDE}#caching",
 )
@@ -328,6 +328,8 @@ def rule_for(pipeline: Pipeline, index: int) -> StageRule | None:
     if pipeline.is_bare_generator and stage.name == "Generator":
         return _BARE_GENERATOR
     rule = next((rule for names, rule in _RULES.items() if re.match(names, stage.name)), None)
+    if pipeline.next_batch_size(index) and pipeline.is_mostly_overhead(index):
+        return VECTORIZE
     if rule is not None and rule.code == "heavy_map" and pipeline.is_sequential(index):
         return _SEQUENTIAL_MAP
     reads_several = any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
