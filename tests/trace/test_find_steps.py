@@ -483,3 +483,20 @@ def test_one_call_of_a_function_beside_a_loop_of_ops_is_not_the_only_step(tmp_pa
 def test_ops_of_a_python_function_of_the_pipeline_are_no_loop(tmp_path: Path) -> None:
     worker = [event("map/EagerPyFunc:EagerPyFunc", 0, 1000), *eager_loop("abcde", "abcde", "abcde", "abcde")]
     assert find_steps(trace_of(tmp_path, host(*worker))).source == "none"
+
+
+def test_keras_marks_training_only_and_evaluation_is_found_between(tmp_path: Path) -> None:
+    """Three marked steps run one concrete function with a gradient, two calls after them another one without."""
+    events: list[Event] = []
+    for n in range(3):
+        events.append(event("train", 100 * n, 90, step_num=n, graph_type="train"))
+        events.append(event("multi_step_on_iterator", 100 * n + 1, 80, tf_function_call="notTraced-nonXla"))
+        events.append(event("EagerLocalExecute: __inference_multi_step_on_iterator_7", 100 * n + 2, 70))
+        events.append(event("gradient_tape/MatMul:MatMul", 100 * n + 10, 20))
+    for n in range(2):
+        events.append(event("multi_step_on_iterator", 400 + 50 * n, 40, tf_function_call="notTraced-nonXla"))
+        events.append(event("EagerLocalExecute: __inference_multi_step_on_iterator_9", 401 + 50 * n, 30))
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert steps.kinds == ("train",) * 3 + ("eval",) * 2
+    assert steps.headline_kind == "train"
+    assert "2 calls of another function" in steps.explanation

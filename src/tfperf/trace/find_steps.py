@@ -8,15 +8,16 @@ import re
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import Int64s, distinct, median
+from tfperf.arrays import Int64s, covers, distinct, lookup, median, union
 from tfperf.trace import step_calls
-from tfperf.trace.event_names import is_jitted_call, mask
+from tfperf.trace.event_names import concrete_function, is_gradient, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
 from tfperf.trace.step_calls import FunctionCalls, find_calls, find_fetches, retrace_flags
 from tfperf.trace.steps import (
     END_ESTIMATED,
     PARTIAL,
+    RETRACE,
     SLOW_FIRST,
     UNLABELLED,
     Confidence,
@@ -37,6 +38,10 @@ def _without_number(name: str) -> str:
     return name if label == name else label.removesuffix("-").removesuffix(" ")
 
 
+_FEWEST_EVALUATIONS = 2
+"""One call of another function between steps may be anything."""
+
+
 def from_markers(trace: HostTrace) -> Steps | None:
     """Take host events that carry `step_num`, the outermost per thread."""
     marked = trace.stat("step_num").event.astype(np.int64)
@@ -53,7 +58,8 @@ def from_markers(trace: HostTrace) -> Steps | None:
     ]
     explanation = f"the program marked {counted(len(rows), 'step')} ({', '.join(sorted(set(labels))[:3])})"
     calls = find_calls(trace)
-    steps = _with_partial_ends(calls, _marked(trace, calls, rows, labels, numbers, explanation))
+    steps = _with_unmarked_evaluation(trace, calls, _marked(trace, calls, rows, labels, numbers, explanation))
+    steps = _with_partial_ends(calls, steps)
     return replace(steps, notes=(*steps.notes, *notes))
 
 
@@ -138,6 +144,46 @@ def _with_partial_ends(calls: FunctionCalls, steps: Steps) -> Steps:
         flags=(PARTIAL,) * len(before) + steps.flags + (PARTIAL,) * len(after),
         batches=np.ones(len(before) + len(steps) + len(after), np.int64),
     )
+
+
+def _with_unmarked_evaluation(trace: HostTrace, calls: FunctionCalls, steps: Steps) -> Steps:
+    """Add evaluation between training steps: Keras marks training only, and calls another function for each batch.
+
+    Such a call is of a concrete function that no marked step runs, and runs no gradient or optimizer op.
+    """
+    if set(steps.kinds) != {"train"} or not len(calls.start):
+        return steps
+    marked = union(steps.start_ps, steps.end_ps)
+    concrete = [concrete_function(name) for name in trace.names]
+    runs = trace.host_events(np.array([bool(name) for name in concrete], np.bool_))
+    runs = runs[np.argsort(trace.start_ps[runs], kind="stable")]
+    gradients = trace.host_events(mask(trace.names, is_gradient))
+    trains = covers(marked, trace.start_ps[runs])
+    of_training = distinct(trace.name[runs[trains]])
+    call = np.searchsorted(calls.start, trace.start_ps[runs], side="right") - 1
+    in_call = (call >= 0) & (trace.start_ps[runs] < calls.end[np.maximum(call, 0)])
+    is_other = in_call & ~trains & (lookup(of_training, trace.name[runs]) < 0)
+    chosen = distinct(call[is_other])
+    chosen = chosen[~covers(marked, calls.start[chosen])]
+    times = np.sort(trace.start_ps[gradients])
+    start, end = calls.start[chosen], calls.end[chosen]
+    chosen = chosen[np.searchsorted(times, end) == np.searchsorted(times, start)]
+    if len(chosen) < _FEWEST_EVALUATIONS or not len(of_training):
+        return steps
+    start, end, number = calls.start[chosen], calls.end[chosen], np.arange(len(chosen), dtype=np.int64)
+    order = np.argsort(np.concatenate((steps.start_ps, start)), kind="stable")
+    added = replace(
+        steps,
+        explanation=f"{steps.explanation}, and {counted(len(chosen), 'call')} of another function between them",
+        start_ps=np.concatenate((steps.start_ps, start)),
+        end_ps=np.concatenate((steps.end_ps, end)),
+        numbers=np.concatenate((steps.numbers, number)),
+        names=(*steps.names, *(f"eval {n}" for n in number.tolist())),
+        kinds=steps.kinds + ("eval",) * len(chosen),
+        flags=(*steps.flags, *(RETRACE if traced else "" for traced in calls.traced[chosen].tolist())),
+        batches=np.concatenate((steps.batches, np.ones(len(chosen), np.int64))),
+    )
+    return added.only(order)
 
 
 def from_groups(trace: HostTrace) -> Steps | None:

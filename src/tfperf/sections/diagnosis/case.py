@@ -60,14 +60,20 @@ class Case(Struct, frozen=True, kw_only=True):
     @property
     def wall(self) -> Wall | None:
         """Return the wall time of training; None where it is unknown, or these steps are not the headline kind."""
+        is_main = self.is_headline and not self.results.is_other_kind
+        return self._wall_of_kind if is_main else None
+
+    @property
+    def _wall_of_kind(self) -> Wall | None:
+        """Return the wall time with steps of this kind counted; None where it is unknown."""
         wall: Wall = self.results["wall"] if self.pace is None else self.results.hosts[self.pace]["wall"]
-        is_known = self.is_headline and not self.results.is_other_kind and wall.kind == self.summary.kind
-        return wall if is_known and wall.steady_count and wall.steady_ps else None
+        is_known = wall.kind == self.summary.kind and wall.steady_count and wall.steady_ps
+        return wall if is_known else None
 
     @property
     def wall_share(self) -> float:
         """Return how much of the wall time of training steps like the average one take, from 0 to 1."""
-        wall = self.wall
+        wall = self._wall_of_kind
         if wall is None or self.of == "wall":
             return 1.0
         return min(1.0, wall.steady_count * self.step_ms * PS_PER_MS / wall.steady_ps)

@@ -57,13 +57,16 @@ def between_steps(case: Case) -> Cause | None:
     content = max(by_content, key=lambda each: by_content[each])
     over_wall, cost = case.over_wall(), Range(share, share)
     part = by_content[content] / total_ps
+    # What is traced in one gap only, such as the first evaluation, is not traced again.
+    again = sum(gap.content == "compile" for gap in gaps) > 1
+    action = "profile_later" if content == "compile" and not again else _ACTIONS[content]
     return over_wall.cause(
         "between_steps",
         "Time between steps",
         cost,
         _gaps_text(wall, gaps, content, part),
         # What the change leaves is the time of the other contents.
-        actions=(over_wall.action(_ACTIONS[content], Range(share * part, share * part)),),
+        actions=(over_wall.action(action, Range(share * part, share * part)),),
         rests_on=(Evidence("wall", "wall", between_row(content)),),
         confidence="medium" if content == "nothing" else "high",
     )
@@ -79,7 +82,7 @@ def _gaps_text(wall: Wall, gaps: Sequence[Gap], content: Content, part: float) -
     text = f"{counted(len(gaps), 'gap')} of {format_ms(mean_ms)} ms{' on average' * (len(gaps) > 1)}"
     epochs = sum(gap.starts_epoch for gap in gaps)
     if epochs == len(gaps):
-        text += f"{', each' * (len(gaps) > 1)} before a new epoch"
+        text += f"{', each' * (len(gaps) > 1)} where an epoch or an evaluation starts"
     else:
         text += f", the first after {wall.names[gaps[0].row]}"
     name = without_middle(wall.contents[content].name, LONGEST_NAME)
@@ -157,7 +160,7 @@ def slow_steps(case: Case) -> Cause | None:
     modes = modes_text(wall, slow)
     return case.over_wall().cause(
         "slow_steps",
-        "Time that only some steps take",
+        "Extra time of slow steps",
         Range(share, share),
         f"{modes[:1].lower()}{modes[1:]}; the additional time is {CATEGORY_TITLES[main]}",
         actions=("less_often" if period else case.over_wall().without_estimate("look_at_slow_step"),),
