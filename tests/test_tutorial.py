@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 SIGNS = (
     "HIGHLY input-bound",
     "!! Waiting for tf.data takes",  # Where little is waited for, as on a busy machine, the mark is another.
-    "put .cache() behind map()",
+    ".cache()",
     "The pipeline is too slow",
     "numpy_function",
     "less time per step",
