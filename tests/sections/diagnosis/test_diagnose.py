@@ -136,7 +136,8 @@ def test_nothing_worth_fixing_says_what_the_step_is(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*steps((FETCH, 1), (OP, 98))))
     assert found.causes == ()
     assert found.headline == (
-        "Nothing worth fixing was found: the step is host compute 98.0%, input 1.0%, all others 1.0%."
+        "Nothing worth fixing was found: the step is host compute 98.0%, input 1.0%, all others 1.0%; "
+        "largest: MatMul 98.0%."
     )
 
 

@@ -60,3 +60,15 @@ def with_cores(tmp_path: Path, cores: int) -> Pipeline:
 def test_cores_that_the_capture_states(cores: int, leaves: bool, fills: bool, tmp_path: Path) -> None:
     main = with_cores(tmp_path, cores)
     assert (main.leaves_cores, main.fills_cores) == (leaves, fills)
+
+
+@pytest.mark.parametrize(("busy", "fills"), [(2.0, True), (1.2, False)])
+def test_cpu_time_of_the_process_counts_what_leaves_no_event(busy: float, fills: bool, tmp_path: Path) -> None:
+    # Python may sleep, but two cores that are busy all the time are busy while the step waits too.
+    planes: tuple[Plane, ...] = (
+        plane("/host:CPU", *waiting_job("Map", op="EagerPyFunc")),
+        plane(CAPTURE_PLANE, stats={"cpu_affinity": 2, "busy_cores": busy}),
+    )
+    main = host_of(trace_of(tmp_path, *planes), "tfdata")["tfdata"].main
+    assert isinstance(main, Pipeline)
+    assert main.fills_cores == fills

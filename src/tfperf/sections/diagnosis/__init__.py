@@ -2,6 +2,8 @@
 
 from tfperf.sections.diagnosis.tables import TABLES
 from tfperf.sections.registry import SectionSpec
+from tfperf.trace.cores import CORES
+from tfperf.trace.known_stats import HLO_OPS, MEMORY
 
 SECTION = SectionSpec(
     name="diagnosis",
@@ -24,7 +26,7 @@ SECTION = SectionSpec(
         ),
         "batch",
     ),
-    stats=frozenset({"hlo_op"}),
+    stats=HLO_OPS | MEMORY | CORES,
     analyze="tfperf.sections.diagnosis.program:analyze",
     derive="tfperf.sections.diagnosis.diagnose:diagnose",
     narrow="tfperf.sections.diagnosis.program:narrow",

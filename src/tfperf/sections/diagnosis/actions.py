@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfperf.sections.diagnosis.advice import API, GUIDE, NVIDIA, Advice, everywhere, in_tensorflow
+from tfperf.sections.diagnosis.compute_actions import COMPUTE_ADVICE
 from tfperf.sections.diagnosis.memory_actions import MEMORY_ADVICE
 
 _BATCH = "use a larger batch"
@@ -438,6 +439,7 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
     **MEMORY_ADVICE,
+    **COMPUTE_ADVICE,
     "capture_less": Advice(
         texts=everywhere("profile fewer things: a lower host tracer level, no Python tracer, fewer steps"),
         least=0.5,

@@ -103,6 +103,15 @@ class Cause(Struct, frozen=True, kw_only=True):
         return self.wall_share * self.gain_ms / self.step_ms if self.step_ms else 0.0
 
 
+class Computed(Struct, frozen=True):
+    """A layer or an op that computes, with its share of the step and how near it comes to the roofline, in percent."""
+
+    name: str
+    percent: float
+    roofline_percent: float | None
+    """None: unknown, as for all ops of a host."""
+
+
 class Diagnosis(Tabular, frozen=True):
     """The causes found, the one that is best fixed first; `headline` says the first, or that there is none."""
 
@@ -118,6 +127,8 @@ class Diagnosis(Tabular, frozen=True):
     """The host that sets the pace of the others; empty: there is none, or there is one host."""
     unjudged: Mapping[str, str] = {}
     """Codes of causes that the trace does not let anyone judge for these steps, or not wholly, and why."""
+    computed: tuple[Computed, ...] = ()
+    """What computes most, if computing takes most of the step: layers or ops, the largest first."""
     input_cost_percent: Range | None = None
     """What input costs of the step: waiting and copying, without what its threads take from others. None: unknown."""
 

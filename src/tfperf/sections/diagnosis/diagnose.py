@@ -7,8 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case
-from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case
+from tfperf.sections.diagnosis.cause import Cause, Computed, Diagnosis, Range
+from tfperf.sections.diagnosis.compute_causes import (
+    computed,
+    densified_sparse,
+    dominant_layer,
+    double_precision,
+    loop_in_graph,
+    one_hot_product,
+    optimizer_update,
+    print_in_graph,
+    python_in_graph,
+    slow_replica,
+    too_many_threads,
+)
 from tfperf.sections.diagnosis.device_causes import (
     compute_in_32_bit,
     host_ops,
@@ -39,7 +52,7 @@ from tfperf.sections.overview.input_cost import input_cost
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
-from tfperf.units import format_percent
+from tfperf.units import format_percent, without_middle
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts
@@ -54,9 +67,15 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     input_copy,
     input_contention,
     output_copy,
+    slow_replica,
     collectives,
     collectives_bound,
     garbage_collection,
+    python_in_graph,
+    print_in_graph,
+    densified_sparse,
+    one_hot_product,
+    loop_in_graph,
     eager_ops,
     slow_steps,
     small_work_per_step,
@@ -65,6 +84,10 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     waiting_for_results,
     python_between_steps,
     waiting_in_calls,
+    too_many_threads,
+    dominant_layer,
+    optimizer_update,
+    double_precision,
     layout_conversion,
     compute_in_32_bit,
     unaligned_shapes,
@@ -92,14 +115,16 @@ def diagnose(results: Results) -> Diagnosis:
             other = _case(_of_kind(results, summary.kind), is_headline=False)
             causes += _judge(other) if other is not None else []
     causes.sort(key=lambda cause: (cause.kind != overview.kind, -cause.gain))
-    cost = input_cost(results)
+    cost, missing = input_cost(results), results["steps"].missing
+    most = () if missing else computed(case)
     return Diagnosis(
-        _headline(case.summary, causes, results["steps"].missing),
+        _headline(case.summary, causes, most, missing),
         tuple(causes),
         case.summary,
         case.unknown,
         case.host,
         unjudged=why_unjudged(case),
+        computed=most,
         input_cost_percent=None if cost is None else Range(cost.low, cost.high),
     )
 
@@ -173,8 +198,8 @@ def _matters(cause: Cause) -> bool:
     return cause.cost_percent is None or cause.cost_percent.high * cause.wall_share >= LEAST_PERCENT
 
 
-def _headline(judged: Summary, causes: list[Cause], missing: Sequence[Flaw]) -> str:
-    """Say the first cause in one sentence, or what the step consists of."""
+def _headline(judged: Summary, causes: list[Cause], most: tuple[Computed, ...], missing: Sequence[Flaw]) -> str:
+    """Say the first cause in one sentence, or what the step consists of and what computes most in it."""
     first = causes[0] if causes else None
     if first is not None and first.kind == judged.kind and first.gain >= WORTH_FIXING:
         return sentence_of(first)
@@ -183,7 +208,16 @@ def _headline(judged: Summary, causes: list[Cause], missing: Sequence[Flaw]) -> 
     shares = sorted(((judged.percent[key], CATEGORY_TITLES[key]) for key in CATEGORIES), reverse=True)
     parts = [f"{title.lower()} {format_percent(share)}%" for share, title in shares if share >= 1.0]
     whole = f"the step is {', '.join(parts)}" if parts else "the trace does not show what the step consists of"
-    return f"Nothing worth fixing was found: {whole}."
+    largest = f"; largest: {listed_computed(most)}" if most else ""
+    return f"Nothing worth fixing was found: {whole}{largest}."
+
+
+def listed_computed(most: tuple[Computed, ...]) -> str:
+    """Return what computes most as text, each with its share of the step, and of the roofline if it is known."""
+    roofs = (each.roofline_percent for each in most)
+    of_roofs = ("" if roof is None else f" (at {format_percent(roof)}% of the roofline)" for roof in roofs)
+    shares = (f"{without_middle(each.name, LONGEST_NAME)} {format_percent(each.percent)}%" for each in most)
+    return ", ".join(map("".join, zip(shares, of_roofs, strict=True)))
 
 
 def sentence_of(cause: Cause) -> str:

@@ -139,7 +139,7 @@ def _evidence(found: Straggler) -> Evidence:
 
 def collectives(case: Case) -> Cause | None:
     """Judge communication between devices or hosts while nothing else goes on."""
-    on_host = case.program.collective_percent
+    on_host = case.program.collective_percent - case.ledger.of_exchanges
     share = case.ledger.left("device_collectives") + min(on_host, case.ledger.left("host_compute"))
     if share < LEAST_PERCENT:
         return None

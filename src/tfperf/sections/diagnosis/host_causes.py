@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
+from tfperf.sections.diagnosis.step_ops import RECURRENT
 from tfperf.sections.diagnosis.wall_causes import compiling_percent, compiling_text
 from tfperf.trace.steps import RETRACE, SLOW_FIRST
 from tfperf.units import PS_PER_MS, counted, format_number, without_middle
@@ -185,17 +186,34 @@ def small_work_per_step(case: Case) -> Cause | None:
     if sum(shares.values()) < _FIXED_PERCENT or python * case.step_ms / 100.0 > _FRAMEWORK_MS:
         return None
     claims = [case.ledger.claim(part, most=share).high for part, share in shares.items()]
+    recurrent, taken = _recurrent(case)
     once = [case.action(code, Range(python, python)) for code in _in_one_call(case, shown=True)]
     return case.cause(
         "small_work_per_step",
         "Fixed overhead of each step",
         Range(sum(claims), sum(claims)),
-        f"{_WORKING[shown_by.key]} for {shown_by} of it",
-        actions=["larger_batch", *once],
+        f"{_WORKING[shown_by.key]} for {shown_by} of it{recurrent}",
+        actions=[*([] if _loops_over_examples(case) else ["larger_batch"]), *once],
         rests_on=[in_categories(part) for part in shares],
         confidence="medium",
-        quantities=(shown_by,),
+        quantities=(shown_by, *taken),
     )
+
+
+def _loops_over_examples(case: Case) -> bool:
+    """Tell whether a loop of the graph runs for each example: a larger batch then has as many more iterations."""
+    return case.program.work is not None and case.program.work.kinds.get("loop_in_graph", 0.0) >= LEAST_PERCENT
+
+
+def _recurrent(case: Case) -> tuple[str, tuple[Quantity, ...]]:
+    """Return a clause about the loops of recurrent layers, if these take a large part of the step, and its number."""
+    work = case.program.work
+    share = work.kinds.get(RECURRENT, 0.0) if work is not None else 0.0
+    if work is None or work.recurrent is None or share < _FIXED_PERCENT:
+        return "", ()
+    taken = case.quantity("recurrent_loops", share)
+    layer = without_middle(work.recurrent.scope.rpartition("/")[2], LONGEST_NAME)
+    return f"; the loop of {layer}, over its time steps, takes {taken}", (taken,)
 
 
 _WORKING = {"device_compute": "the device computes", "ops": "ops run"}
@@ -213,7 +231,8 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
     # The first run of what was just traced prepares it, which later runs do not.
     if ops is None or case.summary.percent["compilation"] >= LEAST_PERCENT or compiling_percent(case) is not None:
         return {}, case.quantity("ops", 0.0)
-    shares = {"host_compute": max(left["host_compute"] - ops, 0.0), "all_others": left["all_others"]}
+    unclaimed = max(ops - case.ledger.of_ops, 0.0)
+    shares = {"host_compute": max(left["host_compute"] - unclaimed, 0.0), "all_others": left["all_others"]}
     return shares, case.quantity("ops", ops)
 
 

@@ -33,6 +33,8 @@ class Ledger:
 
     def __init__(self, step_ms: float, percent: Mapping[str, float], unknown: frozenset[str] = frozenset()) -> None:
         self.step_ms = step_ms
+        self.of_ops, self.of_exchanges = 0.0, 0.0
+        """The shares of Host compute that causes have claimed in which ops run, and in which replicas exchange data."""
         self._left = {part: percent.get(part, 0.0) for part in _PARTS if part not in unknown}
 
     def left(self, *parts: str) -> float:

@@ -84,6 +84,40 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "the input of one host is slower than that of the others, which wait for it",
         "no part of the step: `input_wait` or `input_copy` has the cost",
     ),
+    "slow_replica": CauseMeaning(
+        "replicas of one host wait in collectives while another one alone runs ops", "part of the category Host compute"
+    ),
+    "python_in_graph": CauseMeaning(
+        "the graph calls Python: numpy_function, py_function, jax.pure_callback", "part of the category Host compute"
+    ),
+    "print_in_graph": CauseMeaning(
+        "tf.print or jax.debug.print formats text in the graph", "part of the category Host compute"
+    ),
+    "densified_sparse": CauseMeaning(
+        "a sparse batch is made dense in the step, and a product of matrices reads it",
+        "part of the category Host compute",
+    ),
+    "one_hot_product": CauseMeaning(
+        "a product of matrices picks rows by one-hot vectors", "part of the category Host compute"
+    ),
+    "loop_in_graph": CauseMeaning(
+        "a loop (tf.map_fn, tf.while_loop) runs small ops for each example; recurrent layers are not meant",
+        "part of the category Host compute",
+    ),
+    "too_many_threads": CauseMeaning(
+        "the pools of TensorFlow have more than two threads per core", "part of the category Host compute, as a range"
+    ),
+    "double_precision": CauseMeaning(
+        "ops compute in float64, which takes about twice as long as float32",
+        "40 to 60 % of the time of these ops, of the category Host compute",
+    ),
+    "optimizer_update": CauseMeaning(
+        "the optimizer's update takes 30 % of the step or more", "part of the category Host compute"
+    ),
+    "dominant_layer": CauseMeaning(
+        "a dense layer with a very wide input takes half of the step or more, with the update of its weights",
+        "part of the category Host compute",
+    ),
     "device_compute_32bit": CauseMeaning(
         "kernels that tensor cores could do in 16 bit", "part of the category Device compute"
     ),

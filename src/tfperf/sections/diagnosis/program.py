@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tfperf.arrays import EMPTY, Int64s, Intervals, difference, intersection, overlap, touches, union, union_all
 from tfperf.sections.diagnosis.cause import Range
 from tfperf.sections.diagnosis.python_use import Collections, PythonUse
+from tfperf.sections.diagnosis.step_ops import StepOps, Work, average, step_ops
 from tfperf.sections.results import Host
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.trace.event_names import is_hlo_collective, mask, parse_op
@@ -59,6 +60,8 @@ class Program(Struct, frozen=True, kw_only=True):
     ready_outside: Range | None = None
     """In which share of the time outside of calls the thread runs, or has no core; the rest it waits."""
     ready_inside: Range | None = None
+    work: Work | None = None
+    """What ops of the host take; None where none is recorded."""
 
 
 class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
@@ -73,6 +76,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     is_fit: bool
     hidden_python_ps: Int64s
     python: PythonUse
+    work: StepOps | None
 
     @cached_property
     def program(self) -> Program:
@@ -94,6 +98,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             collections=None if collections is None else collections.counted(steps),
             ready_outside=outside_ready,
             ready_inside=inside_ready,
+            work=None if self.work is None else self.work.counted(steps),
         )
 
 
@@ -109,6 +114,8 @@ def analyze(host: Host) -> ProgramTimes:
         _times(trace, np.flatnonzero(mask(trace.names, is_collective)[trace.name])),
     )
     ops = _ops(trace, host.host_states)
+    work, loops = step_ops(trace, host.host_states, steps, exchanges)
+    ops = union_all([ops, loops])  # what executors do between the ops of a loop is the work of its op
     ops = difference(ops, exchanges) if len(exchanges.start) else ops
     api, counted = _api(trace.names), CountedSteps.of(steps)
     all_steps = union(steps.start_ps, steps.end_ps)
@@ -124,6 +131,7 @@ def analyze(host: Host) -> ProgramTimes:
         op_ps=in_steps(ops) if len(ops.start) else None,
         collective_ps=in_steps(exchanges),
         is_tpu=trace.device_kind == "tpu",
+        work=work,
     )
 
 
@@ -208,6 +216,7 @@ def combine(programs: Sequence[Program]) -> Program:
         ),
         ready_outside=_average_range([program.ready_outside for program in programs]),
         ready_inside=_average_range([program.ready_inside for program in programs]),
+        work=average([program.work for program in programs]),
     )
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfperf.report.model import BarChart, Fact, Finding, Level, Quantity, Section, Severity
 from tfperf.sections.batch.section import examples_per_second
-from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, sentence_of
+from tfperf.sections.diagnosis.case import LONGEST_NAME
+from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, listed_computed, sentence_of
 from tfperf.sections.diagnosis.tables import ACTIONS, CAUSES
 from tfperf.sections.gaps.analysis import topics
 from tfperf.sections.overview.input_cost import from_to, input_cost, whose_input
@@ -18,10 +19,10 @@ from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 from tfperf.sections.wall.section import rate_text
 from tfperf.trace.steps import ITERATION, UNLABELLED, step_word
-from tfperf.units import format_ms
+from tfperf.units import format_ms, without_middle
 
 if TYPE_CHECKING:
-    from tfperf.sections.diagnosis.cause import Action, Cause, Diagnosis
+    from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Diagnosis
 
 _SHOWN = 3
 """So many causes are on the first screen."""
@@ -60,8 +61,9 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     causes, findings = list(diagnosis.causes), []
     if not causes or diagnosis.headline != sentence_of(causes[0]):
         shares = (share_of_step(diagnosis.summary, key, diagnosis.host) for key in CATEGORIES)
-        quantities = tuple(share for share in shares if (share.value or 0.0) >= _LEAST_SHARE)
-        findings.append(Finding("nothing", "info", diagnosis.headline, quantities=quantities))
+        quantities = [share for share in shares if (share.value or 0.0) >= _LEAST_SHARE]
+        quantities += [quantity for each in diagnosis.computed for quantity in _of_computed(diagnosis, each)]
+        findings.append(Finding("nothing", "info", diagnosis.headline, quantities=tuple(quantities)))
     shown = [cause for cause in causes if not cause.is_aside][: _SHOWN - len(findings)]
     for cause in causes:
         findings.append(finding_of(cause, "brief" if cause in shown else "full"))
@@ -69,6 +71,15 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
             text, of_other = f"Also for {_named(cause)}: {_words(cause, other)}.", _estimate(cause, other)
             findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))
     return tuple(findings)
+
+
+def _of_computed(diagnosis: Diagnosis, computed: Computed) -> tuple[Quantity, ...]:
+    """Return the numbers that are said about what computes."""
+    share = Quantity(
+        f"computes: {computed.name}", computed.percent, of=of_steps(diagnosis.summary.kind, diagnosis.host)
+    )
+    roof = computed.roofline_percent
+    return (share,) if roof is None else (share, Quantity("roofline", roof, of=computed.name))
 
 
 def finding_of(cause: Cause, level: Level = "brief") -> Finding:
@@ -162,7 +173,21 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     if batch.size is not None and rate and not diagnosis.host:
         note = f"per second, in batches of {batch.size:,} (confidence {batch.confidence})"
         facts.append(Fact("examples_per_second", "Examples", rate, "count", note))
+    facts += _computes(diagnosis)
     return (*facts, Fact("input", "Input", of_input.value, "%", verdict, quantities=(of_input, of_others, *costs)))
+
+
+def _computes(diagnosis: Diagnosis) -> list[Fact]:
+    """Return what computes most, where the headline does not say it, though it takes most of the step."""
+    most = diagnosis.computed
+    if not most or diagnosis.headline.endswith(f"{listed_computed(most)}."):
+        return []
+    quantities = tuple(quantity for each in most for quantity in _of_computed(diagnosis, each))
+    note = f"of the step; {listed_computed(most[1:])}" if len(most) > 1 else "of the step"
+    first = without_middle(most[0].name, LONGEST_NAME)
+    # Three causes leave no line for it.
+    level: Level = "full" if sum(not cause.is_aside for cause in diagnosis.causes) >= _SHOWN else "brief"
+    return [Fact("computes", "Computes", f"{first} {quantities[0]}", note=note, level=level, quantities=quantities)]
 
 
 def _categories(diagnosis: Diagnosis) -> BarChart:
@@ -190,6 +215,7 @@ def document(results: Results) -> Mapping[str, Any]:
     return {
         "headline": diagnosis.headline,
         "causes": [_cause(cause) for cause in diagnosis.causes],
+        "computed": [{"name": each.name, "percent": each.percent} for each in diagnosis.computed],
         "unjudged": [{"code": code, "why": why} for code, why in diagnosis.unjudged.items()],
     }
 

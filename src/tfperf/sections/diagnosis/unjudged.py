@@ -72,6 +72,26 @@ def _fixed_work(case: Case) -> str:
     return ""
 
 
+def _ops(case: Case) -> str:
+    is_known = case.program.work is not None or case.share("host_compute") < LEAST_PERCENT
+    return "" if is_known else "the trace shows no op of the step on the host"
+
+
+def _thread_pools(case: Case) -> str:
+    why = _ops(case)
+    if why or case.program.work is None:
+        return why
+    return "" if case.program.work.cores is not None else "the trace does not show how many cores the job can use"
+
+
+def _host_precision(case: Case) -> str:
+    why, work = _ops(case), case.program.work
+    if why or work is None:
+        return why
+    is_known = work.double_percent is not None or case.results["xla"].place == "cpu"
+    return "" if is_known else "the trace does not show in what precision the host computes"
+
+
 def _idle_time(case: Case) -> str:
     if not case.results.has_device:
         return NO_DEVICE
@@ -183,6 +203,16 @@ NEEDS: Mapping[str, _Need] = {
     "collectives_bound": _Need(("device_collectives", "host_compute")),
     "straggler": _Need((), _straggler),
     "skewed_input": _Need(("input_wait",), _straggler),
+    "slow_replica": _Need(("host_compute",), _ops),
+    "python_in_graph": _Need(("host_compute",), _ops),
+    "print_in_graph": _Need(("host_compute",), _ops),
+    "densified_sparse": _Need(("host_compute",), _ops),
+    "one_hot_product": _Need(("host_compute",), _ops),
+    "loop_in_graph": _Need(("host_compute",), _ops),
+    "too_many_threads": _Need(("host_compute",), _thread_pools),
+    "double_precision": _Need(("host_compute",), _host_precision),
+    "optimizer_update": _Need(("host_compute",), _ops),
+    "dominant_layer": _Need(("host_compute",), _ops),
     "device_compute_32bit": _Need(("device_compute",), _precision),
     "layout_conversion": _Need(("device_compute",), _layouts),
     "memory_bound": _Need(("device_compute",), _bounds),

@@ -85,7 +85,8 @@ def analyze(host: Host) -> TfData:
         _pipeline(trace, recorded, times, number=number, name=name, capture_ps=capture_ps)
         for number, name in enumerate(names)
     ]
-    at_work = threads_at_work(trace, recorded, work, times, union_all([pipeline.waits for pipeline in found]))
+    waits = union_all([pipeline.waits for pipeline in found])
+    at_work = threads_at_work(trace, recorded, work, times, waits, capture_ps)
     pipelines = _ordered(map(at_work.while_waited, found))
     outlooks = {
         kind: _waiting_as_category(outlook, steps)

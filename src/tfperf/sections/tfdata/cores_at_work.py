@@ -2,7 +2,8 @@
 
 Hardly any: more of the pipeline could run at a time. As many as there are cores: only less work helps. What runs
 outside of TensorFlow, and threads that an op starts by itself, leave no event, so the number is the least that is true;
-a thread that sleeps or reads a file counts as working, but does not need its core.
+a thread that sleeps or reads a file counts as working, but does not need its core. Where the capture knows how much CPU
+time the process took, that includes everything: what cannot have been spent outside of waiting was spent in it.
 """
 
 from __future__ import annotations
@@ -37,17 +38,30 @@ class ThreadsAtWork(Struct, frozen=True):
     """The part of it that certainly needs a core."""
     is_complete: bool
     """False: the trace does not show when some stage works."""
+    busy_cores: float | None
+    """How many cores the process kept busy in the capture; None: unknown."""
+    capture_ps: int
 
     def while_waited(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline with the number of threads at work while anyone waits for it."""
         if not pipeline.waits.total():
             return pipeline
-        working, computing = (threads(pipeline.waits, *stretches) for stretches in (self.working, self.computing))
+        least = self._least_busy(pipeline)
+        working, computing = (
+            max(threads(pipeline.waits, *stretches), least) for stretches in (self.working, self.computing)
+        )
         return replace(pipeline, threads_at_work=working if self.is_complete else None, threads_computing=computing)
+
+    def _least_busy(self, pipeline: Pipeline) -> float:
+        """Return how many cores the process keeps busy at least while anyone waits: it can fill all at other times."""
+        if self.busy_cores is None or pipeline.cores is None or not self.capture_ps:
+            return 0.0
+        share = min(pipeline.waits.total() / self.capture_ps, 1.0)
+        return min(max((self.busy_cores - pipeline.cores * (1.0 - share)) / share, 0.0), float(pipeline.cores))
 
 
 def threads_at_work(
-    trace: HostTrace, recorded: Pipelines, work: StageWork, times: StageTimes, waits: Intervals
+    trace: HostTrace, recorded: Pipelines, work: StageWork, times: StageTimes, waits: Intervals, capture_ps: int
 ) -> ThreadsAtWork:
     """Find when the threads of a host work while anyone waits: at stages of its pipelines, or at other ops.
 
@@ -58,6 +72,8 @@ def threads_at_work(
     may_sleep |= {index for index, stage in enumerate(recorded.stages) if _READERS.match(stage.name)}
     ops = recorded.runs.other_ops
     ops = ops[~mask(trace.names, lambda name: bool(_WAITING_OP.match(parse_op(name).type)))[trace.name[ops]]]
+    thunks = trace.stat("hlo_op").event
+    ops = np.sort(np.concatenate((ops, thunks[trace.on_host[thunks]].astype(np.int64))))
     known = (work.stage >= 0) & ~np.isin(work.stage, unseen)
     certain = known & ~np.isin(work.stage, list(may_sleep))
     working = _by_thread(trace, ops, work, known, waits)
@@ -65,6 +81,8 @@ def threads_at_work(
         working=working,
         computing=working if bool((known == certain).all()) else _by_thread(trace, ops, work, certain, waits),
         is_complete=not unseen,
+        busy_cores=trace.capture_facts.busy_cores,
+        capture_ps=capture_ps,
     )
 
 

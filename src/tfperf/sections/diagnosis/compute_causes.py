@@ -1,0 +1,294 @@
+"""Causes in what the step computes: work that an op, a layer or a replica need not do, or not so."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
+from tfperf.sections.diagnosis.cause import Cause, Computed, Range
+from tfperf.trace.cores import whole_cores
+from tfperf.trace.kernel_details import short_name
+from tfperf.units import counted, format_bytes, listed, without_middle
+
+if TYPE_CHECKING:
+    from tfperf.sections.diagnosis.step_ops import Output, Work
+    from tfperf.sections.kernels.analysis import Kernels
+    from tfperf.sections.roofline.analysis import Roofline
+    from tfperf.sections.xla.analysis import Xla
+
+_OF_DOUBLE = Range(0.4, 0.6)
+"""What float64 costs of its time: float32 has half of the bytes, and twice as many numbers in a vector."""
+_DOUBLE = re.compile(r"\b(?:f64|c128)\[")
+_UPDATE_PERCENT, _LEAST_UPDATED_BYTES = 30.0, 1 << 20
+_LAYER_PERCENT = 50.0
+_LARGE_BYTES = 1 << 22
+_WIDE_INPUT = 4096
+_LATE_PERCENT = 10.0
+_TIMES_OTHERS = 3.0
+_OF_OVERSUBSCRIBED = Range(0.3, 0.8)
+_MUCH_COMPUTE = 20.0
+_NAMED = 3
+
+
+def slow_replica(case: Case) -> Cause | None:
+    """Judge one replica of a host that the others wait for in collectives, while it alone runs ops."""
+    work = case.program.work
+    if work is None or not work.late:
+        return None
+    (name, share), *others = work.late.items()
+    share = min(share, case.ledger.left("host_compute"))
+    if share < _LATE_PERCENT or share < _TIMES_OTHERS * sum(waits for _, waits in others):
+        return None
+    cost = case.ledger.claim("host_compute", most=share)
+    case.ledger.of_exchanges += cost.high
+    steps = f"{work.late_steps} of {counted(case.summary.averaged_count, 'step')}"
+    op = without_middle(work.late_op, LONGEST_NAME)
+    return case.cause(
+        "slow_replica",
+        "One slow replica",
+        cost,
+        f"the others wait for {name} in {steps}; what it runs longer than they do is {op}",
+        actions=("even_replicas",),
+        rests_on=(in_categories("host_compute"),),
+    )
+
+
+def python_in_graph(case: Case) -> Cause | None:
+    """Judge functions of Python that the graph calls: it waits for them, and Python runs one at a time."""
+
+    def detail(ops: str, work: Work) -> str:
+        run = "runs" if len(work.first["python_in_graph"]) == 1 else "run"
+        what = without_middle(work.python, LONGEST_NAME) if work.python else "Python"
+        return f"{ops} {run} {what}, one call at a time, and the graph waits for it"
+
+    return _of_ops(case, "python_in_graph", "Python in the graph", detail, ("use_graph_ops",))
+
+
+def print_in_graph(case: Case) -> Cause | None:
+    """Judge prints in the graph."""
+    return _of_ops(
+        case,
+        "print_in_graph",
+        "Printing in the graph",
+        lambda ops, _: f"text is formatted in each step, in {ops}",
+        ("no_print",),
+    )
+
+
+def densified_sparse(case: Case) -> Cause | None:
+    """Judge sparse batches that are made dense before a product, which then multiplies zeros."""
+
+    def detail(ops: str, work: Work) -> str:
+        made = next((output for name, output in work.outputs.items() if name.endswith("SparseToDense")), None)
+        array = f"an array {made.shape} of {format_bytes(made.size_bytes)}" if made is not None else "a dense array"
+        return f"SparseToDense makes {array}, which a product of matrices reads (most time: {ops})"
+
+    return _of_ops(case, "densified_sparse", "Making sparse batches dense", detail, ("sparse_product",))
+
+
+def one_hot_product(case: Case) -> Cause | None:
+    """Judge products of matrices with one-hot vectors, which only pick rows."""
+
+    def detail(ops: str, work: Work) -> str:
+        made = next((output for name, output in work.outputs.items() if "hot" in name.casefold()), None)
+        array = f"an array {made.shape} of {format_bytes(made.size_bytes)}" if made is not None else "a large array"
+        return f"OneHot makes {array}, of which a product of matrices picks rows (most time: {ops})"
+
+    return _of_ops(case, "one_hot_product", "Multiplying one-hot vectors", detail, ("gather_rows",))
+
+
+def loop_in_graph(case: Case) -> Cause | None:
+    """Judge loops over examples, which run an op for each of them where one op could take them all."""
+
+    def detail(_: str, work: Work) -> str:
+        loop = work.loop
+        scope = "" if loop is None or loop.scope == "while" else f" in {without_middle(loop.scope, LONGEST_NAME)}"
+        times = "many" if loop is None or loop.iterations is None else f"at least {loop.iterations:,}"
+        return f"the loop{scope} runs {times} iterations per step, each with its own small ops"
+
+    return _of_ops(case, "loop_in_graph", "A loop in the graph", detail, ("vectorize_loop",))
+
+
+def too_many_threads(case: Case) -> Cause | None:
+    """Judge pools of far more threads than cores: they take turns, and their caches with them."""
+    work = case.program.work
+    if work is None or work.cores is None or case.results.has_device:
+        return None
+    cores, most = whole_cores(work.cores), max(work.threads)
+    share = min(case.program.op_percent or 0.0, case.ledger.left("host_compute"))
+    if most <= 2 * cores or share < _MUCH_COMPUTE:
+        return None
+    low, high = (share * part for part in (_OF_OVERSUBSCRIBED.low, _OF_OVERSUBSCRIBED.high))
+    cost = _claim(case, high, low)
+    between, inside = work.threads
+    return case.cause(
+        "too_many_threads",
+        "Too many threads",
+        cost,
+        f"{between} threads run ops and {inside} work inside ops, on {counted(cores, 'core')}",
+        actions=(case.without_estimate("set_threads"),),
+        rests_on=(in_categories("host_compute"),),
+        confidence="low",
+    )
+
+
+def double_precision(case: Case) -> Cause | None:
+    """Judge ops that compute in 64 bit: float32 takes about half of the time."""
+    work = case.program.work
+    share = _double_percent(case, work)
+    if work is None or min(share * _OF_DOUBLE.high, _left(case)) < LEAST_PERCENT:
+        return None
+    cost = _claim(case, share * _OF_DOUBLE.high, share * _OF_DOUBLE.low)
+    whole = case.quantity("double_precision, all", share)
+    names = work.first.get("double_precision", tuple(work.ops))[:_NAMED]
+    return case.cause(
+        "double_precision",
+        "Computing in float64",
+        cost,
+        f"{_listed(names)} compute in 64 bit for {whole} of it; float32 takes 40 to 60% less",
+        actions=("cast_to_float32",),
+        rests_on=(in_categories("host_compute"),),
+        confidence="medium",
+        quantities=(whole,),
+    )
+
+
+def _double_percent(case: Case, work: Work | None) -> float:
+    """Return in which share of the step ops compute in float64: by what they allocate, or by XLA's programs."""
+    if work is None or case.results.has_device:
+        return 0.0
+    xla: Xla = case.results["xla"]
+    ops = xla.ops if xla.place == "cpu" else ()
+    whole = sum(op.time_ps for op in ops)
+    if not whole:
+        return work.kinds.get("double_precision", 0.0)
+    double = sum(op.time_ps for op in ops if _DOUBLE.search(op.array_types))
+    return double / whole * (case.program.op_percent or 0.0)
+
+
+def optimizer_update(case: Case) -> Cause | None:
+    """Judge an optimizer whose update takes a large part of what the step computes."""
+    work = case.program.work
+    if work is None or work.kinds.get("optimizer_update", 0.0) < _UPDATE_PERCENT:
+        return None
+    updated = work.updated
+    if updated.size_bytes < _LEAST_UPDATED_BYTES:
+        return None  # then it is the number of ops that takes the time
+
+    def detail(ops: str, _: Work) -> str:
+        size = f" of {updated.shape} ({format_bytes(updated.size_bytes)})" if updated.shape else ""
+        what = f"the largest variable{size} is updated" if updated.shape else "variables are updated"
+        rows = " in all of its rows, though a batch reads few of them" * updated.is_embedding
+        return f"{what}{rows} (most time: {ops})"
+
+    actions: tuple[str, ...] = ("sparse_update",) if updated.is_embedding else ("fuse_update", "fewer_updates")
+    if _is_compiled(case):
+        actions = tuple(action for action in actions if action != "fuse_update")
+    return _of_ops(case, "optimizer_update", "The optimizer's update", detail, actions)
+
+
+def _is_compiled(case: Case) -> bool:
+    functions = case.results["functions"].functions
+    return bool(functions) and all(function.is_compiled for function in functions)
+
+
+def dominant_layer(case: Case) -> Cause | None:
+    """Judge a dense layer with a very wide input that takes most of the step, with the update of its weights.
+
+    Such a layer is often made by accident: after a Flatten where pooling was meant.
+    """
+    work = case.program.work
+    if work is None:
+        return None
+    whole = sum(weights.size_bytes for weights in work.weights.values())
+    updates = work.kinds.get("optimizer_update", 0.0)
+    shares = {
+        layer: work.layers.get(layer, 0.0) + updates * weights.size_bytes / whole
+        for layer, weights in work.weights.items()
+    }
+    layer = max(shares, key=lambda name: shares[name], default="")
+    if not layer or min(shares[layer], _left(case)) < _LAYER_PERCENT or not _has_wide_input(work.weights[layer]):
+        return None
+    weights = work.weights[layer]
+    return case.cause(
+        "dominant_layer",
+        f"The layer {without_middle(layer, LONGEST_NAME)}",
+        _claim(case, shares[layer]),
+        f"its weights are {weights.shape} ({format_bytes(weights.size_bytes)}), with their update",
+        actions=(case.without_estimate("smaller_layer"),),
+        rests_on=(in_categories("host_compute"),),
+        confidence="medium",
+    )
+
+
+def _has_wide_input(weights: Output) -> bool:
+    """Tell whether weights are of a dense layer that has a much wider input than output."""
+    sizes = [int(size) for size in re.findall(r"\d+", weights.shape)]
+    return len(sizes) == 2 and sizes[0] >= max(_WIDE_INPUT, 2 * sizes[1]) and weights.size_bytes >= _LARGE_BYTES
+
+
+def computed(case: Case) -> tuple[Computed, ...]:
+    """Return the layers of the host, or the ops of devices, that compute most, if computing takes most of the step."""
+    largest = max(case.summary.percent, key=case.share)
+    if largest == "device_compute" and case.is_headline:
+        return _on_device(case)
+    work = case.program.work
+    if largest != "host_compute" or work is None or case.results.has_device:
+        return ()
+    return tuple(Computed(name, share, None) for name, share in [*work.layers.items()][:_NAMED])
+
+
+def _on_device(case: Case) -> tuple[Computed, ...]:
+    """Return the ops with most device time, each with its share of the step and of the roofline."""
+    roofline: Roofline | None = case.results["roofline"]
+    roofs = {} if roofline is None else {row.op.op: row.judged.roofline_percent for row in roofline.ops}
+    kernels: Kernels = case.results["kernels"]
+    xla: Xla = case.results["xla"]
+    sums = Counter[str]()
+    if case.program.is_tpu:
+        for op in xla.ops:
+            sums[op.op] += op.time_ps
+        whole = float(xla.whole_ps)
+    else:
+        for kernel, total_ps in zip(kernels.kernels, kernels.total_ps.tolist(), strict=True):
+            sums[kernel.op.hlo_op or kernel.op.name or short_name(kernel.name)] += total_ps
+        whole = kernels.whole_ps
+    of_step = case.share("device_compute") / max(whole, 1.0)
+    return tuple(Computed(name, ps * of_step, roofs.get(name)) for name, ps in sums.most_common(_NAMED))
+
+
+def _of_ops(
+    case: Case, code: str, title: str, detail: Callable[[str, Work], str], actions: Sequence[str]
+) -> Cause | None:
+    """Return the cause of one kind of op, which takes what these ops take of the step."""
+    work = case.program.work
+    share = min(work.kinds.get(code, 0.0), _left(case)) if work is not None else 0.0
+    if work is None or share < LEAST_PERCENT:
+        return None
+    return case.cause(
+        code,
+        title,
+        _claim(case, share),
+        detail(_listed(work.first.get(code, ())), work),
+        actions=actions,
+        rests_on=(in_categories("host_compute"),),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return listed([without_middle(name, LONGEST_NAME) for name in names[:_NAMED]])
+
+
+def _left(case: Case) -> float:
+    """Return the share of the step in which ops run that no cause has claimed yet."""
+    return min(case.ledger.left("host_compute"), max((case.program.op_percent or 0.0) - case.ledger.of_ops, 0.0))
+
+
+def _claim(case: Case, most: float, least: float | None = None) -> Range:
+    """Claim time in which ops run."""
+    cost = case.ledger.claim("host_compute", most=min(most, _left(case)), least=least)
+    case.ledger.of_ops += cost.high
+    return cost

@@ -1,0 +1,642 @@
+"""Ops of the step on host threads: how much of each step's wall time each op, each layer and each kind of op takes.
+
+Several threads run ops at once, so their self times can add up to more than the step. Here each moment is divided
+evenly among the ops that run then (of nested ops, the innermost). So the shares of all ops add up to the share of the
+step in which any op runs. Ops that only wait for others (receives, collectives, fetches, calls of functions) do not
+count, and neither do ops of the input pipeline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.arrays import (
+    EMPTY,
+    MOST,
+    NO_NUMBERS,
+    Bools,
+    Float64s,
+    Int32s,
+    Int64s,
+    Intervals,
+    difference,
+    distinct_index,
+    intersection,
+    overlap,
+    union,
+    union_all,
+)
+from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, is_backward, layer_of, models_of
+from tfperf.sections.ops.op_table import OpKey
+from tfperf.sections.registry import percent
+from tfperf.sections.steps.counted import CountedSteps
+from tfperf.trace.cores import usable_cores
+from tfperf.trace.event_names import Op, mask, parse_op
+from tfperf.trace.host_ops import compiled_ops
+from tfperf.trace.host_state import HostStates, State
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import innermost_around, nest, own_parts
+from tfperf.trace.python_frames import frame_names
+from tfperf.trace.python_packages import python_functions
+
+if TYPE_CHECKING:
+    from tfperf.trace.steps import Steps
+
+_MOST_CELLS = 1 << 20
+"""Maximum number of times kept per host: ops times steps."""
+_MOST_OPS, _MOST_LAYERS = 48, 12
+_WAITING = re.compile(r"_?(?:Host)?(?:Send|Recv)$|.*Call$|IteratorGetNext|Collective|.*AllReduce")
+_PYTHON = re.compile(r"(?:Eager)?PyFunc(?:Stateless)?$|(?:pure|io)_callback$")
+_PRINT = re.compile(r"Print(?:V\d)?$|StringFormat$|debug_(?:print|callback)$")
+_DENSE_TYPES = {"SparseToDense": "densified_sparse", "OneHot": "one_hot_product"}
+"""Ops that make an array of which few numbers are not zero, and the cause if a product of matrices reads it."""
+_LARGE_BYTES = 1 << 20
+_PRODUCT = re.compile(r".*MatMul")
+_UPDATE = re.compile(r"Resource(?:Sparse)?Apply[A-Z]")
+_OPTIMIZER = re.compile(
+    r"(?i)^(?:adam|adamw|adamax|nadam|sgd|momentum|rmsprop|adagrad|adadelta|adafactor|ftrl|lamb|lion|muon)(?:_\d+)?/"
+)
+_WRAPPERS = re.compile(
+    r"(?:Stateful)?PartitionedCall(?:_\d+)?/|jit\([^/]*\)/|(?<![^/])replica_\d+/|(?<![^/])cond/(?:then|else)/_\d+/"
+)
+_REPLICA = re.compile(r"(?:^|/)replica_(\d+)/")
+_BODY = re.compile(r"(.*?while(?:_\d+)?(?:/.*?while_grad\w*)?)/body/(?:_\d+/)?(.*)$")
+_ARRAY = re.compile(r"(.*?)TensorArray(?:Unstack|V2Stack)\w*/.*TensorList(FromTensor|Stack)$")
+_RECURRENT = re.compile(r"(?i)(?:^|[/_])(?:\w*lstm|\w*gru|\w*rnn|bidirectional)(?:_\d+)?/")
+_TRAINS = re.compile(r"gradient_tape/|gradients/|IteratorGetNext|ResourceApply")
+_WEIGHTS = re.compile(r"MatMul_1$|Sum(?:_\d+)?$|.*BackpropFilter")
+"""Ops of the backward pass that make the gradient of weights, or add it up over a batch."""
+_PROCESS = "ExecutorState::Process"
+_FEWEST_ITERATIONS = 8
+_DOUBLES, _REALS = (2, 18), (1, 2, 8, 14, 18, 19)
+"""Types of TensorFlow: DT_DOUBLE and DT_COMPLEX128, and all of real and complex numbers."""
+_FILES_OF_JAX = frozenset({"api.py", "callback.py", "core.py", "dispatch.py", "debugging.py", "tree_util.py"})
+"""Files that JAX runs callbacks by."""
+_NEARLY_ALL_PERCENT = 90.0
+_KERNEL_PREFIX = re.compile(r"^_Mkl(?:Native)?(?:Fused)?")
+
+
+RECURRENT = "recurrent loops"
+"""Among kinds: time of loops of recurrent layers, with what executors do between their ops."""
+
+
+class Shares(Struct, frozen=True, eq=False):
+    """Picoseconds of each name (row) in each step (column)."""
+
+    names: tuple[str, ...]
+    ps: Int64s
+
+    def percents(self, steps: CountedSteps) -> dict[str, float]:
+        """Return the share of each name in the steps that count, in percent, the largest first."""
+        sums = self.ps[:, steps.counted].sum(axis=1).tolist()
+        pairs = sorted(zip(sums, self.names, strict=True), key=lambda pair: -pair[0])
+        return {name: percent(ps, steps.total_ps) or 0.0 for ps, name in pairs if ps}
+
+
+class Output(Struct, frozen=True):
+    """The largest array that an op allocates: `shape` as text, such as `[128,40000]`."""
+
+    shape: str
+    size_bytes: int
+
+
+class Loop(Struct, frozen=True):
+    """A loop in a graph."""
+
+    scope: str
+    iterations: int | None
+    """How often its body runs in a step, at least; None: not recorded."""
+
+
+class Updated(Struct, frozen=True):
+    """The largest array that the optimizer makes, and whether it makes gradients of an embedding dense."""
+
+    shape: str
+    size_bytes: int
+    is_embedding: bool
+
+
+class Late(Struct, frozen=True, eq=False):
+    """By replica, the time in which the others wait in collectives while it alone runs ops.
+
+    `op` is the op that the last of them runs longer than the others do.
+    """
+
+    replicas: Shares
+    op: str
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """What ops take of the steps that count, in percent by name, the largest first; see `StepOps`."""
+
+    ops: Mapping[str, float]
+    layers: Mapping[str, float]
+    kinds: Mapping[str, float]
+    first: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, Output]
+    loop: Loop | None
+    recurrent: Loop | None
+    late: Mapping[str, float]
+    late_op: str
+    late_steps: int
+    """In how many of the steps the others wait longest for the replica that is late most."""
+    threads: tuple[int, int]
+    cores: float | None
+    double_percent: float | None
+    updated: Updated
+    weights: Mapping[str, Output]
+    python: str
+
+
+class StepOps(Struct, frozen=True, eq=False, kw_only=True):
+    """What ops of one host take of each step.
+
+    The names of `kinds` are codes of causes; `first` has the ops that take most for each of them.
+    """
+
+    ops: Shares
+    layers: Shares
+    kinds: Shares
+    first: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, Output]
+    loop: Loop | None
+    recurrent: Loop | None
+    """The loop of a recurrent layer, of which each iteration needs the one before."""
+    late: Late | None
+    threads: tuple[int, int]
+    """Threads of the pools of TensorFlow: those that run ops, and those that ops use."""
+    cores: float | None
+    double_percent: float | None
+    """Share of float64 in the bytes of real numbers that ops allocate; None: no allocation is recorded."""
+    updated: Updated
+    weights: Mapping[str, Output]
+    """By layer, the largest gradient of weights: their shape."""
+    python: str
+    """The function of the program that Python in the graph spends most time in; empty if no frame shows it."""
+
+    def counted(self, steps: CountedSteps) -> Work:
+        """Return the shares of the steps that count."""
+        late = {} if self.late is None else self.late.replicas.percents(steps)
+        late_steps = 0
+        if self.late is not None and late:
+            waits = self.late.replicas.ps[:, steps.counted]
+            row = self.late.replicas.names.index(next(iter(late)))
+            late_steps = int(((waits.argmax(axis=0) == row) & (waits[row] > 0)).sum())
+        return Work(
+            ops=self.ops.percents(steps),
+            layers=self.layers.percents(steps),
+            kinds=self.kinds.percents(steps),
+            first=self.first,
+            outputs=self.outputs,
+            loop=self.loop,
+            recurrent=self.recurrent,
+            late=late,
+            late_op="" if self.late is None else self.late.op,
+            late_steps=late_steps,
+            threads=self.threads,
+            cores=self.cores,
+            double_percent=self.double_percent,
+            updated=self.updated,
+            weights=self.weights,
+            python=self.python,
+        )
+
+
+def average(parts: Sequence[Work | None]) -> Work | None:
+    """Return the work of a run: shares are averages over the hosts that show them, all else is that of the first."""
+    known = [part for part in parts if part is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    means: dict[str, dict[str, float]] = {}
+    for field in ("ops", "layers", "kinds", "late"):
+        sums = Counter[str]()
+        for part in known:
+            sums.update(getattr(part, field))
+        means[field] = {name: share / len(known) for name, share in sums.most_common()}
+    return replace(known[0], **means)
+
+
+class _Parts(NamedTuple):
+    """Stretches in which an op works itself: its key, the step, and how much of the step's time is its own."""
+
+    key: Int64s
+    step: Int64s
+    ps: Float64s
+
+
+def step_ops(
+    trace: HostTrace, states: HostStates, steps: Steps, exchanges: Intervals
+) -> tuple[StepOps | None, Intervals]:
+    """Find what ops take of the steps of a host (None: none is recorded), and when loops of graphs run.
+
+    Time of exchanges is not counted.
+    """
+    name_of, compiled, _ = compiled_ops(trace)
+    ops = (*map(parse_op, trace.names), *compiled)
+    rows = _rows(trace, states, name_of, ops)
+    if not len(rows) or not len(steps):
+        return None, EMPTY
+    names, key = distinct_index(name_of[rows])
+    events = _Events(rows, key, trace.start_ps[rows], trace.end_ps[rows])
+    full_names = [ops[name].name for name in names.tolist()]
+    keys = [OpKey(shown_name(ops[name].name), ops[name].type) for name in names.tolist()]
+    parts, count = _divided(trace, events, steps, exchanges), len(steps)
+    arrays = _arrays(trace, full_names)
+    flags = _flags(keys, full_names, arrays)
+    for kind, code in _DENSE_TYPES.items():
+        flags[code] = _dense_products(events, keys, full_names, arrays, kind)
+    loops = _loops(trace, events, full_names, steps, recurrent=False)
+    recurrent = _loops(trace, events, full_names, steps, recurrent=True)
+    kinds = {kind: _by_step(parts, np.where(of_kind, 0, -1), 1, count)[0] for kind, of_kind in flags.items()}
+    models = models_of(keys)
+    shown, op = _indexed([_shown_op(each) for each in keys])
+    layers, layer = _indexed([_layer(each, models) for each in keys])
+    op_ps = np.bincount(op[parts.key], parts.ps, len(shown)).astype(np.float64)
+    layer_ps = np.bincount(layer[parts.key], parts.ps, len(layers)).astype(np.float64)
+    first = {kind: _largest(op_ps, op[of_kind]) for kind, of_kind in flags.items()}
+    kept = _largest(op_ps, np.arange(len(shown)), max(min(_MOST_CELLS // count, _MOST_OPS), 3))
+    in_loops = [overlap(each.times, steps.start_ps, steps.end_ps) for each in (loops, recurrent)]
+    found = StepOps(
+        ops=_shares(parts, op, shown, kept, count),
+        layers=_shares(parts, layer, layers, _largest(layer_ps, layer, _MOST_LAYERS), count),
+        kinds=Shares((*kinds, "loop_in_graph", RECURRENT), np.array([*kinds.values(), *in_loops], np.int64)),
+        first={kind: tuple(shown[row] for row in largest) for kind, largest in first.items() if largest},
+        outputs={
+            shown[op[place]]: Output(array.shape, array.size_bytes)
+            for place, name in enumerate(full_names)
+            if (array := arrays.by_op.get(name)) is not None and op[place] in {*kept, *chain(*first.values())}
+        },
+        loop=loops.loop,
+        recurrent=recurrent.loop,
+        late=_late(events, full_names, steps, exchanges),
+        threads=_threads(trace),
+        cores=usable_cores(trace),
+        double_percent=arrays.double_percent,
+        updated=_updated(keys, full_names, arrays, flags["optimizer_update"]),
+        weights=_weights(keys, full_names, [layers[place] for place in layer.tolist()], arrays),
+        python=_python_of(trace, events.at(flags["python_in_graph"][events.key])),
+    )
+    return found, loops.times
+
+
+class _Events(NamedTuple):
+    """Events of ops, by line and start: `key` indexes the names of ops that occur."""
+
+    row: Int64s
+    key: Int64s
+    start: Int64s
+    end: Int64s
+
+    def at(self, places: Bools) -> _Events:
+        return _Events(*(column[places] for column in self))
+
+
+def _rows(trace: HostTrace, states: HostStates, name_of: Int32s, ops: Sequence[Op]) -> Int64s:
+    """Return the events of ops that compute for the step, also those that XLA compiled for the host."""
+    computes = states.code == State.COMPUTE
+    thunks = trace.stat("hlo_op").event
+    computes[thunks[trace.on_host[thunks]]] = True
+    rows = np.flatnonzero(computes & trace.on_host)
+    counts = np.array([not _WAITING.match(op.type) for op in ops], np.bool_)
+    return rows[counts[name_of[rows]]]
+
+
+@lru_cache(maxsize=1 << 14)
+def shown_name(name: str) -> str:
+    """Return the name of an op without wrappers that say nothing about the model."""
+    name = _WRAPPERS.sub("", name[:PATH_READ].partition(";")[0])
+    if "(" in name:  # JAX: transpose(jvp(encoder))/dot_general
+        name = re.sub(r"\w+\(|\)", "", name)
+    body = _BODY.match(name)
+    return "/".join(part for part in (body[2] if body else name).split("/") if part)
+
+
+def _shown_op(key: OpKey) -> str:
+    kind = _KERNEL_PREFIX.sub("", key.type)
+    return key.name if not kind or kind.casefold() in key.name.casefold().rpartition("/")[2] else f"{key.name} ({kind})"
+
+
+def _layer(key: OpKey, models: frozenset[str]) -> str:
+    """Return the layer of an op; where nothing around it has a name, the op itself, with its gradient."""
+    layer = layer_of(key.name, models)
+    return key.name.rpartition("/")[2] if layer == NO_SCOPE else layer
+
+
+def _indexed(names: Iterable[str]) -> tuple[list[str], Int64s]:
+    """Return the distinct names, and for each name its index among them."""
+    places: dict[str, int] = {}
+    index = np.array([places.setdefault(name, len(places)) for name in names], np.int64)
+    return list(places), index
+
+
+def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Intervals) -> _Parts:
+    """Divide the time of each step among the ops that run in it."""
+    key, start, end = [NO_NUMBERS], [NO_NUMBERS], [NO_NUMBERS]
+    for line in trace.host_lines:
+        first, last = np.searchsorted(events.row, (line.start, line.stop)).tolist()
+        if last > first:
+            begins, ends = events.start[first:last], events.end[first:last]
+            every, parent = np.ones(last - first, np.bool_), nest(begins, ends).parent
+            place, part_start, part_end = own_parts(begins, ends, parent, every)
+            key.append(events.key[first:last][place])
+            start.append(part_start)
+            end.append(part_end)
+    keys, starts, ends = np.concatenate(key), np.concatenate(start), np.concatenate(end)
+    # A part counts in the step in which it starts, or else in the next one.
+    step = np.searchsorted(steps.start_ps, starts, side="right") - 1
+    is_outside = (step < 0) | (starts >= steps.end_ps[np.maximum(step, 0)])
+    step = np.minimum(step + is_outside, len(steps) - 1)
+    starts, ends = np.maximum(starts, steps.start_ps[step]), np.minimum(ends, steps.end_ps[step])
+    inside = ends > starts
+    keys, step, starts, ends = keys[inside], step[inside], starts[inside], ends[inside]
+    times = np.concatenate((starts, ends, exchanges.start, exchanges.end))
+    order = np.argsort(times, kind="stable")
+    sizes = len(starts), len(ends), len(exchanges.start), len(exchanges.end)
+    running = np.cumsum(np.repeat((1, -1, 0, 0), sizes)[order])
+    exchanging = np.cumsum(np.repeat((0, 0, 1, -1), sizes)[order])
+    length = np.diff(times[order], append=times[order][-1:])
+    each = np.where((running > 0) & (exchanging == 0), length / np.maximum(running, 1), 0.0)
+    until = np.empty(len(times))
+    until[order] = np.concatenate(([0.0], np.cumsum(each)[:-1])) if len(each) else each
+    return _Parts(keys, step, until[len(starts) : 2 * len(starts)] - until[: len(starts)])
+
+
+def _by_step(parts: _Parts, group: Int64s, groups: int, steps: int) -> Int64s:
+    """Add up parts by the group of their key (-1: none) and by step."""
+    of_part = group[parts.key]
+    known = of_part >= 0
+    cell = of_part[known] * steps + parts.step[known]
+    return np.bincount(cell, parts.ps[known], groups * steps).astype(np.int64).reshape(groups, steps)
+
+
+def _largest(ps: Float64s, among: Int64s, most: int = 3) -> list[int]:
+    """Return the indices with the largest times, at most so many."""
+    return sorted(set(among.tolist()), key=lambda row: -ps[row])[:most]
+
+
+def _shares(parts: _Parts, group: Int64s, names: Sequence[str], kept: Sequence[int], steps: int) -> Shares:
+    """Return the times of the groups that are kept."""
+    place = np.full(len(names), -1, np.int64)
+    place[list(kept)] = np.arange(len(kept))
+    return Shares(tuple(names[row] for row in kept), _by_step(parts, place[group], len(kept), steps))
+
+
+class _Array(NamedTuple):
+    shape: str
+    size_bytes: int
+    is_double: bool
+
+
+_NO_ARRAY = _Array("", 0, is_double=False)
+
+
+class _Arrays(NamedTuple):
+    """The largest array that each op allocates, and the share of float64 in the bytes of real numbers."""
+
+    by_op: dict[str, _Array]
+    double_percent: float | None
+
+
+def _arrays(trace: HostTrace, names: Sequence[str]) -> _Arrays:
+    """Find what ops of these names allocate."""
+    memory, own = trace.memory, set(names)
+    op, texts = memory.text_index("tf_op")
+    wanted = np.array([*(text in own for text in texts), False], np.bool_)
+    rows = np.flatnonzero(memory.allocates & wanted[op])
+    if not len(rows):
+        return _Arrays({}, None)
+    shape, shapes = memory.text_index("shape")
+    size, kind = memory.number("requested_bytes", 0)[rows], memory.number("data_type", 0)[rows]
+    is_double, is_real = np.isin(kind, _DOUBLES), np.isin(kind, _REALS)
+    order = np.lexsort((size, op[rows]))
+    last = order[np.append(op[rows][order][1:] != op[rows][order][:-1], True)]
+    by_op = {
+        texts[op[rows[place]]]: _Array((*shapes, "")[shape[rows[place]]], int(size[place]), bool(is_double[place]))
+        for place in last.tolist()
+    }
+    whole = int(size[is_real].sum())
+    return _Arrays(by_op, percent(int(size[is_double].sum()), whole))
+
+
+def _flags(keys: Sequence[OpKey], full_names: Sequence[str], arrays: _Arrays) -> dict[str, Bools]:
+    """Tell which ops are of each kind, by the code of the cause."""
+
+    def flags(is_of_kind: Iterable[bool]) -> Bools:
+        return np.fromiter(is_of_kind, np.bool_, len(keys))
+
+    known = [arrays.by_op.get(name) for name in full_names]
+    all_double = (arrays.double_percent or 0.0) >= _NEARLY_ALL_PERCENT
+    return {
+        "double_precision": flags(all_double if each is None else each.is_double for each in known),
+        "optimizer_update": flags(bool(_OPTIMIZER.search(key.name) or _UPDATE.match(key.type)) for key in keys),
+        "python_in_graph": flags(bool(_PYTHON.match(key.type)) for key in keys),
+        "print_in_graph": flags(bool(_PRINT.match(key.type)) for key in keys),
+    }
+
+
+def _dense_products(
+    events: _Events, keys: Sequence[OpKey], full_names: Sequence[str], arrays: _Arrays, kind: str
+) -> Bools:
+    """Tell which ops make a large array of which few numbers are not zero, or are the product that reads it.
+
+    That is the product that follows most often, with its gradients. Its weights have as many rows as the array has
+    columns: where no gradient shows that size, another product merely follows.
+    """
+    makes = np.array([key.type == kind for key in keys], np.bool_)
+    known = [arrays.by_op.get(full_names[place], _NO_ARRAY) for place in np.flatnonzero(makes).tolist()]
+    columns = {_sizes(array.shape)[-1] for array in known if array.size_bytes >= _LARGE_BYTES and array.shape}
+    forward = np.array([bool(_PRODUCT.match(key.type)) and not is_backward(key.name) for key in keys], np.bool_)
+    products, made = events.at(forward[events.key]), events.at(makes[events.key])
+    order = np.argsort(products.start, kind="stable")
+    place = np.searchsorted(products.start[order], made.end)
+    following = products.key[order][place[place < len(order)]]
+    alone = makes if kind == "SparseToDense" else np.zeros(len(keys), np.bool_)
+    if not columns or not len(following):
+        return alone
+    name = keys[int(np.bincount(following).argmax())].name
+    path = f"/{name.rpartition('/')[0] or name}/"
+    reads = np.array([path in f"/{key.name}/" for key in keys], np.bool_)
+    gradients = [
+        _sizes(arrays.by_op.get(full_names[place], _NO_ARRAY).shape)
+        for place in np.flatnonzero(reads).tolist()
+        if _is_weights(keys[place])
+    ]
+    is_of_another = any(gradients) and columns.isdisjoint(chain(*gradients))
+    return alone if is_of_another else makes | reads
+
+
+def _sizes(shape: str) -> list[int]:
+    return [int(size) for size in re.findall(r"\d+", shape)]
+
+
+class _Loops(NamedTuple):
+    """The loop that takes most time (None: there is none), and when any loop runs and no other op does."""
+
+    loop: Loop | None
+    times: Intervals
+
+
+def _loops(trace: HostTrace, events: _Events, full_names: Sequence[str], steps: Steps, *, recurrent: bool) -> _Loops:
+    """Find loops of graphs over examples or positions, which ops could do all at once, or those of recurrent layers.
+
+    A loop takes the time from its first event of a step to its last one, as far as no other op runs then. Where its end
+    is not recorded, that is when the next other op starts. A loop over training steps is none of these. In a recurrent
+    layer, each iteration needs the one before.
+    """
+    where = [_loop_of(name) if bool(_RECURRENT.search(name)) == recurrent else ("", "", "") for name in full_names]
+    trains = {scope for scope, inside, _ in where if scope and not is_backward(scope) and _TRAINS.search(inside)}
+    names, loop = _indexed(scope if scope not in trains else "" for scope, _, _ in where)
+    is_loop = np.array([bool(name) for name in names], np.bool_)
+    if not is_loop.any():
+        return _Loops(None, EMPTY)
+    step = np.searchsorted(steps.start_ps, events.start, side="right") - 1
+    in_step = (step >= 0) & (events.start < steps.end_ps[np.maximum(step, 0)])
+    is_inside = is_loop[loop[events.key]]
+    inside, others, step_inside = events.at(in_step & is_inside), events.at(~is_inside), step[in_step & is_inside]
+    cells, cell = distinct_index(loop[inside.key] * len(steps) + step_inside)
+    if not len(cells):
+        return _Loops(None, EMPTY)
+    start, end = np.full(len(cells), MOST, np.int64), np.zeros(len(cells), np.int64)
+    np.minimum.at(start, cell, inside.start)
+    np.maximum.at(end, cell, inside.end)
+    of_loop, in_step_of = np.divmod(cells, len(steps))
+    starts_with, ends_with = (
+        np.array([any(each[0] == name and each[2] == mark for each in where) for name in names], np.bool_)
+        for mark in ("FromTensor", "Stack")
+    )
+    process = np.sort(trace.start_ps[trace.host_events(mask(trace.names, lambda name: name == _PROCESS))])
+    # Where a loop does not show where it starts or ends, it takes what lies between the ops before and after it.
+    before = np.append(-1, np.sort(others.end))
+    after = np.append(np.sort(others.start), MOST)
+    until, since = after[np.searchsorted(after, end)], before[np.searchsorted(before, start, side="right") - 1]
+    run = np.append(process, MOST)[np.searchsorted(process, steps.start_ps[in_step_of])]
+    start = np.where(starts_with[of_loop], start, np.minimum(start, np.maximum(since, run)))
+    end = np.where(ends_with[of_loop] | (until == MOST), end, until)
+    start, end = np.maximum(start, steps.start_ps[in_step_of]), np.minimum(end, steps.end_ps[in_step_of])
+    busy = union(others.start, others.end)
+    # The body runs at least as often as any op in it is recorded in a step.
+    in_body = np.array([bool(body) for _, body, _ in where], np.bool_)
+    of_body = in_body[inside.key]
+    ran, run_of = distinct_index(inside.key[of_body] * len(steps) + step_inside[of_body])
+    iterations = np.zeros(len(names), np.int64)
+    np.maximum.at(iterations, loop[ran // len(steps)], np.bincount(run_of, minlength=len(ran)))
+    taken, times = np.zeros(len(names)), [EMPTY]
+    for index in np.flatnonzero(is_loop).tolist():
+        here = of_loop == index
+        if not here.any():
+            continue
+        own = difference(union(start[here], end[here]), busy)
+        processed = float((np.searchsorted(process, end[here]) - np.searchsorted(process, start[here])).mean())
+        if (iterations[index] or processed) >= _FEWEST_ITERATIONS:
+            taken[index] = own.total()
+            times.append(own)
+    if not taken.any():
+        return _Loops(None, EMPTY)
+    most = int(taken.argmax())
+    return _Loops(Loop(names[most], int(iterations[most]) or None), union_all(times))
+
+
+@lru_cache(maxsize=1 << 14)
+def _loop_of(name: str) -> tuple[str, str, str]:
+    """Return the scope of the loop that an op is in (empty: none), the op in its body, and what else it is.
+
+    `FromTensor` hands the loop its elements before it starts, `Stack` collects them at its end.
+    """
+    name = _WRAPPERS.sub("", name[:PATH_READ])
+    body, array = _BODY.match(name), _ARRAY.match(name)
+    if body:
+        return re.sub(r"/?while(?:_\d+)?(?:/.*)?$", "", body[1]) or "while", body[2], ""
+    if not array:
+        return "", "", ""
+    return array[1].rstrip("/") or "while", "", array[2]
+
+
+def _late(events: _Events, full_names: Sequence[str], steps: Steps, exchanges: Intervals) -> Late | None:
+    """Find how long the others wait in collectives while only one replica runs ops; None without replicas."""
+    numbers = [int(found[1]) if (found := _REPLICA.search(name)) else 0 for name in full_names]
+    replicas = sorted(set(numbers))
+    if len(replicas) < 2 or not len(exchanges.start):
+        return None
+    of_event = np.array(numbers, np.int64)[events.key]
+    busy = {each: union(events.start[of_event == each], events.end[of_event == each]) for each in replicas}
+    waits = []
+    for each in replicas:
+        others = union_all([times for other, times in busy.items() if other != each])
+        alone = difference(intersection(busy[each], exchanges), others)
+        waits.append(overlap(alone, steps.start_ps, steps.end_ps))
+    most = replicas[int(np.array([each.sum() for each in waits]).argmax())]
+    # What this replica runs more than the others do.
+    more = Counter[str]()
+    duration = np.bincount(events.key, events.end - events.start, len(full_names)).tolist()
+    for number, name, ps in zip(numbers, full_names, duration, strict=True):
+        more[shown_name(name)] += ps if number == most else -ps / (len(replicas) - 1)
+    shares = Shares(tuple(f"replica_{each}" for each in replicas), np.array(waits, np.int64))
+    return Late(shares, more.most_common(1)[0][0])
+
+
+def _threads(trace: HostTrace) -> tuple[int, int]:
+    """Return how many threads the pools of TensorFlow have: those that run ops, and those that ops use."""
+    pools = Counter(line.name.partition("/")[0] for line in trace.host_lines)
+    inside = sum(count for name, count in pools.items() if name.startswith("tf_numa") and name.endswith("Eigen"))
+    return pools["tf_Compute"], inside
+
+
+def _python_of(trace: HostTrace, calls: _Events) -> str:
+    """Return the function of the program that takes most time inside calls of Python by the graph."""
+    is_frame = frame_names(trace)
+    if not len(calls.row) or not is_frame.any():
+        return ""
+    frames, inside = trace.host_events(is_frame), []
+    for line in trace.host_lines:
+        first, last = np.searchsorted(calls.row, (line.start, line.stop)).tolist()
+        on_line = frames[np.searchsorted(frames, line.start) : np.searchsorted(frames, line.stop)]
+        if last > first and len(on_line):
+            inside.append(on_line[innermost_around(trace, calls.row[first:last], on_line) >= 0])
+    rows = np.concatenate([NO_NUMBERS, *inside])
+    names, name = distinct_index(trace.name[rows].astype(np.int64))
+    duration = np.bincount(name, trace.duration_ps[rows], len(names)).tolist()
+    functions = python_functions([trace.names[each] for each in names.tolist()])
+    own = [
+        (ps, function.shown)
+        for ps, function in zip(duration, functions, strict=True)
+        if function.file and not function.package and function.file not in _FILES_OF_JAX
+    ]
+    return max(own, default=(0.0, ""))[1]
+
+
+def _updated(keys: Sequence[OpKey], full_names: Sequence[str], arrays: _Arrays, updates: Bools) -> Updated:
+    """Return the largest array that an optimizer makes, and whether it makes gradients of an embedding dense."""
+    of_updates = np.flatnonzero(updates).tolist()
+    made = [arrays.by_op[full_names[place]] for place in of_updates if full_names[place] in arrays.by_op]
+    largest = max(made, key=lambda array: array.size_bytes, default=_NO_ARRAY)
+    is_embedding = any(keys[place].type == "UnsortedSegmentSum" for place in of_updates)
+    return Updated(largest.shape, largest.size_bytes, is_embedding)
+
+
+def _is_weights(key: OpKey) -> bool:
+    return is_backward(key.name) and bool(_WEIGHTS.match(key.name.rpartition("/")[2]))
+
+
+def _weights(
+    keys: Sequence[OpKey], full_names: Sequence[str], layers: Sequence[str], arrays: _Arrays
+) -> dict[str, Output]:
+    """Return the shape of the weights of layers, as their gradients have it."""
+    found: dict[str, Output] = {}
+    for key, name, layer in zip(keys, full_names, layers, strict=True):
+        array = arrays.by_op.get(name, _NO_ARRAY)
+        if (
+            _is_weights(key)
+            and len(_sizes(array.shape)) > 1
+            and array.size_bytes > found.get(layer, Output("", 0)).size_bytes
+        ):
+            found[layer] = Output(array.shape, array.size_bytes)
+    return found
