@@ -129,7 +129,19 @@ def profile_job(name: str, folder: Path) -> None:
     job, logdir = JOBS[name], folder / "logs"
     if job.profiler == "run":
         steps = f"{job.warm}..{job.warm + job.steps - 1}"
-        run = ["-m", "tfperf", "run", "-q", "--steps", steps, "--logdir", str(logdir), "-o", str(folder / "run.json")]
+        run = [
+            "-m",
+            "tfperf",
+            "run",
+            "-q",
+            "--steps",
+            steps,
+            "--logdir",
+            str(logdir),
+            "-o",
+            str(folder / "run.json"),
+            "--force",
+        ]
         _child(name, folder, ["profile"], [*run, *(["--python-trace"] if job.python_trace else [])])
     else:
         _child(name, folder, ["profile"])
