@@ -259,6 +259,7 @@ def judge(name: str, folder: Path) -> Verdict:
     near = cost is not None and true_cost is not None and cost[0] - POINTS <= true_cost <= cost[1] + POINTS
     after = _after(first, slow)
     is_in = after is None or (true_cost is not None and after[0] <= slow * (1.0 - true_cost / 100.0) <= after[1])
+    is_fix = first is None or not first["actions"] or re.search(job.fixed_by, first["actions"][0]["code"]) is not None
     summary = document["summary"]
     return Verdict(
         name=name,
@@ -276,7 +277,7 @@ def judge(name: str, folder: Path) -> Verdict:
         is_among=any(code in job.cause for code in codes[:ON_SCREEN]) if job.cause else None,
         is_advice_right=any(re.search(job.advice, text) for text in own) if job.advice else None,
         is_cost_near=near if times else None,
-        is_range_right=first is not None and is_in if times else None,
+        is_range_right=first is not None and is_in if times and is_fix else None,
         is_named=re.search(job.named, screen) is not None if job.named else None,
         harmful=tuple(harmful),
     )

@@ -62,6 +62,8 @@ class Job:
     """The codes that the first cause may have; empty: the job is healthy and is made in one variant."""
     advice: str = ""
     """A regular expression, found in the first cause's detail or in the code or text of one of its actions."""
+    fixed_by: str = ""
+    """A regular expression for the code of the action that the fixed variant makes: no other range is judged by it."""
     named: str = ""
     """A regular expression, found on the first screen: the op, layer or function that takes the time."""
     forbidden: str = ""
@@ -1324,6 +1326,7 @@ JOBS: Mapping[str, Job] = {
         make=keras_tiny_batches,
         cause=("small_work_per_step", "python_between_steps"),
         advice="steps_per_execution|larger_batch",
+        fixed_by="steps_per_execution",
         forbidden="run_eagerly",
         profiler="keras",
         steps=100,
@@ -1333,6 +1336,7 @@ JOBS: Mapping[str, Job] = {
         make=jax_tiny_steps,
         cause=("small_work_per_step", "python_between_steps"),
         advice="scan|larger_batch",
+        fixed_by="loop_in_function",
         profiler="jax",
         steps=200,
         warm=50,
