@@ -47,7 +47,7 @@ Train = Callable[[int, Meter], Any]
 Profiler = Literal["block", "keras", "run", "jax"]
 """tfperf.profile around the loop, ProfileCallback, `tfperf run`, or jax.profiler.trace."""
 
-COMPUTE = ("host_compute", "host_ops")
+COMPUTE = ("dominant_layer", "dominant_op", "one_hot_product", "optimizer_update", "host_ops")
 BETWEEN = ("between_steps", "slow_steps")
 PYTHON = ("python_between_steps", "between_steps")
 EAGER = ("eager_ops", "run_eagerly")
@@ -420,7 +420,7 @@ def tiny_record_files(slow: bool, folder: Path) -> Train:
     import numpy as np
     import tensorflow as tf
 
-    train_step, _, _ = tf_training()
+    train_step, _, _ = tf_training(depth=2, batch=128)
     options = tf.io.TFRecordOptions(compression_type="GZIP")
     files = 512 if slow else 2
     names = [str(folder / f"{files}-{number}.tfrecord") for number in range(files)]
@@ -431,7 +431,7 @@ def tiny_record_files(slow: bool, folder: Path) -> Train:
     records = (
         tf.data.Dataset.from_tensor_slices(names).repeat().flat_map(lambda name: tf.data.TFRecordDataset(name, "GZIP"))
     )
-    parsed = records.batch(64).map(lambda batch: tf.reshape(tf.io.decode_raw(batch, tf.float32), (-1, 256)))
+    parsed = records.batch(128).map(lambda batch: tf.reshape(tf.io.decode_raw(batch, tf.float32), (-1, 256)))
     return step_of(train_step, parsed.prefetch(2))
 
 
@@ -478,12 +478,12 @@ def scalars_one_by_one(slow: bool, folder: Path) -> Train:
     """Cheap ops run for each example; the fixed job runs them for each batch."""
     import tensorflow as tf
 
-    train_step, _, _ = tf_training(batch=512)
+    train_step, _, _ = tf_training(width=64, batch=512)
 
     def scaled(row: Any) -> Any:
         return tf.sqrt(tf.abs(row * 2.0 + 1.0)) - 0.5
 
-    rows = tf.data.Dataset.from_tensor_slices(tf.random.normal((4096, 256))).repeat()
+    rows = tf.data.Dataset.from_tensor_slices(tf.random.normal((4096, 64))).repeat()
     batches = rows.map(scaled).batch(512) if slow else rows.batch(512).map(scaled)
     return step_of(train_step, batches.prefetch(2))
 
@@ -1122,7 +1122,7 @@ JOBS: Mapping[str, Job] = {
         make=tf_checkpoint_each_tenth,
         cause=("checkpointing", *BETWEEN),
         advice="checkpoint|save",
-        forbidden="larger_batch|loop_in_function",
+        forbidden="run_eagerly",
         warm=20,
         steps=30,
     ),
@@ -1130,7 +1130,7 @@ JOBS: Mapping[str, Job] = {
         make=keras_epoch_report,
         cause=BETWEEN,
         advice="epoch|callback",
-        forbidden="larger_batch|steps_per_execution",
+        forbidden="run_eagerly",
         profiler="keras",
         steps=30,
     ),
@@ -1138,7 +1138,7 @@ JOBS: Mapping[str, Job] = {
         make=keras_validation,
         cause=("evaluation", "between_steps"),
         advice="validat|evaluat",
-        forbidden="larger_batch|steps_per_execution|run_eagerly",
+        forbidden="run_eagerly",
         profiler="keras",
         steps=30,
     ),
@@ -1146,7 +1146,7 @@ JOBS: Mapping[str, Job] = {
         make=tf_evaluation_loop,
         cause=("evaluation", "between_steps"),
         advice="validat|evaluat",
-        forbidden="larger_batch",
+        forbidden="run_eagerly",
     ),
     "pictures_each_fifth": Job(
         make=pictures_each_fifth,
@@ -1236,7 +1236,7 @@ JOBS: Mapping[str, Job] = {
     ),
     "rows_in_a_loop": Job(
         make=rows_in_a_loop,
-        cause=("sequential_loop", "loop_in_graph", "while_loop", *COMPUTE),
+        cause=("loop_in_graph",),
         advice="vectoriz",
         named="while|While|loop",
         forbidden="larger_batch",
@@ -1278,7 +1278,7 @@ JOBS: Mapping[str, Job] = {
     ),
     "predict_in_loop": Job(
         make=predict_in_loop,
-        cause=("predict_calls", "eager_ops", *PYTHON),
+        cause=("iterator_per_step",),
         advice="predict_on_batch|call the model|predict",
         forbidden="larger_batch|optimizer|run_eagerly",
     ),
