@@ -1168,14 +1168,18 @@ JOBS: Mapping[str, Job] = {
         warm=20,
         steps=30,
     ),
-    "png_each_epoch": input_waits(make=png_each_epoch, advice="cache|num_parallel_calls"),
-    "no_prefetch": input_waits(make=no_prefetch, advice="prefetch|num_parallel_calls"),
+    "png_each_epoch": input_waits(make=png_each_epoch, fixed_by="cache", advice="cache|num_parallel_calls"),
+    "no_prefetch": input_waits(make=no_prefetch, fixed_by="prefetch", advice="prefetch|num_parallel_calls"),
     "tiny_record_files": input_waits(
         make=tiny_record_files, advice="interleave|files|num_parallel_(calls|reads)|cache"
     ),
-    "tokens_in_python": input_waits(make=tokens_in_python, advice="Python|py_function|ops", profiler="run"),
+    "tokens_in_python": input_waits(
+        make=tokens_in_python, fixed_by="python_function", advice="Python|py_function|ops", profiler="run"
+    ),
     "generator_of_rows": input_waits(make=generator_of_rows, advice="generator|Python", profiler="keras"),
-    "scalars_one_by_one": input_waits(make=scalars_one_by_one, advice="batch.*before|before.*batch|vectorize"),
+    "scalars_one_by_one": input_waits(
+        make=scalars_one_by_one, fixed_by="vectorize", advice="batch.*before|before.*batch|vectorize"
+    ),
     "shuffle_refill": Job(
         make=shuffle_refill,
         cause=(*BETWEEN, "input_wait"),
