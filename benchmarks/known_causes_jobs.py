@@ -75,6 +75,7 @@ class Job:
     steps: int = 20
     """How many steps are timed and profiled."""
     warm: int = 10
+    """How many steps run before; not a multiple of a period, so that the profile does not end in what comes with it."""
     executions: int | None = None
     """How many steps are found in the profile, where one runs several batches."""
     is_global: bool = False
@@ -1125,8 +1126,8 @@ JOBS: Mapping[str, Job] = {
         cause=("checkpointing", *BETWEEN),
         advice="checkpoint|save",
         forbidden="run_eagerly",
-        warm=20,
         steps=30,
+        warm=25,
     ),
     "keras_epoch_report": Job(
         make=keras_epoch_report,
@@ -1135,6 +1136,7 @@ JOBS: Mapping[str, Job] = {
         forbidden="run_eagerly",
         profiler="keras",
         steps=30,
+        warm=15,
     ),
     "keras_validation": Job(
         make=keras_validation,
@@ -1143,12 +1145,14 @@ JOBS: Mapping[str, Job] = {
         forbidden="run_eagerly",
         profiler="keras",
         steps=30,
+        warm=15,
     ),
     "tf_evaluation_loop": Job(
         make=tf_evaluation_loop,
         cause=("evaluation", "between_steps"),
         advice="validat|evaluat",
         forbidden="run_eagerly",
+        warm=12,
     ),
     "pictures_each_fifth": Job(
         make=pictures_each_fifth,
@@ -1165,8 +1169,8 @@ JOBS: Mapping[str, Job] = {
         forbidden="larger_batch|scan",
         profiler="jax",
         python_trace=True,
-        warm=20,
         steps=30,
+        warm=25,
     ),
     "png_each_epoch": input_waits(make=png_each_epoch, fixed_by="cache", advice="cache|num_parallel_calls"),
     "no_prefetch": input_waits(make=no_prefetch, fixed_by="prefetch", advice="prefetch|num_parallel_calls"),
@@ -1187,6 +1191,7 @@ JOBS: Mapping[str, Job] = {
         forbidden="larger_batch|run_eagerly",
         profiler="keras",
         steps=30,
+        warm=15,
     ),
     "pydataset_of_files": input_waits(
         make=pydataset_of_files, advice="workers|PyDataset", forbidden="cache", profiler="keras"
