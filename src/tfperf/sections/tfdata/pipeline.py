@@ -232,7 +232,11 @@ class Pipeline(Struct, frozen=True, kw_only=True):
 
     def below(self, stage: int) -> tuple[int, ...]:
         """Return the stages that a stage gets its elements from, and all that these get theirs from."""
-        return tuple(each for each in range(len(self.stages)) if each != stage and stage in self.consumers(each))
+        below = {stage}
+        for index in range(stage + 1, len(self.stages)):  # consumers come first
+            if self.stages[index].parent in below:
+                below.add(index)
+        return tuple(sorted(below - {stage}))
 
     @property
     def is_of_keras_arrays(self) -> bool:

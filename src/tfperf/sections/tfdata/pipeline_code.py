@@ -233,9 +233,8 @@ def _cached(pipeline: Pipeline, calls: Calls, at: int, *, kept: Call, rest: Call
 
     `rest` takes the place of the call.
     """
-    stages = {each for call in calls if call.stage >= 0 for each in (call.stage, *pipeline.below(call.stage))}
-    stages |= {*pipeline.consumers(kept.stage)} if kept.stage >= 0 else set()
-    if any("Cache" in pipeline.stages[each].name for each in stages):
+    chain = {*pipeline.consumers(kept.stage), *pipeline.below(kept.stage)} if kept.stage >= 0 else set()
+    if any("Cache" in pipeline.stages[each].name for each in chain):
         return None
     source = calls[0].stage
     if source >= 0 and not _may_be_kept(pipeline, source, calls, is_source=at == 0):
