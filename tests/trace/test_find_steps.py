@@ -407,7 +407,7 @@ def test_loops_of_two_threads_are_not_one_series(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, threads(first, second))
     steps = find_steps(trace)
     assert durations(steps)[:-1] == [100] * 7
-    assert steps.notes == (
+    assert steps.other_loops == (
         "Another thread runs a loop of its own at the same time (train_b: 11 times, median 0.06 ms). Steps and rates "
         "do not include it; --step-marker 'train_b' analyzes it instead.",
     )
@@ -422,7 +422,7 @@ def test_a_thread_that_evaluates_is_not_the_main_loop(tmp_path: Path) -> None:
         training += [event(GRADIENT, 100 * n + 20, 5)]
     evaluating = [e for n in range(4) for e in (call("test", 190 * n, 180), event(FORWARD, 190 * n + 5, 100))]
     steps = find_steps(trace_of(tmp_path, threads(training, evaluating)))
-    assert (len(steps), set(steps.kinds), len(steps.notes)) == (8, {"train"}, 1)
+    assert (len(steps), set(steps.kinds), len(steps.other_loops)) == (8, {"train"}, 1)
 
 
 def test_marks_of_two_threads_are_two_loops(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_marks_of_two_threads_are_two_loops(tmp_path: Path) -> None:
     second = [event("train", 70 * n + 13, 40, step_num=n) for n in range(11)]
     steps = find_steps(trace_of(tmp_path, threads(first, second)))
     assert (steps.numbers.tolist(), durations(steps)[:-1]) == (list(range(8)), [100] * 7)
-    assert steps.notes[0].endswith("Steps and rates do not include it.")
+    assert steps.other_loops[0].endswith("Steps and rates do not include it.")
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_marks_of_two_threads_are_two_loops(tmp_path: Path) -> None:
     ],
 )
 def test_threads_that_work_together_are_one_loop(tmp_path: Path, first: list[Event], second: list[Event]) -> None:
-    assert find_steps(trace_of(tmp_path, threads(first, second))).notes == ()
+    assert find_steps(trace_of(tmp_path, threads(first, second))).other_loops == ()
 
 
 def eager_loop(*turns: str) -> list[Event]:
@@ -500,3 +500,14 @@ def test_keras_marks_training_only_and_evaluation_is_found_between(tmp_path: Pat
     assert steps.kinds == ("train",) * 3 + ("eval",) * 2
     assert steps.headline_kind == "train"
     assert "2 calls of another function" in steps.explanation
+
+
+def test_evaluation_on_arrays_is_a_step_beside_training_that_fetches_its_batches(tmp_path: Path) -> None:
+    events = []
+    for n in range(16):
+        trains = n % 8 < 5
+        events += [call("train" if trains else "test", 100 * n, 80)]
+        events += [fetch(100 * n + 5, 5)] if trains else []
+        events += [event(op, 100 * n + 20 + k, 1) for k, op in enumerate(TRAIN if trains else EVAL)]
+    steps = find_steps(trace_of(tmp_path, host(*events)))
+    assert steps.kinds == (("train",) * 5 + ("eval",) * 3) * 2

@@ -83,7 +83,7 @@ def test_a_thread_that_evaluates_is_a_loop_of_its_own(tmp_path: Path) -> None:
     threads = plane("/host:CPU", line("python", *training, id=1), line("python", *evaluating, id=2))
     steps = find_steps(trace_of(tmp_path, programs(modules), threads))
     assert (steps.kinds, (steps.duration_ps[:-1] / US).tolist()) == (("train",) * 8, [100] * 7)
-    assert "(PjitFunction(F): 11 times, median 0.06 ms)" in steps.notes[0]
+    assert "(PjitFunction(F): 11 times, median 0.06 ms)" in steps.other_loops[0]
 
 
 def test_a_program_that_does_not_train_has_iterations(tmp_path: Path) -> None:

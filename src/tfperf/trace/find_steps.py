@@ -45,7 +45,7 @@ _FEWEST_EVALUATIONS = 2
 def from_markers(trace: HostTrace) -> Steps | None:
     """Take host events that carry `step_num`, the outermost per thread."""
     marked = trace.stat("step_num").event.astype(np.int64)
-    rows, notes = _of_first_loop(
+    rows, others = _of_first_loop(
         trace, outermost(trace, marked[trace.on_host[marked] & (trace.duration_ps[marked] > 0)])
     )
     if not len(rows):
@@ -58,9 +58,10 @@ def from_markers(trace: HostTrace) -> Steps | None:
     ]
     explanation = f"the program marked {counted(len(rows), 'step')} ({', '.join(sorted(set(labels))[:3])})"
     calls = find_calls(trace)
+    if others:
+        calls = calls.only(np.isin(trace.line_of[calls.row], trace.line_of[rows]))
     steps = _with_unmarked_evaluation(trace, calls, _marked(trace, calls, rows, labels, numbers, explanation))
-    steps = _with_partial_ends(calls, steps)
-    return replace(steps, notes=(*steps.notes, *notes))
+    return replace(_with_partial_ends(calls, steps), other_loops=others)
 
 
 def _of_first_loop(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, ...]]:
@@ -68,24 +69,24 @@ def _of_first_loop(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, .
     thread = trace.line_of[rows].astype(np.int64)
     if not len(rows) or (thread == thread[0]).all():
         return rows, ()
-    from tfperf.trace.loops import loop_notes, loop_of  # few programs mark steps on several threads
+    from tfperf.trace.loops import loop_of, other_loops  # few programs mark steps on several threads
 
     loop = loop_of(trace, rows, thread, trace.name[rows].astype(np.int64))
-    return rows[loop == 0], loop_notes(trace, rows, loop)
+    return rows[loop == 0], other_loops(trace, rows, loop)
 
 
 def named(trace: HostTrace, pattern: str) -> Steps | None:
     """Take host events whose name matches the pattern, the outermost per thread."""
     accepts = re.compile(fnmatch.translate(pattern)).match if "*" in pattern else pattern.__eq__
     rows = trace.host_events(mask(trace.names, accepts))
-    rows, notes = _of_first_loop(trace, outermost(trace, rows[trace.duration_ps[rows] > 0]))
+    rows, others = _of_first_loop(trace, outermost(trace, rows[trace.duration_ps[rows] > 0]))
     if not len(rows):
         return None
     labels = [trace.names[name] for name in trace.name[rows].tolist()]
     numbers = np.arange(len(rows), dtype=np.int64)
     explanation = f"{counted(len(rows), 'event')} named {pattern!r}, as asked"
     steps = _marked(trace, find_calls(trace), rows, labels, numbers, explanation)
-    return replace(steps, notes=(*steps.notes, *notes))
+    return replace(steps, other_loops=others)
 
 
 def _marked(

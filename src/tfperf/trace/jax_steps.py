@@ -46,10 +46,10 @@ def from_jitted_calls(trace: HostTrace) -> Steps | None:
     calls = find_jax_calls(trace)
     if calls is None:
         return None
-    calls, other_loops = _of_first_loop(trace, calls)
+    calls, others = _of_first_loop(trace, calls)
     trains = calls.of_class("gradient")
     steps = _training(calls, trains, _reports(trace, calls, trains)) if trains.any() else _iterations(calls)
-    return replace(steps, notes=(*steps.notes, *loop_notes(trace, calls), *other_loops))
+    return replace(steps, notes=(*steps.notes, *loop_notes(trace, calls)), other_loops=others)
 
 
 def _of_first_loop(trace: HostTrace, calls: JaxCalls) -> tuple[JaxCalls, tuple[str, ...]]:
@@ -61,7 +61,7 @@ def _of_first_loop(trace: HostTrace, calls: JaxCalls) -> tuple[JaxCalls, tuple[s
     loop = loops.loop_of(trace, calls.row, calls.name, calls.name)
     trains = calls.of_class("gradient")
     loop = loops.with_first(loop, int(loop[trains].min()) if trains.any() else 0)
-    return calls.only(loop == 0), loops.loop_notes(trace, calls.row, loop)
+    return calls.only(loop == 0), loops.other_loops(trace, calls.row, loop)
 
 
 def _reports(trace: HostTrace, calls: JaxCalls, trains: Bools) -> Bools:

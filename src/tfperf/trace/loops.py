@@ -89,7 +89,7 @@ def with_first(loop: Int64s, first: int) -> Int64s:
     return np.asarray(np.where(loop == first, 0, loop + (loop < first)), np.int64)
 
 
-def loop_notes(trace: HostTrace, rows: Int64s, loop: Int64s) -> tuple[str, ...]:
+def other_loops(trace: HostTrace, rows: Int64s, loop: Int64s) -> tuple[str, ...]:
     """Return a sentence for each loop but the first; one that calls twice repeats nothing."""
     found = []
     for number in range(int(loop.max(initial=0)) + 1):

@@ -199,14 +199,14 @@ def from_calls(trace: HostTrace) -> Steps | None:
     fetches = find_fetches(trace)
     if len(distinct(trace.line_of[calls.row])) == 1:
         return _of_one_loop(trace, calls, fetches)
-    from tfperf.trace.loops import loop_notes, loop_of, with_first  # few programs call functions on several threads
+    from tfperf.trace.loops import loop_of, other_loops, with_first  # few programs call functions on several threads
 
     loop = loop_of(trace, calls.row, _concrete_functions(trace, calls), calls.name)
     if not loop.any():
         return _of_one_loop(trace, calls, fetches)
     loop = with_first(loop, _training_loop(trace, calls, loop))
     steps = _of_one_loop(trace, calls.only(loop == 0), _fetches_of_first(trace, calls, loop, fetches))
-    return replace(steps, notes=(*steps.notes, *loop_notes(trace, calls.row, loop)))
+    return replace(steps, other_loops=other_loops(trace, calls.row, loop))
 
 
 def _training_loop(trace: HostTrace, calls: FunctionCalls, loop: Int64s) -> int:

@@ -71,6 +71,8 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """False: the end of the last step is not recorded, but estimated."""
     pauses: tuple[Pause, ...] = ()
     notes: tuple[str, ...] = ()
+    other_loops: tuple[str, ...] = ()
+    """A sentence for each loop that runs on another thread at the same time, which is in no step."""
 
     def __len__(self) -> int:
         """Return the number of steps, flagged ones included."""

@@ -15,6 +15,7 @@ from sections.tfdata.made_pipelines import training_and_evaluation, waiting_job
 import tfperf
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.sections.diagnosis.diagnose import diagnose, sentence_of
+from tfperf.sections.diagnosis.section import build
 from tfperf.sections.diagnosis.unjudged import NEEDS
 from tfperf.wire.capture_plane import CAPTURE_PLANE
 
@@ -450,3 +451,14 @@ def test_without_steps_ops_that_run_one_by_one_are_judged_over_the_capture(tmp_p
     assert "No step time was measured" in diagnosis.headline
     few = [ops[0], event("end", 200, 1)]
     assert diagnose(results_of(trace_of(tmp_path, host(*few)))).causes == ()
+
+
+def test_a_loop_of_another_thread_is_named_on_the_first_screen(tmp_path: Path) -> None:
+    def loop(name: str, every: int, count: int) -> list[Event]:
+        return [event(name, every * n, every - 10, tf_function_call=ref("notTraced-nonXla")) for n in range(count)]
+
+    threads = line("python", *loop("train_a", 100, 8), id=1), line("python", *loop("train_b", 70, 11), id=2)
+    notes = build(results_of(trace_of(tmp_path, plane("/host:CPU", *threads)))).notes
+    assert notes[0].startswith(
+        "Another thread runs a loop of its own at the same time (train_b: 11 times, median 0.06 ms)"
+    )

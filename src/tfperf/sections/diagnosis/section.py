@@ -51,7 +51,7 @@ def build(results: Results) -> Section:
         facts=_facts(results) if has_steps else (),
         charts=tuple(chart for chart in (_categories(diagnosis),) if chart.labels) if has_steps else (),
         tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),
-        notes=_unknown(results),
+        notes=(*results["steps"].steps.other_loops, *_unknown(results)),
         pointer=_POINTER,
     )
 

@@ -185,7 +185,7 @@ def build(results: Results) -> Section:
     if table is not None and any(table.data[_FOR_OTHER_HOSTS.key]):
         levels[_FOR_OTHER_HOSTS.key] = "brief"
     columns = at_levels(STEPS.columns, levels)
-    notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes)
+    notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes, *steps.other_loops)
     if any(flag and counted for flag, counted in zip(steps.flags, breakdown.averaged.tolist(), strict=True)):
         notes += ("Fewer than three steps are without a flag, so flagged ones count in the averages too.",)
     series = {title: (breakdown.time_ps[key] / PS_PER_MS).tolist() for key, title in CATEGORY_TITLES.items()}
