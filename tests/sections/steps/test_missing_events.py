@@ -100,14 +100,16 @@ def test_launches_without_events_are_lost(tmp_path: Path) -> None:
     launches = host(*MARKS, *(launch(n, 100 * n) for n in range(1, 21)))
     (flaw,) = flaws_of(tmp_path, launches, plane("/device:GPU:0", kernels(*range(2, 21, 2))))
     assert flaw.code == "device_events_lost"
-    assert flaw.text.startswith("events of the devices are missing: 10 of 20 launches have none")
+    assert flaw.text.startswith("events of the devices are missing: 10 of 20 launches have no device event")
 
 
 def test_events_that_end_before_the_capture_are_lost(tmp_path: Path) -> None:
     """Each kernel runs 9 us after its launch, and of 40 launches 3.9 ms long only the first 10 have one."""
     launches = host(*MARKS, *(launch(n, 100 * n) for n in range(1, 41)))
     (flaw,) = flaws_of(tmp_path, launches, plane("/device:GPU:0", kernels(*range(1, 11))))
-    assert "19 of 29 launches have none" in flaw.text, "what is launched in the last millisecond may come later"
+    assert "19 of 29 launches have no device event" in flaw.text, (
+        "what is launched in the last millisecond may come later"
+    )
 
 
 def test_work_that_the_device_did_not_reach_is_not_lost(tmp_path: Path) -> None:
@@ -250,6 +252,18 @@ def test_changes_of_the_pipeline_have_no_estimate(tmp_path: Path) -> None:
     known, unknown = (results_of(each)["tfdata"].outlook for each in (trace, replace(trace, errors=(LIBCUPTI,))))
     assert known.estimates
     assert unknown.estimates == ()
+
+
+def test_sections_about_devices_say_that_figures_are_partial(tmp_path: Path) -> None:
+    data = space(executing(6, 4), plane("/device:GPU:0", kernels(1, 2)))
+    analysis = tfperf.load(logdir_of(tmp_path, a=data))
+    for name in ("idle", "kernels"):
+        section = next(each for each in analysis.report([name]).sections if each.name == name)
+        assert section.findings == ()
+        assert section.notes[0].startswith("Events of the devices are missing")
+    for limit in ("kernels.total_us<1000000", "max(idle_causes.step_percent)<100", "device_time.idle_ms<1000"):
+        assert check_profile(analysis, limits=[limit]).exit_code == 1
+    assert check_profile(analysis, min_device_busy="0%").exit_code == 1
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def _lost_launches(host: Host) -> str:
     start_ps = trace.start_ps[calls]
     last_ps = _executed_until(trace, host.launch_links, int(start_ps.max()))
     lost, count = int((~is_recorded & (start_ps <= last_ps)).sum()), int((start_ps <= last_ps).sum())
-    return f"{lost:,} of {count:,} launches have none" if lost >= max(_FEW, _LEAST_SHARE * count) else ""
+    return f"{lost:,} of {count:,} launches have no device event" if lost >= max(_FEW, _LEAST_SHARE * count) else ""
 
 
 def _executed_until(trace: HostTrace, links: LaunchLinks, end_ps: int) -> int:
