@@ -133,13 +133,6 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{GUIDE}/keras/writing_your_own_callbacks",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
     ),
-    "look_at_slow_step": Advice(
-        texts=everywhere("look at the slowest step: tfperf analyze PATH -s timeline --step slowest -o step.html"),
-        least=0.0,
-        most=0.0,
-        assumption="",
-        url=f"{GUIDE}/profiler",
-    ),
     "save_less_often": Advice(
         texts={
             "keras": "save less often: ModelCheckpoint(save_freq=N), or only the weights (save_weights_only=True)",

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 _EVALUATION_PERCENT = 20.0
 """Evaluation is a cause from this share of the wall time on."""
-_IRREGULAR_PERCENT = 10.0
-"""Slow steps that do not come regularly are a cause from this share of the wall time on."""
+_SHORT_MS = 10.0
+"""A machine with other programs keeps a thread from running for a few milliseconds."""
 _GENERIC = ("host_compute", "kernel_launch", "output")
 """The categories in which a slow step may be longer without another cause that says why."""
 _IN_NO_CATEGORY = ("python_between_steps", "waiting_in_calls", "garbage_collection")
 _ACTIONS: dict[Content, str] = {
+    "collection": "collect_less_often",
     "checkpoint": "save_less_often",
     "compile": "keep_signature",
     "iterator": "longer_epochs",
@@ -51,7 +52,7 @@ def between_steps(case: Case) -> Cause | None:
         return None
     total_ps = _total_ps(gaps)
     share = 100.0 * total_ps / wall.steady_ps
-    if share < LEAST_PERCENT:
+    if share < LEAST_PERCENT or _may_be_chance(wall, gaps):
         return None
     by_content = {gap.content: _total_ps([each for each in gaps if each.content == gap.content]) for gap in gaps}
     content = max(by_content, key=lambda each: by_content[each])
@@ -70,6 +71,13 @@ def between_steps(case: Case) -> Cause | None:
         rests_on=(Evidence("wall", "wall", between_row(content)),),
         confidence="medium" if content == "nothing" else "high",
     )
+
+
+def _may_be_chance(wall: Wall, gaps: Sequence[Gap]) -> bool:
+    """Return whether other programs may have made the gaps: short ones at any time, in which nothing special runs."""
+    is_special = any(gap.starts_epoch or gap.content not in ("calls", "nothing") for gap in gaps)
+    is_regular = bool(wall.period(np.array([gap.row for gap in gaps], np.int64)))
+    return not is_special and not is_regular and _total_ps(gaps) < _SHORT_MS * PS_PER_MS * len(gaps)
 
 
 def _total_ps(gaps: Sequence[Gap]) -> int:
@@ -141,7 +149,7 @@ def compiling_text(wall: Wall) -> str:
 
 
 def slow_steps(case: Case) -> Cause | None:
-    """Judge averaged steps that take over twice the median, again and again, by what they compute or launch more.
+    """Judge averaged steps that take over twice the median, at a regular distance, by what they compute or launch more.
 
     What they take more in no category is Python between calls, which `with_slow_steps` says.
     """
@@ -150,9 +158,9 @@ def slow_steps(case: Case) -> Cause | None:
         return None
     wall, slow, percents = longer
     costs = {part: min(percents[part], case.ledger.left(part)) for part in _GENERIC}
-    share, period = sum(costs.values()) * case.wall_share, wall.period(slow)
-    # Two slow steps may be chance, as of a busy machine.
-    if share < (LEAST_PERCENT if period else _IRREGULAR_PERCENT):
+    share = sum(costs.values()) * case.wall_share
+    # Slow steps that come at any time may be slow because other programs use the cores.
+    if share < LEAST_PERCENT or not wall.period(slow):
         return None
     for part, most in costs.items():
         case.ledger.claim(part, most=most)
@@ -163,7 +171,7 @@ def slow_steps(case: Case) -> Cause | None:
         "Extra time of slow steps",
         Range(share, share),
         f"{modes[:1].lower()}{modes[1:]}; the additional time is {CATEGORY_TITLES[main]}",
-        actions=("less_often" if period else case.over_wall().without_estimate("look_at_slow_step"),),
+        actions=("less_often",),
         rests_on=(Evidence("steps", "steps", wall.names[int(slow[0])]),),
         confidence="medium",
     )

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, touches, union
+from tfperf.arrays import EMPTY, NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, touches, union
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
@@ -30,8 +30,17 @@ PartName = Literal["averaged", "first", "compiling", "partial", "omitted", "othe
 """What a window counts as: an averaged step, a step omitted for one of four reasons, or a step of another kind."""
 PARTS: tuple[PartName, ...] = ("averaged", "first", "compiling", "partial", "omitted", "other_kinds")
 OMITTED_PARTS: tuple[PartName, ...] = ("first", "compiling", "partial", "omitted")
-Content = Literal["checkpoint", "compile", "iterator", "summary", "python", "calls", "nothing"]
-CONTENTS: tuple[Content, ...] = ("checkpoint", "compile", "iterator", "summary", "python", "calls", "nothing")
+Content = Literal["collection", "checkpoint", "compile", "iterator", "summary", "python", "calls", "nothing"]
+CONTENTS: tuple[Content, ...] = (
+    "collection",
+    "checkpoint",
+    "compile",
+    "iterator",
+    "summary",
+    "python",
+    "calls",
+    "nothing",
+)
 """What covers most of a gap, in order of precedence."""
 _NAMES_A_GAP = 0.3
 """An activity that covers less of a gap does not name it."""
@@ -122,8 +131,12 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False):
         return self.end_ps - int(self.ends_ps[-1]) if len(self.ends_ps) else 0
 
     def _in_evaluation(self, gap: Gap) -> bool:
-        """Return whether a gap is between two steps of other kinds."""
-        return self.parts[gap.row] == self.parts[gap.row + 1] == "other_kinds"
+        """Return whether a gap belongs to the evaluation: before a step of it, or where calls or tracing end it.
+
+        What else comes after the evaluation may be anything that the end of an epoch brings.
+        """
+        is_after = self.parts[gap.row] == "other_kinds"
+        return self.parts[gap.row + 1] == "other_kinds" or (is_after and gap.content in ("calls", "compile"))
 
     @property
     def between(self) -> tuple[Gap, ...]:
@@ -219,7 +232,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False):
     def period(self, rows: Int64s) -> int:
         """Return after how many steps one of these comes again; 0 if they do not come regularly."""
         apart = np.diff(np.searchsorted(self.rows, rows))
-        return int(apart[0]) if len(apart) >= _REPEATS and bool((apart == apart[0]).all()) else 0
+        return int(apart[0]) if len(apart) >= _REPEATS and apart[0] > 1 and bool((apart == apart[0]).all()) else 0
 
 
 def analyze(host: Host) -> Wall:
@@ -330,7 +343,9 @@ def _gaps(host: Host, rows: Int64s, start: Int64s, end: Int64s) -> tuple[tuple[G
         "calls": _main(host, start, end, frames=False),
     }
     times = {content: union(trace.start_ps[of], trace.end_ps[of]) for content, of in named.items()}
-    times["compile"] = host.busy_times.get(Activity.COMPILE, Intervals(NO_NUMBERS, NO_NUMBERS))
+    pauses = trace.python_activity.pauses
+    times["collection"] = EMPTY if pauses is None else union(pauses.start_ps, pauses.end_ps)
+    times["compile"] = host.busy_times.get(Activity.COMPILE, EMPTY)
     covered = {content: overlap(flat, start, end) for content, flat in times.items()}
     chosen = np.full(len(rows), CONTENTS.index("nothing"))
     for content in reversed(CONTENTS[:-1]):

@@ -22,6 +22,7 @@ _PARTS: dict[PartName, tuple[str, str]] = {
 }
 OTHER_KINDS = "steps of other kinds"
 CONTENT_TEXTS: dict[Content, str] = {
+    "collection": "garbage collection of Python",
     "checkpoint": "saving or restoring a checkpoint",
     "compile": "tracing or compiling",
     "iterator": "starting an input iterator",
