@@ -68,7 +68,12 @@ class PythonWatch:
             self._ended.release()
 
     def _note_collection(self, phase: str, info: Mapping[str, int]) -> None:
-        """Note when a collection starts and ends; Python calls this on the thread that collects, never two at once."""
+        """Note when a collection starts and ends; Python calls this on the thread that collects, never two at once.
+
+        Those of the youngest objects are left out: there are thousands in a second, of some microseconds.
+        """
+        if not info["generation"]:
+            return
         if phase == "start":
             self._started_ns = time.time_ns()
             return

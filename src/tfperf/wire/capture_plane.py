@@ -112,7 +112,7 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
     cluster_id: str | None = None
     """A hash that is equal for the tasks of one cluster."""
     gc_count: int | None = None
-    """How often the garbage collector of Python ran in the capture."""
+    """How often the garbage collector of Python ran in the capture; not for generation 0, the youngest objects."""
     gc_ms: float | None = None
     """How long these runs took together."""
     start_time_us: int | None = None
