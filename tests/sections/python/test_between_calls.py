@@ -63,9 +63,22 @@ def test_a_callback_is_of_the_program_and_what_keras_does_besides_of_keras(tmp_p
         ("$trainer.py:15 on_train_batch_end", 25, 60),
         ("$core.py:76 numpy", 30, 50),
     )
-    assert (found.function, found.is_callback) == ("trainer.py:15 on_train_batch_end", True)
+    assert found.function == found.callback == "trainer.py:15 on_train_batch_end"
     assert found.share == pytest.approx(60 / 80)
     assert found.framework_share == pytest.approx(10 / 80)
+
+
+def test_what_a_callback_calls_is_named_with_it(tmp_path: Path) -> None:
+    found = between(
+        tmp_path,
+        TENSORFLOW,
+        ("$callback_list.py:168 on_train_batch_end", 20, 80),
+        ("$train.py:15 on_train_batch_end", 20, 80),
+        ("$store.py:8 send", 30, 70),
+        ("$time sleep", 30, 60),
+    )
+    assert (found.function, found.callee) == ("store.py:8 send", "time.sleep")
+    assert found.callback == "train.py:15 on_train_batch_end"
 
 
 def test_what_fit_calls_is_of_keras_though_the_program_called_fit(tmp_path: Path) -> None:

@@ -261,12 +261,12 @@ ADVICE: Mapping[str, Advice] = {
     "input_in_python": Advice(
         texts={
             "keras": (
-                "if it makes batches, vectorize that, or make them beside the step: fit() with a tf.data.Dataset "
-                "(from_generator(...).prefetch(2); its own ops are faster) or a keras.utils.PyDataset"
+                "if it makes batches, vectorize that, or make them beside the step: fit() with keras.utils.PyDataset, "
+                "or a tf.data.Dataset, from_generator(...).prefetch(2); its own ops are faster than a generator"
             ),
             "tensorflow": (
-                "if it makes batches, vectorize that, or make them beside the step: a tf.data.Dataset "
-                "(from_generator(...).prefetch(2); its own ops are faster), or another process"
+                "if it makes batches, vectorize that, or make them beside the step: a tf.data.Dataset, "
+                "from_generator(...).prefetch(2); its own ops are faster than a generator"
             ),
             "jax": (
                 "if it makes batches, vectorize that, or make them beside the step: in worker processes (grain), or in "

@@ -361,8 +361,9 @@ def _between_calls(case: Case, between: BetweenCalls | None, ready: Range | None
         where = without_middle(between.function or between.callee, LONGEST_NAME)
         called = without_middle(between.callee, LONGEST_NAME)
         clauses.append(f"{share} of it in {where}" + (f", most in {called}" if between.function and called else ""))
-        if between.is_callback:
-            clauses[-1] += ", which Keras calls for each batch"
+        if between.callback:
+            caller = without_middle(between.callback, LONGEST_NAME)
+            clauses[-1] += ", a callback" if between.callback == between.function else f", in the callback {caller}"
     elif between is not None and between.framework_share >= _HALF_PERCENT / 100.0:
         share = case.quantity("python_framework", 100.0 * between.framework_share)
         quantities.append(share)
@@ -396,7 +397,7 @@ def _python_actions(
     actions: list[Action | None] = []
     if is_framework or is_short:
         actions += [case.action(code, cost) for code in _in_one_call(case, shown=is_framework)]
-    elif case.program.is_fit and (between is None or between.is_callback):
+    elif case.program.is_fit and (between is None or between.callback):
         # `fit` takes the batches on other threads.
         actions.append(case.action("callback_less_often", cost))
     elif does == "waits":

@@ -49,8 +49,8 @@ class BetweenCalls(Struct, frozen=True, kw_only=True):
     callee: str = ""
     """What it calls for most of that; without a function, what the program calls for half of the time or more."""
     callee_share: float = 0.0
-    is_callback: bool = False
-    """Whether Keras calls the function."""
+    callback: str = ""
+    """The method of a callback of the program that holds half of the time or more: the function, or what calls it."""
     framework_share: float = 0.0
     """In functions of TensorFlow, Keras or JAX that no function of the program has called."""
     waiting_share: float = 0.0
@@ -112,10 +112,10 @@ def between_calls(
     holders = np.flatnonzero(is_programs & is_named & (share >= _HALF))
     holder = int(holders[share[holders].argmin()]) if len(holders) else -1
     if holder >= 0:
-        name = functions[holder]
-        measured = replace(
-            measured, function=name.shown, share=float(share[holder]), is_callback=bool(_CALLBACK.fullmatch(name.name))
-        )
+        measured = replace(measured, function=functions[holder].shown, share=float(share[holder]))
+        hooks = holders[is_hook[holders]]
+        if len(hooks):
+            measured = replace(measured, callback=functions[int(hooks[share[hooks].argmin()])].shown)
     for most, of in ((share, collects), (of_function, waits)):
         found = int(np.where(of, most, -1.0).argmax())
         if of[found] and most[of].sum() >= _HALF:
