@@ -56,6 +56,11 @@ def test_what_computes_is_said_by_layer(tmp_path: Path) -> None:
     assert found.headline.endswith("host compute 100.0%; largest: neck 80.0%, stem 20.0%.")
 
 
+def test_ops_that_take_little_of_the_host_are_not_named(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, in_each_step(("ExecutorState::Process", 0, 100), ("m/neck/MatMul:MatMul", 0, 40)))
+    assert found.computed == ()
+
+
 def test_what_only_waits_does_not_compute(tmp_path: Path) -> None:
     found = diagnosis(
         tmp_path, in_each_step(("StatefulPartitionedCall:StatefulPartitionedCall", 0, 90), ("a:Add", 0, 30))
@@ -161,6 +166,17 @@ def test_loops_that_cannot_be_vectorized(tmp_path: Path, rename: Callable[[str],
     assert "loop_in_graph" not in codes_of(found)
 
 
+def test_a_loop_whose_iterations_leave_no_op_is_told_by_the_executor(tmp_path: Path) -> None:
+    ends = [LOOP[1], LOOP[-1]]
+    iterations = [("ExecutorState::Process", 12 + 4 * n, 14 + 4 * n) for n in range(16)]
+    found = diagnosis(tmp_path, in_each_step(LOOP[0], ("a:MatMul", 0, 10), *ends, *iterations))
+    cause = found.causes[0]
+    assert (cause.code, cause.cost_percent) == ("loop_in_graph", Range(70.0, 70.0))
+    assert cause.detail == "the loop in map runs many iterations per step, each with its own small ops"
+    once = diagnosis(tmp_path, in_each_step(LOOP[0], ("a:MatMul", 0, 10), *ends))
+    assert "loop_in_graph" not in codes_of(once)
+
+
 def test_the_loop_of_a_recurrent_layer_is_named(tmp_path: Path) -> None:
     ops = [(name.replace("map/", "m/lstm_1/"), start, end) for name, start, end in LOOP]
     found = diagnosis(tmp_path, in_each_step(ops[0], ("a:MatMul", 0, 10), *ops[1:]))
@@ -257,7 +273,7 @@ def test_far_more_threads_than_cores(tmp_path: Path, cores: int, *, is_cause: bo
     assert ("too_many_threads" in codes_of(found)) == is_cause
     if is_cause:
         cause = found.causes[0]
-        assert cause.detail == "1 threads run ops and 8 work inside ops, on 2 cores"
+        assert cause.detail == "pools of 1 threads that run ops and 8 inside ops share 2 cores"
         assert [(action.code, action.step_ms) for action in cause.actions] == [("set_threads", None)]
 
 

@@ -126,9 +126,9 @@ def too_many_threads(case: Case) -> Cause | None:
     between, inside = work.threads
     return case.cause(
         "too_many_threads",
-        "Too many threads",
+        "Thread oversubscription",
         cost,
-        f"{between} threads run ops and {inside} work inside ops, on {counted(cores, 'core')}",
+        f"pools of {between} threads that run ops and {inside} inside ops share {counted(cores, 'core')}",
         actions=(case.without_estimate("set_threads"),),
         rests_on=(in_categories("host_compute"),),
         confidence="low",
@@ -236,7 +236,8 @@ def computed(case: Case) -> tuple[Computed, ...]:
     if largest == "device_compute" and case.is_headline:
         return _on_device(case)
     work = case.program.work
-    if largest != "host_compute" or work is None or case.results.has_device:
+    share, ops = case.share("host_compute"), case.program.op_percent or 0.0
+    if largest != "host_compute" or work is None or case.results.has_device or ops < share / 2:
         return ()
     return tuple(Computed(name, share, None) for name, share in [*work.layers.items()][:_NAMED])
 
