@@ -40,7 +40,7 @@ _ANYTHING = _Topic()
 _FIGURES: Mapping[str, _Topic] = {
     "input_bound": _INPUT,
     "kernel_launch": _LAUNCHES,
-    "all_others": _Topic(codes=("python_between_steps", "eager_ops", "waiting_in_calls")),
+    "all_others": _Topic(codes=("python_between_steps", "eager_ops", "run_eagerly", "waiting_in_calls")),
     "device_busy": _IDLE,
     "memory": _MEMORY,
     "retraces": _FUNCTIONS,
@@ -55,7 +55,7 @@ _TABLES: Mapping[str, _Topic] = {
     "kernels": _Topic(codes=("device_compute_32bit", "launch_bound")),
     "launches": _LAUNCHES,
     "copies": _Topic(codes=("input_copy", "output_copy")),
-    "eager_ops": _Topic(codes=("eager_ops",)),
+    "eager_ops": _Topic(codes=("eager_ops", "run_eagerly")),
     **dict.fromkeys(("environment", "ops", "op_", "host_ops", "device_ops", "pauses"), _NOTHING),
 }
 """How the name of a table starts, and what it is about."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tfperf.arrays import Bools, Int64s, covers, distinct, union
-from tfperf.trace.event_names import mask
+from tfperf.trace.event_names import mask, runs_keras_function
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest
 
@@ -32,6 +32,20 @@ def eager_calls(trace: HostTrace) -> Int64s:
     is_func = trace.stat("is_func")
     eager[is_func.event] = is_func.value == 0
     return np.flatnonzero(eager & trace.on_host)
+
+
+def runs_keras_eagerly(trace: HostTrace) -> bool:
+    """Tell whether Keras runs its loop, and calls no function in it: `compile(run_eagerly=True)`.
+
+    Keras 3 wraps what a step returns into an `Optional`, which otherwise the function of the step does. Keras 2 marks
+    its steps, with the batch size that it was told.
+    """
+    if any(map(runs_keras_function, trace.names)):
+        return False
+    if {"OptionalFromValue", "OptionalHasValue"} <= set(trace.stat("eager_op").texts):
+        return True
+    marks = trace.host_events(mask(trace.names, lambda name: name in ("train", "TraceContext")))
+    return bool((trace.number_at("batch_size", marks, -1) >= 0).any()) and bool(len(eager_calls(trace)))
 
 
 def run_from_python(trace: HostTrace) -> Bools | None:

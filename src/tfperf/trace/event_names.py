@@ -142,6 +142,17 @@ def is_input_function(name: str) -> bool:
     return name.startswith("InstantiatedCapturedFunction")
 
 
+_KERAS = re.compile(
+    r"(?:__inference_)?(?:train_function|test_function|predict_function|one_step_on_data|one_step_on_data_distributed"
+    r"|one_step_on_iterator|multi_step_on_iterator)(?:_\d+)*$"
+)
+
+
+def runs_keras_function(name: str) -> bool:
+    """Tell whether Keras runs a step, or several, by a tf.function in the event, or by the concrete function named."""
+    return _KERAS.match(name) is not None
+
+
 def takes_time(name: str) -> bool:
     """Tell whether the event always has a duration: a call of tf.data, of a function, or a run of an executor."""
     return is_iterator(name) or is_fetch(name) or name == "FunctionRun" or name.startswith("ExecutorState::Process")

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hlo_builders
 import pytest
 from builders import event, host, host_of, ref, trace_of
+from hlo_builders import F32, shape
+from protobytes import field
 
-from tfperf.sections.functions.analysis import Functions, combine, count_calls, sum_calls
+from tfperf.sections.functions.analysis import Functions, changed_arguments, combine, count_calls, sum_calls
 from tfperf.sections.functions.eager import find_eager_ops
 from tfperf.trace.steps import no_steps
 
@@ -89,3 +92,22 @@ def test_a_function_without_duration_is_not_expensive(tmp_path: Path) -> None:
 
 def test_no_functions(tmp_path: Path) -> None:
     assert count_calls(trace_of(tmp_path, host(event("A:A", 0, 1)))) == ()
+
+
+def compiled(*shapes: bytes) -> bytes:
+    """A program with parameters of these shapes."""
+    made = [
+        hlo_builders.instruction(1 + at, f"p{at}", "parameter", each, extra=field(9, at))
+        for at, each in enumerate(shapes)
+    ]
+    return hlo_builders.program(hlo_builders.computation("main", *made))
+
+
+def test_programs_of_one_function_say_which_argument_changes() -> None:
+    batch, longer, weights = (shape(F32, *dims) for dims in ((64, 8), (70, 8), (8, 8)))
+    first, second = compiled(weights, batch), compiled(weights, longer)
+    assert changed_arguments([first, second, first]) == "an argument is f32[64,8] or f32[70,8]"
+    assert changed_arguments([first, first]).startswith("its arguments have the same shapes, so a static value")
+    assert changed_arguments([first]) == "", "nothing to compare"
+    assert changed_arguments([first, compiled(weights)]) == "", "other arguments"
+    assert changed_arguments([first, b"damaged"]) == ""

@@ -3,9 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, event, host, line, plane, ref, trace_of
+from builders import PS_PER_US, Event, event, host, line, plane, ref, trace_of
 
-from tfperf.sections.functions.eager import EagerOps, find_eager_ops, sum_eager_ops
+from tfperf.arrays import Int64s
+from tfperf.sections.functions.eager import FETCHES, EagerOps, FetchKind, find_eager_ops, sum_eager_ops
 from tfperf.trace.find_steps import find_steps
 
 
@@ -93,3 +94,86 @@ def test_without_steps_the_share_of_the_capture_is_known(tmp_path: Path) -> None
     eager = eager_ops(tmp_path, run_eagerly("MatMul", 0, 20), run_eagerly("Add", 80, 20))
     assert (eager.percent, eager.percent_of_capture) == (None, 40.0)
     assert sum_eager_ops([eager, eager]).percent_of_capture == 40.0
+
+
+def in_each_step(*ops: tuple[str, float, float]) -> list[Event]:
+    return [run_eagerly(op, 100 * n + start, duration) for n in range(4) for op, start, duration in ops]
+
+
+def microseconds(times: Int64s) -> list[float]:
+    return [float(time) for time in times / PS_PER_US]
+
+
+def test_python_between_ops_belongs_to_running_them_one_by_one(tmp_path: Path) -> None:
+    """From 10 to 50 us of each step; the call of a function ends that, and a single op follows."""
+    ops = in_each_step(("MatMul", 10, 10), ("Tanh", 40, 10), ("Add", 90, 5))
+    functions = [run_eagerly("__inference_f_3", 100 * n + 60, 20, is_func=1) for n in range(4)]
+    kernels = [event("EagerKernelExecute", 100 * n + 12, 6) for n in range(4)]
+    kernels += [event("EagerKernelExecute", 100 * n + 62, 10) for n in range(4)]
+    eager = eager_ops(tmp_path, *steps_of(), *ops, *functions, *kernels)
+    assert microseconds(eager.stretch_ps) == [45.0] * 4
+    assert eager.stretch_percent == pytest.approx(45.0)
+    assert eager.stretch_calls_per_step == 3.0
+    assert eager.kernel_percent == pytest.approx(6.0), "only those of ops"
+    assert eager.percent == pytest.approx(25.0)
+
+
+def test_a_long_pause_between_ops_is_the_programs_own(tmp_path: Path) -> None:
+    steps = [event("train", 50_000 * n, 50_000, step_num=n) for n in range(4)]
+    ops = [run_eagerly("Sin", 50_000 * n + start, 1000) for n in range(4) for start in (1000, 20_000, 24_000)]
+    assert microseconds(eager_ops(tmp_path, *steps, *ops).stretch_ps) == [6000.0] * 4
+
+
+def test_where_keras_runs_eagerly_all_python_between_ops_is_its_own(tmp_path: Path) -> None:
+    steps = [event("train", 50_000 * n, 50_000, step_num=n) for n in range(4)]
+    names = ("OptionalFromValue", 1000), ("OptionalHasValue", 20_000), ("OptionalGetValue", 24_000)
+    ops = [run_eagerly(name, 50_000 * n + start, 1000) for n in range(4) for name, start in names]
+    eager = eager_ops(tmp_path, *steps, *ops)
+    assert microseconds(eager.stretch_ps) == [24_000.0] * 4
+    assert "OptionalFromValue" in eager.op_types
+
+
+def test_the_ops_of_keras_own_loop_are_not_the_programs(tmp_path: Path) -> None:
+    """What ends an epoch makes iterators and averages metrics; the table has these ops all the same."""
+    calls = [event("multi_step_on_iterator", 100 * n, 50, tf_function_call=ref("notTraced-nonXla")) for n in range(4)]
+    own = ("OptionalHasValue", 60, 5), ("MakeIterator", 70, 5), ("PrefetchDataset", 80, 5), ("DivNoNan", 90, 5)
+    eager = eager_ops(tmp_path, *steps_of(), *calls, *in_each_step(*own))
+    assert (eager.percent, eager.stretch_percent, eager.own_types) == (0.0, 0.0, ())
+    assert len(eager.op_types) == 4
+
+
+@pytest.mark.parametrize(
+    ("ops", "kind"),
+    [
+        (("ReadVariableOp", "ReadVariableOp", "SaveV2"), "save"),
+        (("ReadVariableOp", "WriteHistogramSummary"), "summary"),
+        (("ReadVariableOp", "ReadVariableOp", "DivNoNan"), "metrics"),
+        (("ReadVariableOp", "Identity", "ReadVariableOp", "Identity"), "variables"),
+    ],
+)
+def test_runs_of_ops_that_read_or_save_are_told_by_their_types(
+    tmp_path: Path, ops: tuple[str, ...], kind: FetchKind
+) -> None:
+    """20 us from the first op to the last one, and 10 us before and after it, in half of the steps."""
+    made = [
+        run_eagerly(op, 100 * n + 40 + 20 * place / len(ops), 20 / len(ops))
+        for n in (0, 2)
+        for place, op in enumerate(ops)
+    ]
+    eager = eager_ops(tmp_path, *steps_of(), *made)
+    percent, count, variables = eager.fetches(kind)
+    assert percent == pytest.approx(20.0)
+    assert (count, variables) == (2, ops.count("ReadVariableOp"))
+    assert sum(eager.fetches(each)[1] for each in FETCHES) == 2
+    assert eager.stretch_percent == 0.0
+    assert eager.percent == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    "ops", [("ReadVariableOp", "MatMul"), ("ReadVariableOp",), ("ReluGrad", "DivNoNan"), ("DivNoNan", "MatMul")]
+)
+def test_runs_that_compute_read_no_results(tmp_path: Path, ops: tuple[str, ...]) -> None:
+    made = [run_eagerly(op, 100 * n + 40 + 10 * place, 10) for n in range(4) for place, op in enumerate(ops)]
+    eager = eager_ops(tmp_path, *steps_of(), *made)
+    assert not eager.fetch_ps.any()
+    assert eager.stretch_percent == pytest.approx(10.0 * len(ops))

@@ -108,6 +108,11 @@ def eager(percent: int) -> EagerOps:
         total_ps=np.array([percent * 10 * MS]),
         steps=CountedSteps(np.arange(10) * 100 * MS, np.full(10, 100 * MS), np.ones(10, np.bool_)),
         eager_ps=np.full(10, percent * MS),
+        fetch_ps=np.zeros((5, 10), np.int64),
+        variables=np.zeros(10, np.int64),
+        stretch_ps=np.full(10, percent * MS),
+        stretch_calls=np.ones(10, np.int64),
+        kernel_ps=np.zeros(10, np.int64),
         step_calls=np.ones(10, np.int64),
     )
 

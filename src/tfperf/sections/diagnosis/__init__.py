@@ -26,7 +26,7 @@ SECTION = SectionSpec(
         ),
         "batch",
     ),
-    stats=HLO_OPS | MEMORY | CORES,
+    stats=HLO_OPS | MEMORY | CORES | {"eager_op", "batch_size", "is_func"},
     analyze="tfperf.sections.diagnosis.program:analyze",
     derive="tfperf.sections.diagnosis.diagnose:diagnose",
     narrow="tfperf.sections.diagnosis.program:narrow",

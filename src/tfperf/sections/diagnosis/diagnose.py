@@ -32,10 +32,14 @@ from tfperf.sections.diagnosis.device_causes import (
 )
 from tfperf.sections.diagnosis.exchange_causes import collectives, collectives_bound, straggler, with_late_host
 from tfperf.sections.diagnosis.host_causes import (
+    checkpointing,
     compilation,
     eager_ops,
     eager_ops_of_capture,
+    fetch_results,
     garbage_collection,
+    iterator_per_step,
+    numpy_conversion,
     profiling_overhead,
     python_between_steps,
     small_work_per_step,
@@ -62,6 +66,7 @@ WORTH_FIXING = 0.03
 """Share of the step that fixing a cause must likely bring, or the diagnosis says that nothing is worth it."""
 _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     straggler,
+    iterator_per_step,
     compilation,
     input_wait,
     input_copy,
@@ -76,6 +81,9 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     densified_sparse,
     one_hot_product,
     loop_in_graph,
+    numpy_conversion,
+    checkpointing,
+    fetch_results,
     eager_ops,
     slow_steps,
     small_work_per_step,

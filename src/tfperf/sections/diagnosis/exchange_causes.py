@@ -25,7 +25,7 @@ _WAITING = ("device_collectives", "host_compute")
 _EXPLAINED_BY = {
     "input": ("input_wait", "input_copy"),
     "python": ("python_between_steps", "garbage_collection", "waiting_in_calls"),
-    "launching": ("launch_bound", "small_work_per_step", "eager_ops"),
+    "launching": ("launch_bound", "small_work_per_step", "eager_ops", "run_eagerly"),
     "compilation": ("compilation", "warm_up"),
 }
 """The causes that say why a host is slow, by what it is slow in."""

@@ -13,12 +13,19 @@ from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.diagnosis.step_ops import RECURRENT
 from tfperf.sections.diagnosis.wall_causes import compiling_percent, compiling_text
 from tfperf.trace.steps import RETRACE, SLOW_FIRST
-from tfperf.units import PS_PER_MS, counted, format_number, without_middle
+from tfperf.units import PS_PER_MS, counted, format_bytes, format_number, without_middle
 
 _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
 _FRAMEWORK_MS = 2.5
 """Python of Keras or of a plain loop takes less per step."""
+_LONG_MS = 50.0
+"""Of a step that computes longer, what does not depend on the batch is small: a larger one gains little."""
+_BY_LARGER_BATCH = Range(0.4, 0.7)
+_LARGER_BATCH_IF = (
+    "for as many examples as now, in batches twice as large, of which memory and accuracy allow; small ops take hardly "
+    "longer then (measured: 36 to 57% less per example)"
+)
 _OVERHEAD_PERCENT = 5.0
 _HALF_PERCENT = 50.0
 _HALF_OF_IT = 0.5
@@ -26,11 +33,10 @@ _HALF_OF_IT = 0.5
 _BESIDE = 0.8
 """Share of the time of two things that take as long when they go on beside each other."""
 _FEW_STEPS = 0.25
-_OF_KERAS = {"OptionalHasValue", "OptionalGetValue", "SyncDevice"}
-"""Ops by which `fit` of Keras reads the results of a step, and waits for devices: no code of the user runs them."""
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
+    from tfperf.sections.functions.eager import FetchKind
     from tfperf.sections.python.between_calls import BetweenCalls
     from tfperf.trace.steps import Steps
 
@@ -63,6 +69,7 @@ def _what_compiles(functions: Functions) -> tuple[str, str, tuple[Evidence, ...]
     if jitted is not None:
         name = without_middle(jitted.name, LONGEST_NAME)
         detail = f"{name} is compiled in {jitted.compiling_calls} of {counted(jitted.calls, 'call')}"
+        detail += f"; {jitted.changed}" if jitted.changed else ""
         return detail, "keep_signature", (Evidence("functions", "jitted_functions", jitted.name),)
 
     def changes(function: FunctionStats) -> tuple[int, int]:
@@ -76,6 +83,7 @@ def _what_compiles(functions: Functions) -> tuple[str, str, tuple[Evidence, ...]
     detail, action = f"{name} is traced in {traced} of {calls}", "keep_signature"
     if compiled:
         detail = f"XLA compiles {name} in {compiled} of {calls}" + f", {traced} of which trace it too" * bool(traced)
+        detail += f"; {function.changed}" if function.changed else ""
         action = "pad_shapes"
     elif function.is_made_anew:
         detail, action = f"{detail}, each time as a new tf.function", "create_function_once"
@@ -117,31 +125,164 @@ def _is_first(steps: Steps, kind: str) -> bool:
 
 _OF_CAPTURE_PERCENT = 20.0
 """Without steps, ops that run one by one are a cause from this share of the capture on."""
+_PARTS_OF_STEP = ("compilation", "input_wait", "host_compute", "all_others")
+_BATCHES_OF_CALL = 4
+"""A pipeline that serves more calls of a function is not made for single batches."""
+
+
+def iterator_per_step(case: Case) -> Cause | None:
+    """Judge steps that make a pipeline of tf.data each: `predict` of one example at a time, an iterator in the loop."""
+    program = case.program
+    made = program.calls.iterators_per_step
+    if made < _OFTEN or program.calls.functions_per_step > _BATCHES_OF_CALL * made:
+        return None
+    share = 100.0 - program.calls.function_percent
+    if min(share, case.ledger.left(*_PARTS_OF_STEP)) < LEAST_PERCENT:
+        return None
+    cost = case.ledger.claim(*_PARTS_OF_STEP, most=share)
+    function = case.quantity("function", program.calls.function_percent)
+    return case.cause(
+        "iterator_per_step",
+        "Creating an input pipeline in each step",
+        cost,
+        f"a step creates {format_number(made)} iterators of tf.data; the function that it calls runs for {function}",
+        actions=("one_iterator",),
+        rests_on=(Evidence("functions", "eager_ops", "MakeIterator"),),
+        quantities=(function,),
+    )
+
+
+_OFTEN = 0.5
+_OVERHEAD_OF_OP = Range(0.85, 0.98)
+"""What a function saves of the time of eager ops that is not their kernels': measured with small jobs."""
+_KERNELS_OF_OP = Range(0.0, 0.5)
+"""What it saves of their kernels, where they are fused."""
+
+
+def checkpointing(case: Case) -> Cause | None:
+    """Judge checkpoints that steps save by ops of TensorFlow."""
+    return _fetching(case, "checkpointing", ("save",))
+
+
+def fetch_results(case: Case) -> Cause | None:
+    """Judge summaries, results of metrics and values of variables that the program reads between its calls."""
+    return _fetching(case, "fetch_results", ("summary", "metrics", "variables", "arrays"))
+
+
+_FETCHED = {
+    "save": ("Saving checkpoints", "SaveV2"),
+    "summary": ("Writing summaries", "WriteHistogramSummary"),
+    "metrics": ("Reading metrics", "DivNoNan"),
+    "variables": ("Reading variables", "ReadVariableOp"),
+    "arrays": ("Reading arrays of the device", ""),
+}
+_HOW = {
+    "save": "",
+    "summary": "",
+    "metrics": ", op by op, as result() of metrics does",
+    "variables": ", one by one, as get_weights(), numpy() and checkpoints in .h5 or .keras files do",
+    "arrays": ", as np.asarray, float() and jax.device_get do",
+}
+
+
+def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | None:
+    """Judge what the program reads or saves between its calls: the kind that takes most of the step is named."""
+    eager, parts = case.results["functions"].eager, ("all_others", "host_compute")
+    found = {kind: eager.fetches(kind) for kind in kinds}
+    share = sum(percent for percent, _, _ in found.values())
+    if min(share, case.ledger.left(*parts)) < LEAST_PERCENT:
+        return None
+    kind = max(kinds, key=lambda each: found[each][0])
+    _, steps, variables = found[kind]
+    title, op = _FETCHED[kind]
+    cost = case.ledger.claim(*parts, most=share)
+    of_whole, wholes = case.of_whole(case.quantity("fetching", share), cost)
+    what = "arrays" if kind == "arrays" else "variables"
+    read = f", {format_number(variables)} {what} each time{_HOW[kind]}" if variables else _HOW[kind]
+    return case.cause(
+        code,
+        title,
+        cost,
+        f"in {steps} of {counted(case.summary.averaged_count, 'step')}{read}{of_whole}",
+        actions=("save_less_often" if kind == "save" else "fetch_less_often",),
+        rests_on=(Evidence("functions", "eager_ops", op),) if op in eager.op_types else (),
+        quantities=wholes,
+    )
 
 
 def eager_ops(case: Case) -> Cause | None:
-    """Judge ops that Python runs one by one."""
-    eager = case.results["functions"].eager
-    share = eager.percent or 0.0
+    """Judge ops that Python runs one by one, with the Python between them: `run_eagerly` where Keras does so."""
+    eager, program = case.results["functions"].eager, case.program
+    share = eager.stretch_percent or 0.0
     parts = ("host_compute", "kernel_launch", "all_others")
     if min(share, case.ledger.left(*parts)) < LEAST_PERCENT:
         return None
-    most = ", ".join(without_middle(name, LONGEST_NAME) for name in eager.op_types[:3])
-    detail = f"{format_number(eager.calls_per_step)} ops per step outside any function (most time: {most})"
-    rests_on = [Evidence("functions", "eager_ops", eager.op_types[0])] if eager.op_types else []
-    cost = case.ledger.claim(*parts, most=share)
-    of_whole, wholes = case.of_whole(case.quantity("eager", share), cost)
-    actions: tuple[str, ...] = ("use_function",)
-    if case.program.api == "keras" and _OF_KERAS.issuperset(eager.op_types):
-        detail += ", all of Keras itself"
-        actions = () if _runs_several_batches(case) else ("steps_per_execution",)
+    of_kernels = min(eager.kernel_percent, share)
+    kernels = case.quantity("eager_kernels", of_kernels)
+    most = ", ".join(without_middle(name, LONGEST_NAME) for name in eager.own_types[:3])
+    detail = (
+        f"{format_number(eager.stretch_calls_per_step)} ops per step outside any function, with the Python between "
+        f"them (most time: {most})"
+    )
+    if of_kernels >= LEAST_PERCENT:
+        detail += f"; their kernels take {kernels}"
+    rests_on = [Evidence("functions", "eager_ops", eager.own_types[0])] if eager.own_types else []
+    between = case.ledger.claim("all_others", most=max(share - (eager.percent or 0.0), 0.0)).high
+    claimed = between + case.ledger.claim(*parts, most=share - between).high
+    cost = Range(claimed, claimed)
+    of_whole, wholes = case.of_whole(case.quantity("eager_stretch", share), cost)
+    code, title, action = "eager_ops", "Running ops one by one", "use_function"
+    if program.calls.runs_keras_eagerly:
+        code, title, action = "run_eagerly", "compile(run_eagerly=True)", "omit_run_eagerly"
+    elif any(function.calls.get("eager") for function in case.results["functions"].functions):
+        title, action = "Running tf.functions eagerly, op by op,", "omit_run_functions_eagerly"
     return case.cause(
-        "eager_ops",
-        "Running ops one by one",
+        code,
+        title,
         cost,
         detail + of_whole,
-        actions=actions,
+        actions=(_as_function(case, action, cost, of_kernels / share),),
         rests_on=rests_on,
+        quantities=(kernels, *wholes),
+    )
+
+
+def _as_function(case: Case, code: str, cost: Range, kernels: float) -> Action | None:
+    """Return the advice to run ops inside a function; `kernels` is the share of the cost that their kernels take."""
+    saved = Range(
+        _OVERHEAD_OF_OP.low * (1 - kernels) + _KERNELS_OF_OP.low * kernels,
+        _OVERHEAD_OF_OP.high * (1 - kernels) + _KERNELS_OF_OP.high * kernels,
+    )
+    action = case.action(code, cost, saved)
+    if action is None or code != "use_function" or case.program.api != "tensorflow":
+        return action
+    if case.program.calls.functions_per_step >= _OFTEN:
+        return replace(action, text="move these ops into the tf.function that the step calls")
+    with_gradients = case.results["functions"].eager.computes_gradients
+    return replace(action, text=action.text + ", with the gradients and the optimizer" * with_gradients)
+
+
+def numpy_conversion(case: Case) -> Cause | None:
+    """Judge large arrays of NumPy that each step makes tensors of."""
+    calls, parts = case.program.calls, ("host_compute", "all_others", "host_to_device")
+    percent = calls.conversion_percent
+    if calls.conversions_per_step < _OFTEN or min(percent, case.ledger.left(*parts)) < LEAST_PERCENT:
+        return None
+    cost = case.ledger.claim(*parts, most=percent)
+    of_whole, wholes = case.of_whole(case.quantity("conversion", percent), cost)
+    detail = f"{format_number(calls.conversions_per_step)} of 1 MB or more per step"
+    if case.program.api == "jax":
+        detail = "arrays of the host are copied to the device"
+    detail += f", the largest of {format_bytes(calls.conversion_bytes)}" if calls.conversion_bytes else ""
+    if calls.conversion_function:
+        detail += f", in calls of {without_middle(calls.conversion_function, LONGEST_NAME)}"
+    return case.cause(
+        "numpy_conversion",
+        "Converting NumPy arrays",
+        cost,
+        detail + of_whole,
+        actions=("convert_once",),
+        rests_on=(in_categories("host_compute"),),
         quantities=wholes,
     )
 
@@ -187,13 +328,16 @@ def small_work_per_step(case: Case) -> Cause | None:
         return None
     claims = [case.ledger.claim(part, most=share).high for part, share in shares.items()]
     recurrent, taken = _recurrent(case)
-    once = [case.action(code, Range(python, python)) for code in _in_one_call(case, shown=True)]
+    computing_ms = (shown_by.value or 0.0) * case.step_ms / 100.0
+    cost = Range(sum(claims), sum(claims))
+    is_small = computing_ms < _LONG_MS and not _loops_over_examples(case)
+    larger = case.action("larger_batch", cost, _BY_LARGER_BATCH, _LARGER_BATCH_IF) if is_small else None
     return case.cause(
         "small_work_per_step",
         "Fixed overhead of each step",
-        Range(sum(claims), sum(claims)),
+        cost,
         f"{_WORKING[shown_by.key]} for {shown_by} of it{recurrent}",
-        actions=[*([] if _loops_over_examples(case) else ["larger_batch"]), *once],
+        actions=(larger, several_steps(case, Range(python, cost.high))),
         rests_on=[in_categories(part) for part in shares],
         confidence="medium",
         quantities=(shown_by, *taken),
@@ -252,9 +396,27 @@ def _is_of_the_program(case: Case) -> bool:
     return (between is not None and bool(between.function)) or (ready is not None and ready.high < _HALF_PERCENT)
 
 
-def _runs_several_batches(case: Case) -> bool:
-    """Tell whether a step is several batches already."""
-    return int(case.results["steps"].steps.batches.max()) > 1
+def several_steps(case: Case, cost: Range) -> Action | None:
+    """Return the advice to run several steps in one call, which takes a share of this cost away; None: it cannot help.
+
+    The cost is from what Python takes between calls to all that does not depend on the batch: the trace does not tell
+    how much of the time inside a call belongs to the call, and how much to each op.
+    `train_on_batch` of Keras ignores steps_per_execution. A loop inside a function takes its batches there: from a
+    dataset, or from what is on the device already.
+    """
+    program = case.program
+    if int(case.results["steps"].steps.batches.max()) > 1 or program.calls.iterators_per_step >= _OFTEN:
+        return None
+    if program.api == "keras":
+        return case.action("steps_per_execution" if program.is_fit else "use_tf_data", cost)
+    if program.api == "jax" and program.calls.puts_per_step >= _OFTEN:
+        return None
+    action = case.action("loop_in_function", cost)
+    if action is None or program.calls.fetches or program.api == "jax":
+        return action
+    return replace(
+        action, text="run several steps in one tf.function (for i in tf.range(10)), on batches stacked before"
+    )
 
 
 def garbage_collection(case: Case) -> Cause | None:
@@ -307,7 +469,9 @@ def python_between_steps(case: Case) -> Cause | None:
     before Python makes the next call, the program waits for Python, also while that run goes on: how much of this would
     be saved is open.
     """
-    hidden = case.program.hidden_python_percent
+    # What Python hides between ops that it runs one by one belongs to these.
+    of_ops = case.results["functions"].eager.stretch_percent or 0.0
+    hidden = max(case.program.hidden_python_percent - of_ops, 0.0)
     if case.program.is_tpu or case.ledger.left("all_others") + hidden < LEAST_PERCENT:
         return None
     outside = case.program.outside_calls_percent
@@ -409,7 +573,7 @@ def _python_actions(
 
 def _in_one_call(case: Case, *, shown: bool) -> list[str]:
     """Return the actions by which several steps are one call: in Keras only `fit` has one."""
-    if _runs_several_batches(case) or (case.program.api == "keras" and not case.program.is_fit):
+    if int(case.results["steps"].steps.batches.max()) > 1 or (case.program.api == "keras" and not case.program.is_fit):
         return []
     return ["steps_per_execution", *(["loop_in_function"] if shown else [])]
 

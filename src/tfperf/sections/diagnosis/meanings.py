@@ -67,7 +67,27 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "waiting_in_calls": CauseMeaning(
         "the program is in a call, and nothing is recorded of what the call does", "part of the category All others"
     ),
-    "eager_ops": CauseMeaning("Python runs ops one by one", "part of Host compute, Kernel launch and All others"),
+    "checkpointing": CauseMeaning("steps save checkpoints by ops of TensorFlow", "part of Host compute and All others"),
+    "fetch_results": CauseMeaning(
+        "steps read the results of metrics or the values of variables one by one, or write summaries",
+        "part of Host compute and All others",
+    ),
+    "eager_ops": CauseMeaning(
+        "Python runs ops one by one, outside any function; Python between them counts too",
+        "part of Host compute, Kernel launch and All others",
+    ),
+    "run_eagerly": CauseMeaning(
+        "Keras runs the ops of its steps one by one, because of `compile(run_eagerly=True)`",
+        "part of Host compute, Kernel launch and All others",
+    ),
+    "numpy_conversion": CauseMeaning(
+        "large NumPy arrays become tensors, or arrays of JAX, in each step",
+        "part of Host compute, All others and Input",
+    ),
+    "iterator_per_step": CauseMeaning(
+        "each step creates a tf.data pipeline: `predict` for each example, or an iterator in the loop",
+        "Compilation, Input, Host compute and All others, without the function that the step calls",
+    ),
     "collectives": CauseMeaning(
         "replicas exchange gradients, or wait for each other to do so",
         "category Device collectives; on CPUs a part of Host compute",

@@ -12,12 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import EMPTY, Int64s, Intervals, difference, intersection, overlap, touches, union, union_all
+from tfperf.sections.diagnosis.calls import Calls, CallTimes, combine_calls
 from tfperf.sections.diagnosis.cause import Range
 from tfperf.sections.diagnosis.python_use import Collections, PythonUse
 from tfperf.sections.diagnosis.step_ops import StepOps, Work, average, step_ops
 from tfperf.sections.results import Host
 from tfperf.sections.steps.counted import CountedSteps
-from tfperf.trace.event_names import is_hlo_collective, mask, parse_op
+from tfperf.trace.eager_events import runs_keras_eagerly
+from tfperf.trace.event_names import is_hlo_collective, mask, parse_op, runs_keras_function
 from tfperf.trace.host_state import HostStates, State, call_times, calls_per_line
 from tfperf.trace.host_trace import HostTrace
 
@@ -26,10 +28,6 @@ if TYPE_CHECKING:
 
 Api = Literal["keras", "tensorflow", "jax"]
 
-_KERAS = re.compile(
-    r"(?:__inference_)?(?:train_function|test_function|predict_function|one_step_on_data|one_step_on_iterator"
-    r"|multi_step_on_iterator)(?:_\d+)*$"
-)
 _FIT = re.compile(r"(?:__inference_)?(?:train_function|multi_step_on_iterator|one_step_on_iterator)(?:_\d+)*$")
 _NEARLY_ALL = 0.9
 _REMAINDER = 0.25
@@ -62,6 +60,7 @@ class Program(Struct, frozen=True, kw_only=True):
     ready_inside: Range | None = None
     work: Work | None = None
     """What ops of the host take; None where none is recorded."""
+    calls: Calls = Calls()
 
 
 class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
@@ -77,6 +76,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     hidden_python_ps: Int64s
     python: PythonUse
     work: StepOps | None
+    calls: CallTimes
 
     @cached_property
     def program(self) -> Program:
@@ -99,6 +99,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             ready_outside=outside_ready,
             ready_inside=inside_ready,
             work=None if self.work is None else self.work.counted(steps),
+            calls=self.calls.counted(steps),
         )
 
 
@@ -117,7 +118,7 @@ def analyze(host: Host) -> ProgramTimes:
     work, loops = step_ops(trace, host.host_states, steps, exchanges)
     ops = union_all([ops, loops])  # what executors do between the ops of a loop is the work of its op
     ops = difference(ops, exchanges) if len(exchanges.start) else ops
-    api, counted = _api(trace.names), CountedSteps.of(steps)
+    api, counted = _api(trace), CountedSteps.of(steps)
     all_steps = union(steps.start_ps, steps.end_ps)
     idle = difference(all_steps, union_all([*host.busy_times.values()]))
     hidden = EMPTY if api != "jax" or calls is None or trace.devices else _hidden_python(host, calls, ops)
@@ -132,6 +133,7 @@ def analyze(host: Host) -> ProgramTimes:
         collective_ps=in_steps(exchanges),
         is_tpu=trace.device_kind == "tpu",
         work=work,
+        calls=CallTimes.of(host),
     )
 
 
@@ -140,10 +142,10 @@ def narrow(times: ProgramTimes, _: Breakdown, after: Breakdown) -> ProgramTimes:
     return replace(times, steps=times.steps.counting(after))
 
 
-def _api(names: Sequence[str]) -> Api:
-    if any(map(_KERAS.match, names)):
+def _api(trace: HostTrace) -> Api:
+    if any(map(runs_keras_function, trace.names)) or runs_keras_eagerly(trace):
         return "keras"
-    return "jax" if any(map(_JAX.match, names)) else "tensorflow"
+    return "jax" if any(map(_JAX.match, trace.names)) else "tensorflow"
 
 
 def _has_one_caller(trace: HostTrace, main: int | None) -> bool:
@@ -207,6 +209,7 @@ def combine(programs: Sequence[Program]) -> Program:
         op_percent=_average([program.op_percent for program in programs]),
         collective_percent=_average([program.collective_percent for program in programs]) or 0.0,
         is_tpu=any(program.is_tpu for program in programs),
+        calls=combine_calls([program.calls for program in programs]),
         is_fit=any(program.is_fit for program in programs),
         hidden_python_percent=_average([program.hidden_python_percent for program in programs]) or 0.0,
         collections=max(

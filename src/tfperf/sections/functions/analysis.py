@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -23,7 +24,7 @@ from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.activities import xla_compilations
-from tfperf.trace.event_names import is_jitted_call
+from tfperf.trace.event_names import is_jitted_call, runs_keras_function
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import parents, self_time
 from tfperf.units import PS_PER_MS
@@ -67,10 +68,71 @@ def analyze(host: Host) -> Functions:
 
         jitted = find_jax_calls(trace)
         if jitted is not None:
-            return Functions(
-                calls, single_ops(jitted, steps, has_device=bool(trace.devices)), jitted_functions(jitted, steps)
-            )
-    return Functions(calls, find_eager_ops(trace, steps))
+            found = Functions(calls, single_ops(trace, jitted, steps), jitted_functions(jitted, steps))
+            return _with_changes(trace, found)
+    return _with_changes(trace, Functions(calls, find_eager_ops(trace, steps)))
+
+
+_MOST_PROGRAMS = 4
+"""So many programs of a function are compared: reading one takes milliseconds."""
+
+
+def _with_changes(trace: HostTrace, functions: Functions) -> Functions:
+    """Add what differs between the programs of functions that XLA compiles more than once."""
+    if trace.hlo_protos is None:
+        return functions
+
+    def changed(name: str, compiling_calls: int) -> str:
+        return changed_arguments(_programs_of(trace, name)) if compiling_calls > 1 else ""
+
+    jitted = tuple(
+        replace(each, changed=changed(each.name, each.compiling_calls)) for each in functions.jitted.functions
+    )
+    called = tuple(replace(each, changed=changed(each.name, each.compiling_calls)) for each in functions.functions)
+    return replace(functions, functions=called, jitted=replace(functions.jitted, functions=jitted))
+
+
+def _programs_of(trace: HostTrace, function: str) -> list[bytes]:
+    """Return serialized programs of a function of JAX or TensorFlow, or of the step of Keras that it runs."""
+    from tfperf.trace.jax_calls import canonical
+
+    name = re.escape(canonical(function))
+    names = f"{name}|one_step_on_data" if runs_keras_function(function) else name
+    wanted = re.compile(rf"(?:jit_|a_inference_)(?:{names})(?:_\d+__.*)?$")
+    matching = [key for key, program in trace.programs.items() if wanted.match(program.module)]
+    return [(trace.hlo_protos or {})[key] for key in matching[:_MOST_PROGRAMS]]
+
+
+def changed_arguments(programs: list[bytes]) -> str:
+    """Say in which argument, and how, programs of one function differ: its shapes; empty where nothing tells.
+
+    Programs with the same shapes are of other static values, or of a function that is made anew.
+    """
+    from tfperf.programs.hlo_proto import read_proto
+    from tfperf.programs.model import ProgramError
+
+    arguments: list[list[tuple[str, str]]] = []
+    for data in programs:
+        try:
+            entry = read_proto(data).entry
+        except ProgramError:
+            return ""
+        found = [entry.instructions[at] for at in entry.parameters]
+        texts = (f"{each.shape.type}[{','.join(map(str, each.shape.dims))}]" for each in found)
+        arguments.append([(each.metadata.op_name, text) for each, text in zip(found, texts, strict=True)])
+    if len(arguments) < _SEVERAL or len({len(each) for each in arguments}) > 1:
+        return ""
+    for versions in zip(*arguments, strict=True):
+        shapes = list(dict.fromkeys(shape for _, shape in versions))
+        if len(shapes) > 1:
+            name = versions[0][0]
+            return f"{name if name not in _NAMELESS else 'an argument'} is {' or '.join(shapes[:_NAMED])}"
+    return "its arguments have the same shapes, so a static value changes, or the function is made anew"
+
+
+_SEVERAL, _NAMED = 2, 3
+_NAMELESS = ("", "XLA_Args")
+"""What XLA calls the arguments of TensorFlow."""
 
 
 def combine(parts: list[Functions]) -> Functions:
@@ -100,7 +162,7 @@ def shorten(functions: Functions, most: int) -> Functions:
 
 def _as_other(function: FunctionStats) -> FunctionStats:
     # How often several functions were traced is no number of one.
-    return replace(function, name=OTHER_FUNCTIONS, tracing_count=0, is_made_anew=False)
+    return replace(function, name=OTHER_FUNCTIONS, tracing_count=0, is_made_anew=False, changed="")
 
 
 class FunctionStats(Struct, frozen=True):
@@ -117,6 +179,8 @@ class FunctionStats(Struct, frozen=True):
     """Calls, in no other call, in which XLA compiled: of this function, or of one that it calls."""
     is_made_anew: bool = False
     """Whether several functions of this name were traced: one function counts its tracings."""
+    changed: str = ""
+    """What differs between the programs that XLA compiled for it; empty: unknown."""
 
     @property
     def call_count(self) -> int:
@@ -170,5 +234,6 @@ def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
             before.is_compiled or part.is_compiled,
             before.compiling_calls + part.compiling_calls,
             before.is_made_anew or part.is_made_anew,
+            before.changed or part.changed,
         )
     return tuple(sorted(sums.values(), key=lambda function: (-function.total_self_ps, function.name)))

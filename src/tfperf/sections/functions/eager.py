@@ -3,32 +3,64 @@
 `EagerExecute` is the host's side of running an op or a function. Newer TensorFlow says by `is_func` which it is and by
 `eager_op` what is run; older TensorFlow has it in the name (`EagerExecute: LogicalAnd`). Fetching a batch is not
 counted: it is input, however it is called; and what a `py_function` of the input pipeline runs is no part of the step.
+Nor are the ops by which Keras runs its own loop, where it calls functions: they are counted apart.
+
+Python between two ops belongs to running them one by one: a *stretch* goes from the first op to the last one with no
+call of a function, no fetch and no long pause between them.
 """
 
 from __future__ import annotations
 
+import re
+from typing import Literal
+
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, Bools, Int64s, covers, distinct, overlap, union
+from tfperf.arrays import MOST, Bools, Int64s, Intervals, covers, distinct, distinct_index, overlap, union, union_all
 from tfperf.report.model import Data
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.sections.tabular import Tabular
-from tfperf.trace.eager_events import NAMED, eager_calls, notes_running
-from tfperf.trace.event_names import is_python_op, mask
+from tfperf.trace.eager_events import NAMED, eager_calls, notes_running, runs_keras_eagerly
+from tfperf.trace.event_names import is_fetch, is_python_op, mask, runs_keras_function
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import last_around
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
 _OTHERS = ("__inference_", "IteratorGetNext")
 """Calls of functions, and fetches: they do not count as eager ops of the program."""
 _OTHER_OPS = "(other ops)"
+_KERNEL = "EagerKernelExecute"
+_OF_KERAS = re.compile(
+    r"Optional\w+|SyncDevice|DivNoNan|_EagerConst|AssignVariableOp|\w*Iterator(?:V\d)?|\w*Dataset\w*"
+)
+"""Ops by which Keras makes iterators, converts a batch, reads the results of a step, averages metrics, and waits."""
+FetchKind = Literal["save", "summary", "metrics", "variables", "arrays"]
+FETCHES: tuple[FetchKind, ...] = ("save", "summary", "metrics", "variables", "arrays")
+"""What a run of eager ops may be for, besides computing: checkpoints, summaries, results of metrics, variables; in JAX,
+arrays.
+
+All of it from the first op to the last one counts, with what Python does with each value between them, and as much
+again before and after it, as far as Python calls nothing there."""
+_SAVES, _WRITES = re.compile(r"SaveV2|SaveSlices|MergeV2Checkpoints"), re.compile(r"Write\w*Summary")
+_READS = ("ReadVariableOp",)
+_COPIES = re.compile(r"ReadVariableOp|Identity|Cast|VarHandleOp|AssignVariableOp|_EagerConst|DisableCopyOnRead")
+_COMPUTES = re.compile(r"\w*(?:Grad|Apply)\w*|Assign(?:Add|Sub)VariableOp|\w*MatMul\w*|\w*Conv\dD\w*|Optional\w+")
+"""What steps compute, rather than results of metrics."""
+LONGEST_PAUSE_PS = 10_000_000_000
+"""10 ms: Python of TensorFlow and Keras between two ops takes less."""
+_MANY_OPS, _LONGEST_AMONG_MANY_PS = 20, 100_000_000_000
+"""A long run of ops is one program of ops: a pause in it is rather one of a busy machine than the program's own."""
 
 
 class EagerOps(Tabular, frozen=True, kw_only=True):
     """Ops run eagerly by type, the one with the most time first; times in picoseconds.
 
     `eager_ps` is the wall time of each step in which an op runs eagerly, `step_calls` the ops run eagerly in it.
+    `fetch_ps` has a row for each of `FETCHES`, `variables` is how many variables are read for them. Of all others,
+    `stretch_ps` is the time of the stretches in it, `stretch_calls` the ops in them, `kernel_ps` that in which a kernel
+    of an op runs. Types hold the ops of Keras's own loop as well, the rest does not.
     """
 
     home = ("functions", "eager_ops")
@@ -38,6 +70,11 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
     total_ps: Int64s
     steps: CountedSteps
     eager_ps: Int64s
+    fetch_ps: Int64s
+    variables: Int64s
+    stretch_ps: Int64s
+    stretch_calls: Int64s
+    kernel_ps: Int64s
     step_calls: Int64s
     busy_ps: int = 0
     capture_ps: int = 0
@@ -49,6 +86,38 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
     def percent(self) -> float | None:
         """Return the share of the step time in which an op runs eagerly; None is unknown."""
         return self.steps.percent(self.eager_ps) if self.is_recorded else None
+
+    @property
+    def stretch_percent(self) -> float | None:
+        """Return the share of the step time in stretches of ops run eagerly; None is unknown."""
+        return self.steps.percent(self.stretch_ps) if self.is_recorded else None
+
+    @property
+    def kernel_percent(self) -> float:
+        """Return the share of the step time in which kernels of these ops run."""
+        return self.steps.percent(self.kernel_ps) or 0.0
+
+    @property
+    def stretch_calls_per_step(self) -> float:
+        """Return how many ops a step runs in stretches."""
+        return self.steps.sum(self.stretch_calls) / max(self.steps.count, 1)
+
+    def fetches(self, kind: FetchKind) -> tuple[float, int, float]:
+        """Return the share of the step time in fetches of a kind, the steps with some, and variables read in each."""
+        times = self.fetch_ps[FETCHES.index(kind)]
+        has = (times > 0) & self.steps.counted
+        count = int(has.sum())
+        return self.steps.percent(times) or 0.0, count, float(self.variables[has].sum()) / max(count, 1)
+
+    @property
+    def own_types(self) -> tuple[str, ...]:
+        """Return the types that are no ops of Keras's own loop."""
+        return tuple(name for name in self.op_types if not _OF_KERAS.fullmatch(name))
+
+    @property
+    def computes_gradients(self) -> bool:
+        """Tell whether ops of a backward pass run eagerly."""
+        return any("Grad" in name for name in self.op_types)
 
     @property
     def calls_per_step(self) -> float | None:
@@ -77,23 +146,109 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
 def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
     """Find the ops that the host ran eagerly, and what they take of its steps."""
     rows, op_type, names = _eager_rows(trace)
-    busy = union(trace.start_ps[rows], trace.end_ps[rows])
-    first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (steps.start_ps, steps.end_ps))
     calls = np.bincount(op_type, minlength=len(names)).astype(np.int64)
     total = np.bincount(op_type, weights=trace.duration_ps[rows], minlength=len(names))
     called = np.flatnonzero(calls).tolist()
     order = np.array(sorted(called, key=lambda index: (-total[index], names[index])), np.int64)
+    if any(map(runs_keras_function, trace.names)):
+        is_own = ~mask(names, _OF_KERAS.fullmatch)[op_type]
+        rows, op_type = rows[is_own], op_type[is_own]
+    busy = union(trace.start_ps[rows], trace.end_ps[rows])
+    fetches, read, stretches, left = _runs(trace, rows, op_type, names, steps)
+    kernels = trace.host_events(mask(trace.names, lambda name: name == _KERNEL))
+    kernels = kernels[last_around(trace, left, kernels) >= 0]
+
+    def in_steps(times: Intervals) -> Int64s:
+        return overlap(times, steps.start_ps, steps.end_ps)
+
     return EagerOps(
         op_types=tuple(names[index] for index in order.tolist()),
         calls=calls[order],
         total_ps=np.minimum(total[order], MOST).astype(np.int64),
         steps=CountedSteps.of(steps),
-        eager_ps=overlap(busy, steps.start_ps, steps.end_ps),
-        step_calls=last - first,
+        eager_ps=in_steps(busy),
+        fetch_ps=np.stack([in_steps(times) for times in fetches]),
+        variables=_counts(trace, read, steps),
+        stretch_ps=in_steps(stretches),
+        stretch_calls=_counts(trace, left, steps),
+        kernel_ps=in_steps(union(trace.start_ps[kernels], trace.end_ps[kernels])),
+        step_calls=_counts(trace, rows, steps),
         busy_ps=busy.total(),
         capture_ps=trace.extent_ps[1] - trace.extent_ps[0],
         is_recorded=notes_running(trace),
     )
+
+
+def _counts(trace: HostTrace, rows: Int64s, steps: Steps) -> Int64s:
+    """Return how many of the rows start in each step."""
+    first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (steps.start_ps, steps.end_ps))
+    return np.asarray(last - first, np.int64)
+
+
+def _runs(
+    trace: HostTrace, rows: Int64s, op_type: Int64s, names: tuple[str, ...], steps: Steps
+) -> tuple[list[Intervals], Int64s, Intervals, Int64s]:
+    """Cut the ops of each thread into runs, between calls of functions, fetches of batches and starts of steps.
+
+    Return when runs of each kind of `FETCHES` are under way, the rows in which these read variables, the stretches of
+    all other runs, and the rows of these.
+    """
+    functions = [trace.stat("tf_function_call").event, trace.stat("step_num").event]
+    is_func = trace.stat("is_func")
+    batches = trace.host_events(mask(trace.names, is_fetch))
+    others = np.concatenate([*functions, is_func.event[is_func.value != 0], batches]).astype(np.int64)
+    eagerly = runs_keras_eagerly(trace)
+    kinds = [mask(names, pattern.fullmatch)[op_type] for pattern in (_SAVES, _WRITES, _COPIES, _COMPUTES)]
+    reads = mask(names, _READS.__contains__)[op_type]
+    averages = mask(names, "DivNoNan".__eq__)[op_type]
+    times: list[list[Intervals]] = [[] for _ in (*FETCHES, "stretch")]
+    kind_of_row = np.zeros(len(rows), np.int64)
+    for index in distinct(trace.line_of[rows]).tolist():
+        mine = np.flatnonzero(trace.line_of[rows] == index)
+        start, end = trace.start_ps[rows[mine]], np.maximum.accumulate(trace.end_ps[rows[mine]])
+        breaks = np.sort(np.concatenate((trace.start_ps[others[trace.line_of[others] == index]], steps.start_ps)))
+        run = distinct_index(np.searchsorted(breaks, start, side="right"))[1]
+        saves, writes, copies, computes, read, average, size = (
+            np.bincount(run, weights=each[mine] if each is not None else None)
+            for each in (*kinds, reads, averages, None)
+        )
+        kind = np.select(
+            [saves > 0, writes > 0, (average > 0) & (computes == 0), (copies == size) & (read > 1)],
+            range(4),
+            len(FETCHES),
+        )
+        kind_of_row[mine] = len(FETCHES) if eagerly else kind[run]
+        bounds = np.concatenate((others[trace.line_of[others] == index], rows[mine]))
+        for number, parts in enumerate(times):
+            chosen = kind_of_row[mine] == number
+            if number == len(FETCHES):
+                among_many = size[run[chosen]][1:] >= _MANY_OPS
+                longest_ps = np.where(among_many, _LONGEST_AMONG_MANY_PS, LONGEST_PAUSE_PS)
+                parts.append(joined(start[chosen], end[chosen], breaks, MOST if eagerly else longest_ps))
+            elif chosen.any():
+                run_times = joined(start[chosen], end[chosen], breaks, MOST)
+                parts.append(with_python_around(run_times, trace.start_ps[bounds], trace.end_ps[bounds]))
+    *fetches, stretches = map(union_all, times)
+    is_left = kind_of_row == len(FETCHES)
+    return fetches, rows[reads & ~is_left], stretches, rows[is_left]
+
+
+def with_python_around(runs: Intervals, start: Int64s, end: Int64s) -> Intervals:
+    """Return runs with the time before and after them until the next of these events, at most as long as they are."""
+    longest = (runs.end - runs.start) // 2
+    ends, starts = np.sort(end), np.sort(start)
+    before = np.append(ends, -MOST)[np.searchsorted(ends, runs.start, side="right") - 1]
+    after = np.append(starts, MOST)[np.searchsorted(starts, runs.end)]
+    return union(np.maximum(runs.start - longest, before), np.minimum(runs.end + longest, after))
+
+
+def joined(start: Int64s, end: Int64s, others: Int64s, longest_ps: int | Int64s = LONGEST_PAUSE_PS) -> Intervals:
+    """Return events in time order with the short pauses between them in which nothing of `others` starts."""
+    begun = np.searchsorted(others, start)
+    is_pause = (begun[1:] == begun[:-1]) & (start[1:] - end[:-1] <= longest_ps)
+    until = end.copy()
+    until[:-1][is_pause] = np.maximum(start[1:], end[:-1])[is_pause]
+    return union(start, until)
 
 
 def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
@@ -110,6 +265,11 @@ def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
         total_ps=np.array([sums[name][1] for name in ordered], np.int64),
         steps=CountedSteps.joined([part.steps for part in parts]),
         eager_ps=np.concatenate([part.eager_ps for part in parts]),
+        fetch_ps=np.concatenate([part.fetch_ps for part in parts], axis=1),
+        variables=np.concatenate([part.variables for part in parts]),
+        stretch_ps=np.concatenate([part.stretch_ps for part in parts]),
+        stretch_calls=np.concatenate([part.stretch_calls for part in parts]),
+        kernel_ps=np.concatenate([part.kernel_ps for part in parts]),
         step_calls=np.concatenate([part.step_calls for part in parts]),
         busy_ps=min(sum(part.busy_ps for part in parts), MOST),
         capture_ps=min(sum(part.capture_ps for part in parts), MOST),

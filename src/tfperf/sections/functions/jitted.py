@@ -13,11 +13,14 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools, Intervals, difference, overlap, union, union_all
+from tfperf.arrays import EMPTY, MOST, Bools, Int64s, Intervals, difference, distinct_index, overlap, union, union_all
 from tfperf.report.model import Data
-from tfperf.sections.functions.eager import EagerOps
+from tfperf.sections.functions.eager import FETCHES, EagerOps, joined, with_python_around
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.sections.tabular import Tabular
+from tfperf.trace.event_names import mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import outermost
 from tfperf.trace.steps import Steps
 from tfperf.units import PS_PER_MS
 
@@ -43,6 +46,8 @@ class JittedFunction(Struct, frozen=True):
     total_ps: int
     compiling_ps: int
     work_ps: int | None
+    changed: str = ""
+    """What differs between the programs that XLA compiled for it; empty: unknown."""
 
 
 class JittedFunctions(Tabular, frozen=True):
@@ -102,19 +107,57 @@ def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
     return JittedFunctions(_ordered(functions), per_step)
 
 
-def single_ops(calls: JaxCalls, steps: Steps, *, has_device: bool) -> EagerOps:
-    """Find the ops that Python runs one by one: calls of programs of one op.
+_LEAST_ARRAYS = 4
+"""From so many arrays on that are read between two calls, a program reads more than losses."""
+
+
+def _reads_of_arrays(trace: HostTrace, calls: JaxCalls, steps: Steps) -> tuple[Int64s, Int64s]:
+    """Return when many arrays are read between two calls, but for waiting for their programs, and how many are.
+
+    What Python does with each of them counts too, as it does for variables of TensorFlow.
+    """
+    rows = outermost(trace, trace.host_events(mask(trace.names, _READS_ARRAY.__eq__)))
+    breaks = np.sort(np.concatenate((calls.start, steps.start_ps)))
+    run, of_row = distinct_index(np.searchsorted(breaks, trace.start_ps[rows], side="right"))
+    rows = rows[np.bincount(of_row, minlength=len(run))[of_row] >= _LEAST_ARRAYS]
+    if not len(rows):
+        return np.zeros(len(steps), np.int64), np.zeros(len(steps), np.int64)
+    times = joined(trace.start_ps[rows], trace.end_ps[rows], breaks, MOST)
+    bounds = np.concatenate((calls.start, rows)), np.concatenate((calls.end, trace.end_ps[rows]))
+    times = with_python_around(times, *bounds)
+    times = difference(times, _times(calls.work, calls.work.end >= 0))
+    first, last = np.searchsorted(trace.start_ps[rows], (steps.start_ps, steps.end_ps))
+    return overlap(times, steps.start_ps, steps.end_ps), np.asarray(last - first, np.int64)
+
+
+_READS_ARRAY = "np.asarray(jax.Array)"
+
+
+def single_ops(trace: HostTrace, calls: JaxCalls, steps: Steps) -> EagerOps:
+    """Find the ops that Python runs one by one: calls of programs of one op; and arrays that it reads.
 
     On a CPU the work of these ops counts too, as far as no other program works; a device has its own categories. Where
     a step is one such call and nothing else, that is the function of the program, and none.
     """
+    has_device = bool(trace.devices)
+    fetch_ps = np.zeros((len(FETCHES), len(steps)), np.int64)
+    fetch_ps[FETCHES.index("arrays")], arrays = _reads_of_arrays(trace, calls, steps)
     first, last = np.searchsorted(calls.start, (steps.start_ps, steps.end_ps))
     is_step = bool(len(steps)) and int((last - first).max(initial=0)) <= 1
     single, works = calls.is_op & (not is_step), calls.work.end >= 0
     alone, others = single & works, ~single & works
     busy = union(calls.start[single], calls.end[single])
+    from tfperf.trace.jax_calls import CLASSES  # few traces are of JAX
+
+    # Small functions that JAX itself jits (tanh, mean) are between ops too.
+    breaks = calls.start[~single & (calls.kind != CLASSES.index("other"))]
+    times = np.sort(np.concatenate((breaks, steps.start_ps)))
+    stretches = union_all([joined(calls.start[single], calls.end[single], times), busy])
+    kernels = EMPTY
     if not has_device:
+        kernels = difference(_times(calls.work, alone), _times(calls.work, others))
         busy = difference(union_all([busy, _times(calls.work, alone)]), _times(calls.work, others))
+        stretches = union_all([difference(stretches, _times(calls.work, others)), busy])
     first, last = np.searchsorted(calls.start[single], (steps.start_ps, steps.end_ps))
     name, duration = calls.name[single], (calls.end - calls.start)[single]
     count = np.bincount(name, minlength=len(calls.names)).astype(np.int64)
@@ -127,6 +170,11 @@ def single_ops(calls: JaxCalls, steps: Steps, *, has_device: bool) -> EagerOps:
         total_ps=total[order],
         steps=CountedSteps.of(steps),
         eager_ps=overlap(busy, steps.start_ps, steps.end_ps),
+        fetch_ps=fetch_ps,
+        variables=arrays,
+        stretch_ps=overlap(stretches, steps.start_ps, steps.end_ps),
+        stretch_calls=last - first,
+        kernel_ps=overlap(kernels, steps.start_ps, steps.end_ps),
         step_calls=last - first,
     )
 
@@ -163,6 +211,7 @@ def _plus(one: JittedFunction, other: JittedFunction) -> JittedFunction:
         total_ps=one.total_ps + other.total_ps,
         compiling_ps=one.compiling_ps + other.compiling_ps,
         work_ps=sum(known) if known else None,
+        changed=one.changed or other.changed,
     )
 
 

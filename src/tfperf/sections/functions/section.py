@@ -179,7 +179,7 @@ def findings_of(results: Functions, of: str) -> tuple[Finding, ...]:
             f"threshold {EAGER_PERCENT:.0f}%)."
         )
         severity: Severity = "problem" if eager.percent >= 2 * EAGER_PERCENT else "hint"
-        findings.append(Finding("eager", severity, text, causes=("eager_ops",), quantities=(share,)))
+        findings.append(Finding("eager", severity, text, causes=("eager_ops", "run_eagerly"), quantities=(share,)))
     return tuple(findings)
 
 

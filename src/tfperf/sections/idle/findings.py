@@ -33,9 +33,9 @@ _CAUSES: dict[Cause, tuple[str, ...]] = {
     "compile": ("compilation", "warm_up"),
     "synchronise": ("waiting_for_results", "output_copy"),
     "copy": ("input_copy",),
-    "launch": ("launch_bound", "small_work_per_step", "eager_ops"),
+    "launch": ("launch_bound", "small_work_per_step", "eager_ops", "run_eagerly"),
     "python": ("python_between_steps", "small_work_per_step"),
-    "host_compute": ("host_ops", "small_work_per_step", "eager_ops"),
+    "host_compute": ("host_ops", "small_work_per_step", "eager_ops", "run_eagerly"),
     "unknown": ("waiting_in_calls",),
 }
 """Causes of the diagnosis that idle time is evidence for."""
