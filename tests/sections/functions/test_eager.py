@@ -124,6 +124,14 @@ def test_a_long_pause_between_ops_is_the_programs_own(tmp_path: Path) -> None:
     assert microseconds(eager_ops(tmp_path, *steps, *ops).stretch_ps) == [6000.0] * 4
 
 
+def test_many_ops_are_one_program_with_longer_pauses_and_python_around_them(tmp_path: Path) -> None:
+    """20 ops in 40 ms, of which one pause takes 20 ms, and an eighth of that before and after them."""
+    steps = [event("train", 100_000 * n, 100_000, step_num=n) for n in range(4)]
+    starts = [*range(30_000, 40_000, 1000), *range(60_000, 70_000, 1000)]
+    ops = [run_eagerly("Sin", 100_000 * n + start, 1000) for n in range(4) for start in starts]
+    assert microseconds(eager_ops(tmp_path, *steps, *ops).stretch_ps) == [50_000.0] * 4
+
+
 def test_where_keras_runs_eagerly_all_python_between_ops_is_its_own(tmp_path: Path) -> None:
     steps = [event("train", 50_000 * n, 50_000, step_num=n) for n in range(4)]
     names = ("OptionalFromValue", 1000), ("OptionalHasValue", 20_000), ("OptionalGetValue", 24_000)

@@ -189,7 +189,7 @@ ADVICE: Mapping[str, Advice] = {
         most=0.98,
         assumption=(
             "an op costs the host 7 to 50 times less inside a function (measured: 6 to 70); its kernel takes as long, "
-            "or half of it"
+            "or a fifth of it"
         ),
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
@@ -210,7 +210,7 @@ ADVICE: Mapping[str, Advice] = {
         most=0.98,
         assumption=(
             "an op costs the host 7 to 50 times less inside a function (measured: 6 to 70); its kernel takes as long, "
-            "or half of it"
+            "or a fifth of it"
         ),
         url="https://keras.io/api/models/model_training_apis/",
     ),
@@ -241,7 +241,7 @@ ADVICE: Mapping[str, Advice] = {
         most=0.98,
         assumption=(
             "an op costs the host 7 to 50 times less inside a function (measured: 6 to 70); its kernel takes as long, "
-            "or half of it"
+            "or a fifth of it"
         ),
         url=f"{API}/config/run_functions_eagerly",
     ),
@@ -292,8 +292,8 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "run several steps in one tf.function (for batch in dataset.take(10)), and log after them",
             "jax": "run several steps in one call (jax.lax.scan over batches on the device), and log after them",
         },
-        least=0.7,
-        most=0.85,
+        least=0.5,
+        most=0.95,
         assumption=(
             "Python between steps does nothing that must happen at each step; of steps of small ops, 41 to 90% were "
             "measured to go"

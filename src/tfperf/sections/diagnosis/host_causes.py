@@ -155,7 +155,7 @@ def iterator_per_step(case: Case) -> Cause | None:
 _OFTEN = 0.5
 _OVERHEAD_OF_OP = Range(0.85, 0.98)
 """What a function saves of the time of eager ops that is not their kernels': measured with small jobs."""
-_KERNELS_OF_OP = Range(0.0, 0.5)
+_KERNELS_OF_OP = Range(0.0, 0.8)
 """What it saves of their kernels, where they are fused."""
 
 
@@ -330,7 +330,9 @@ def small_work_per_step(case: Case) -> Cause | None:
     recurrent, taken = _recurrent(case)
     computing_ms = (shown_by.value or 0.0) * case.step_ms / 100.0
     cost = Range(sum(claims), sum(claims))
-    is_small = computing_ms < _LONG_MS and not _loops_over_examples(case)
+    # Where Python runs many ops, what depends on the batch shows only without them.
+    eager_percent = case.results["functions"].eager.stretch_percent or 0.0
+    is_small = computing_ms < _LONG_MS and eager_percent < _FIXED_PERCENT and not _loops_over_examples(case)
     larger = case.action("larger_batch", cost, _BY_LARGER_BATCH, _LARGER_BATCH_IF) if is_small else None
     return case.cause(
         "small_work_per_step",
@@ -411,7 +413,8 @@ def several_steps(case: Case, cost: Range) -> Action | None:
         return case.action("steps_per_execution" if program.is_fit else "use_tf_data", cost)
     if program.api == "jax" and program.calls.puts_per_step >= _OFTEN:
         return None
-    action = case.action("loop_in_function", cost)
+    # XLA runs the whole of a scan; executors of TensorFlow still hand out each op.
+    action = case.action("loop_in_function", Range(cost.high, cost.high) if program.api == "jax" else cost)
     if action is None or program.calls.fetches or program.api == "jax":
         return action
     return replace(

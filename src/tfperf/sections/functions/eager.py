@@ -48,6 +48,8 @@ _READS = ("ReadVariableOp",)
 _COPIES = re.compile(r"ReadVariableOp|Identity|Cast|VarHandleOp|AssignVariableOp|_EagerConst|DisableCopyOnRead")
 _COMPUTES = re.compile(r"\w*(?:Grad|Apply)\w*|Assign(?:Add|Sub)VariableOp|\w*MatMul\w*|\w*Conv\dD\w*|Optional\w+")
 """What steps compute, rather than results of metrics."""
+BESIDE_READS, _BESIDE_OPS = 2, 8
+"""Which part of a run Python takes at most before it, and after it: to save files, or to prepare the first op."""
 LONGEST_PAUSE_PS = 10_000_000_000
 """10 ms: Python of TensorFlow and Keras between two ops takes less."""
 _MANY_OPS, _LONGEST_AMONG_MANY_PS = 20, 100_000_000_000
@@ -224,18 +226,28 @@ def _runs(
             if number == len(FETCHES):
                 among_many = size[run[chosen]][1:] >= _MANY_OPS
                 longest_ps = np.where(among_many, _LONGEST_AMONG_MANY_PS, LONGEST_PAUSE_PS)
-                parts.append(joined(start[chosen], end[chosen], breaks, MOST if eagerly else longest_ps))
+                stretches = joined(start[chosen], end[chosen], breaks, MOST if eagerly else longest_ps)
+                parts.append(with_python_beside(stretches, start[chosen], trace.start_ps[bounds], trace.end_ps[bounds]))
             elif chosen.any():
                 run_times = joined(start[chosen], end[chosen], breaks, MOST)
-                parts.append(with_python_around(run_times, trace.start_ps[bounds], trace.end_ps[bounds]))
+                parts.append(with_python_around(run_times, trace.start_ps[bounds], trace.end_ps[bounds], BESIDE_READS))
     *fetches, stretches = map(union_all, times)
     is_left = kind_of_row == len(FETCHES)
     return fetches, rows[reads & ~is_left], stretches, rows[is_left]
 
 
-def with_python_around(runs: Intervals, start: Int64s, end: Int64s) -> Intervals:
-    """Return runs with the time before and after them until the next of these events, at most as long as they are."""
-    longest = (runs.end - runs.start) // 2
+def with_python_beside(stretches: Intervals, ops: Int64s, start: Int64s, end: Int64s) -> Intervals:
+    """Return stretches, the long ones with Python around them; `ops` is when ops start."""
+    count = np.searchsorted(ops, stretches.end) - np.searchsorted(ops, stretches.start)
+    is_long = count >= _MANY_OPS
+    long = Intervals(stretches.start[is_long], stretches.end[is_long])
+    short = Intervals(stretches.start[~is_long], stretches.end[~is_long])
+    return union_all([short, with_python_around(long, start, end, _BESIDE_OPS)])
+
+
+def with_python_around(runs: Intervals, start: Int64s, end: Int64s, part: int) -> Intervals:
+    """Return runs with the time before and after them until the next of these events, at most 1/`part` of each."""
+    longest = (runs.end - runs.start) // part
     ends, starts = np.sort(end), np.sort(start)
     before = np.append(ends, -MOST)[np.searchsorted(ends, runs.start, side="right") - 1]
     after = np.append(starts, MOST)[np.searchsorted(starts, runs.end)]

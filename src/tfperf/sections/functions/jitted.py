@@ -15,7 +15,14 @@ from msgspec.structs import replace
 
 from tfperf.arrays import EMPTY, MOST, Bools, Int64s, Intervals, difference, distinct_index, overlap, union, union_all
 from tfperf.report.model import Data
-from tfperf.sections.functions.eager import FETCHES, EagerOps, joined, with_python_around
+from tfperf.sections.functions.eager import (
+    BESIDE_READS,
+    FETCHES,
+    EagerOps,
+    joined,
+    with_python_around,
+    with_python_beside,
+)
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.event_names import mask
@@ -124,7 +131,7 @@ def _reads_of_arrays(trace: HostTrace, calls: JaxCalls, steps: Steps) -> tuple[I
         return np.zeros(len(steps), np.int64), np.zeros(len(steps), np.int64)
     times = joined(trace.start_ps[rows], trace.end_ps[rows], breaks, MOST)
     bounds = np.concatenate((calls.start, rows)), np.concatenate((calls.end, trace.end_ps[rows]))
-    times = with_python_around(times, *bounds)
+    times = with_python_around(times, *bounds, BESIDE_READS)
     times = difference(times, _times(calls.work, calls.work.end >= 0))
     first, last = np.searchsorted(trace.start_ps[rows], (steps.start_ps, steps.end_ps))
     return overlap(times, steps.start_ps, steps.end_ps), np.asarray(last - first, np.int64)
@@ -152,7 +159,8 @@ def single_ops(trace: HostTrace, calls: JaxCalls, steps: Steps) -> EagerOps:
     # Small functions that JAX itself jits (tanh, mean) are between ops too.
     breaks = calls.start[~single & (calls.kind != CLASSES.index("other"))]
     times = np.sort(np.concatenate((breaks, steps.start_ps)))
-    stretches = union_all([joined(calls.start[single], calls.end[single], times), busy])
+    stretches = joined(calls.start[single], calls.end[single], times)
+    stretches = union_all([with_python_beside(stretches, calls.start[single], calls.start, calls.end), busy])
     kernels = EMPTY
     if not has_device:
         kernels = difference(_times(calls.work, alone), _times(calls.work, others))
