@@ -256,7 +256,7 @@ def judge(name: str, folder: Path) -> Verdict:
         slow, fixed = median(times["slow"]), median(times["fixed"])
         pairs = zip(times["slow"], times["fixed"], strict=True)
         true_cost = 100.0 * (1.0 - (fixed / slow if job.is_global else median(after / now for now, after in pairs)))
-    cost = _pair(first["cost_percent"]) if first else _share_of(job, document["diagnosis"]["headline"])
+    cost = _pair(first["cost_percent"]) if first else _share_of(job, screen)
     near = cost is not None and true_cost is not None and cost[0] - POINTS <= true_cost <= cost[1] + POINTS
     after = _after(first, slow)
     is_in = after is None or (true_cost is not None and after[0] <= slow * (1.0 - true_cost / 100.0) <= after[1])
@@ -295,9 +295,9 @@ def _analyze(logdir: Path, *options: str) -> str:
     return done.stdout
 
 
-def _share_of(job: Job, headline: str) -> tuple[float, float] | None:
-    """Return the share of the step that a headline without a cause gives for what takes the time."""
-    shares = re.findall(rf"(?:{job.named})[^%,;]*? ([\d.]+)%", headline) if job.named else []
+def _share_of(job: Job, screen: str) -> tuple[float, float] | None:
+    """Return the share of the step that a first screen without a cause gives for what takes the time."""
+    shares = re.findall(rf"(?:{job.named})[^%,;]*? ([\d.]+)%", screen) if job.named else []
     return (sum(map(float, shares)),) * 2 if shares else None
 
 

@@ -1007,7 +1007,7 @@ def synced_log(slow: bool, folder: Path) -> Train:
 def slow_queue(slow: bool, folder: Path) -> Train:
     """Batches come from a thread that reads one in 25 ms, through a queue; fixed: eight threads read."""
     train_step, data, _ = tf_training()
-    batches: queue.Queue[Any] = queue.Queue(maxsize=16)
+    batches: queue.Queue[Any] = queue.Queue(maxsize=2)
 
     def read() -> None:
         while True:
@@ -1157,6 +1157,7 @@ JOBS: Mapping[str, Job] = {
     "pictures_each_fifth": Job(
         make=pictures_each_fifth,
         cause=(*BETWEEN, "eager_ops"),
+        fixed_by="less_often",
         advice="less often|EncodePng|WriteFile|fifth|5th",
         forbidden="larger_batch|loop_in_function|jit_compile",
         steps=30,
