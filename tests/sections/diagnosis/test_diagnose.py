@@ -180,7 +180,7 @@ def test_compilation_names_the_function_and_how_often(tmp_path: Path) -> None:
     assert found.headline == "Compilation takes 50.0% of the step: work is traced in 5 of 5 calls."
     after = found.causes[0].actions[0].step_ms
     assert after is not None
-    assert after.low == pytest.approx(0.05)
+    assert after.low == pytest.approx(0.042), "at best the cost of 50 %, and 8 points more"
     assert after.high == pytest.approx(0.055)
 
 
