@@ -11,7 +11,7 @@ jax.profiler.trace. What `tfperf analyze` says of that profile is compared with 
 
 - the first cause is right for 85 %, and the right one is among the first three for 95 %;
 - the advice of the first cause is right for 85 %;
-- what the first cause is said to cost is within 10 points of what was measured, for 75 %;
+- what the first cause is said to cost is within 10 points of what was measured, for 75 % of those with such a cost;
 - the step time after its first action holds that of the fixed variant for 60 %, or no estimate is given, where the
   cause is right and the fixed variant makes that action. As it was not profiled, the range is compared as a share of
   the time that the cost is a share of;
@@ -277,7 +277,7 @@ def judge(name: str, folder: Path) -> Verdict:
         is_first=codes[0] in job.cause if job.cause else None,
         is_among=any(code in job.cause for code in codes) if job.cause else None,
         is_advice_right=any(re.search(job.advice, text) for text in own) if job.advice else None,
-        is_cost_near=near if times else None,
+        is_cost_near=near if times and first else None,
         is_range_right=is_in if times and is_fix and codes[0] in job.cause and first else None,
         is_named=re.search(job.named, screen) is not None if job.named else None,
         harmful=tuple(harmful),

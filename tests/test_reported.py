@@ -18,13 +18,7 @@ REPORTED = Path(__file__).parents[2] / "shared" / "traces" / "reported"
 EXPECTED = REPORTED / "expected.json"
 CASES: Mapping[str, Mapping[str, Any]] = json.loads(EXPECTED.read_text(encoding="utf-8")) if EXPECTED.exists() else {}
 ON_SCREEN = 3
-NOT_YET = {
-    ("run_eagerly", "first_cause_text"),
-    ("map_fn", "forbidden_actions"),
-    ("predict_one_image", "forbidden_text"),
-    ("mi300x_events_lost", "forbidden_text"),
-}
-FIELDS = [(case, field) for case, fields in CASES.items() for field in fields if (case, field) not in NOT_YET]
+FIELDS = [(case, field) for case, fields in CASES.items() for field in fields]
 
 
 def run(command: str, case: str, *options: str) -> tuple[str, int]:

@@ -222,8 +222,8 @@ def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
     after = {each.code: (each.step_ms.low, each.step_ms.high) for each in cause.actions if each.step_ms is not None}
     # 40 to 70 % of it for the same number of examples, in batches twice as large.
     assert after["larger_batch"] == pytest.approx((0.1 - 0.7 * 0.06, 0.1 - 0.4 * 0.06))
-    # In one call: half of the Python between calls at least, and 95 % of all of it at most.
-    assert after["loop_in_function"] == pytest.approx((0.1 - 0.95 * 0.06, 0.1 - 0.5 * 0.03))
+    # In one call: half of the Python between calls at least, and at most 95 % of all of it and 8 points of the step.
+    assert after["loop_in_function"] == pytest.approx((0.1 - 0.95 * 0.06 - 0.008, 0.1 - 0.5 * 0.03))
 
 
 def test_a_gpu_that_has_little_to_do(tmp_path: Path) -> None:

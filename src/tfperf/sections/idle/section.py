@@ -56,7 +56,7 @@ def _facts(idle: Idle) -> tuple[Fact, ...]:
     nothing = len(idle.idle_devices)
     if nothing and len(idle.listed) > 1:
         note = f"of {len(idle.listed)}: {_idle_devices(idle)}"
-        facts.append(Fact("idle_devices", "Devices that do nothing", nothing, "count", note))
+        facts.append(Fact("idle_devices", "Devices without recorded kernels", nothing, "count", note))
     return tuple(facts)
 
 
