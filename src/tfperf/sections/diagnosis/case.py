@@ -29,8 +29,8 @@ LEAST_PERCENT = 2.0
 ENOUGH_STEPS = 3
 WITHOUT_ESTIMATE = 0.5
 """Share of a cost that a change without an estimate takes away: a guess, which only ranks causes."""
-_REMOVES = Range(0.5, 0.9)
-"""From these shares of a cost on, at least and at most, an action can remove its cause wholly."""
+_REMOVES = 0.9
+"""From this share of a cost on, at most, an action can remove its cause; those that may bring nothing are bounds."""
 _LARGE_PERCENT, _COST_ERROR_PERCENT = 20.0, 8.0
 """From this cost on, its removal may take so much more of the step off: of 40 real jobs with one known cause, the cost
 was within 8 points of the measured difference for 8 of 10 (benchmarks/known_causes.py)."""
@@ -131,7 +131,7 @@ class Case(Struct, frozen=True, kw_only=True):
             return None
         share = share or Range(advice.least, advice.most)
         most = cost_percent.high * share.high
-        if share.low >= _REMOVES.low and share.high >= _REMOVES.high and cost_percent.high >= _LARGE_PERCENT:
+        if share.low > 0.0 and share.high >= _REMOVES and cost_percent.high >= _LARGE_PERCENT:
             most = max(most, min(most + _COST_ERROR_PERCENT, 99.0))
         saved_ms = Range(cost_percent.low * share.low, most).scaled(self.step_ms / 100.0)
         return Action(
