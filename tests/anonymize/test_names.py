@@ -44,8 +44,8 @@ def test_addresses_of_machines_are_replaced() -> None:
     [
         ("$backprop.py:901 secret", "$backprop.py:901 w1w"),
         ("$secret.py:901 train", "$w1w.py:901 train"),
-        ("$time sleep", "$time w1w"),
-        ("$secretlib sleep", "$w1w w2w"),
+        ("$time nap", "$time w1w"),
+        ("$secretlib nap", "$w1w w2w"),
         ("$<unknown> secret", "$<unknown> w1w"),
     ],
 )

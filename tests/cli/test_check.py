@@ -187,15 +187,15 @@ def test_a_cause_explains_itself_to_every_reader(run_tfperf: Run, samples: Path)
     assert result.exit_code == 3
     annotations = result.stderr.splitlines()[1:]
     assert annotations[0].startswith("::error title=fail-on compilation is breached::The diagnosis names the cause")
-    assert "Compilation takes 58.1%25 of the step: train_step is traced in 10 of 10 calls." in annotations[0]
+    assert "Compilation takes 96.2%25 of the step: train_step is traced in 10 of 10 calls." in annotations[0]
     assert annotations[1].startswith("::warning title=max-cost launch_bound=10%25 could not be judged::no device")
     unknown, named = ElementTree.parse("a.xml").getroot().iter("testcase")
     assert (named.get("name"), [child.tag for child in named]) == ("fail-on compilation", ["failure"])
-    assert "Compilation takes 58.1% of the step" in str(named[0].text)
+    assert "Compilation takes 96.2% of the step" in str(named[0].text)
     assert (unknown.get("name"), [child.tag for child in unknown]) == ("max-cost launch_bound=10%", ["error"])
     cost, cause = json.loads(result.stdout)["sections"]["check"]["tables"]["limits"]["rows"]
     assert (cause["measured"], cause["measured_text"], cause["bound"], cause["margin"]) == (1.0, "named", 0.0, None)
-    assert cause["evidence"].startswith("Compilation takes 58.1% of the step")
+    assert cause["evidence"].startswith("Compilation takes 96.2% of the step")
     assert (cost["result"], cost["measured"], cost["unit"]) == ("unknown", None, "%")
 
 

@@ -34,4 +34,4 @@ def test_an_alias_has_the_same_columns() -> None:
 def test_every_column_has_a_meaning_and_its_unit_in_its_name(name: str) -> None:
     for column in every_table()[name].columns:
         assert column.meaning, column.name
-        assert column.name.endswith(f"_{column.unit}") or column.unit not in ("ps", "us", "ms"), column.name
+        assert f"_{column.name}".endswith(f"_{column.unit}") or column.unit not in ("ps", "us", "ms"), column.name

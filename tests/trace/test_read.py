@@ -297,7 +297,7 @@ def test_of_the_stats_those_that_steps_need_are_always_read(tmp_path: Path) -> N
     trace = read_host(path, stats=frozenset({"hlo_op"}))
     assert (numbers(trace, "step_num"), texts(trace, "hlo_op")) == ({0: 3}, {0: "x.1"})
     assert trace.stat("group_id").event.tolist() == []
-    assert trace.stats.keys() == {"step_num", "hlo_op"}
+    assert trace.stats.keys() == {"step_num", "hlo_op", "program_id"}
 
 
 def test_stats_that_tfperf_does_not_know_are_read_as_the_file_stores_them(tmp_path: Path) -> None:
