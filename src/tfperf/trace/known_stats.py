@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tfperf.trace.event_names import (
     carries_run_id,
+    is_fetch,
     is_iterator,
     is_memory,
     is_root_iterator,
@@ -60,6 +61,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", is_iterator, device=False), ("cycle_length", "cpu_budget", "threadpool_size")),
     (KnownStat("number", may_state_batch_size, device=False), ("batch_size",)),
     (KnownStat("text", is_root_iterator, device=False), ("shapes",)),
+    (KnownStat("number", is_fetch, device=False), ("element_size",)),
     (KnownStat("text", is_iterator, device=False), ("autotune", "deterministic")),
     (KnownStat("text", is_memory, device=False), ("allocator_name", "region_type")),
     (KnownStat("real", is_memory, device=False), ("fragmentation",)),
@@ -78,7 +80,7 @@ BASE |= {"_r", "hlo_module", "program_id", "step_name", "step_num", "tf_function
 BASE |= {"eager_op", "is_func"}
 """Steps, the categories of their time, states of host threads, launches, missing events, and the environment."""
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, names_its_object))
-TFDATA |= {"batch_size"}
+TFDATA |= {"batch_size", "element_size"}
 """Pipelines of tf.data (`find_pipelines`)."""
 BATCH = frozenset({"allocator_name", "batch_size", "region_type", "shape", "shapes", "tf_op"})
 """How many examples a batch has."""

@@ -15,7 +15,7 @@ _AT_ONCE = 0.02
 
 
 class OtherLoop(Struct, frozen=True):
-    """A loop whose steps are not those of the report: it runs beside them, on another thread."""
+    """A loop whose steps are not those of the report: it runs at the same time on another thread."""
 
     event: str
     count: int

@@ -75,7 +75,7 @@ def test_threads_of_the_pipeline_slow_the_step(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, plane("/host:CPU", *shared_cores()))
     cause = found.causes[0]
     assert cause.code == "input_contention"
-    assert cause.detail == "1.0 threads of the pipeline work beside the step on 2 cores"
+    assert cause.detail == "1.0 threads of the pipeline compete with the step for 2 cores"
     # Of 98 us: alone they would take 98 / (1 + 0.25 / 2) at most, and 98 / (1 + 1.2 / 2) at least, less 0.5 to 1.6 %
     # after waiting for 2 % of the step; the squares of what both leave open add up.
     spread = math.hypot(math.log(1.6 / 1.125) / 2, math.log(0.995 / 0.984) / 2)

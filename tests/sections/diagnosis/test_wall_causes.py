@@ -70,6 +70,19 @@ def test_what_runs_between_steps_decides_what_to_change(tmp_path: Path, inside: 
     assert [each.code for each in cause.actions] == [action]
 
 
+@pytest.mark.parametrize(("gap", "codes"), [(20_000, ["longer_epochs"]), (60_000, ["less_between", "longer_epochs"])])
+def test_the_end_of_an_epoch_in_keras_itself_is_no_callback(tmp_path: Path, gap: float, codes: list[str]) -> None:
+    """Calls fill the gaps, in which an iterator is made: up to 50 ms of these are what Keras itself takes."""
+    events = epochs(3, gap, "EagerLocalExecute: DeleteIterator")
+    made = [event("MakeIterator", epoch * (500 + gap) + 510, 20) for epoch in range(2)]
+    keras = event("__inference_one_step_on_data_1", 0, 1)
+    found = diagnosis(tmp_path, host(*sorted([*events, *made, keras], key=lambda each: each.start_us)))
+    cause = the_cause(found, "between_steps")
+    assert [action.code for action in cause.actions] == codes
+    if len(codes) == 2:
+        assert cause.actions[0].text.startswith("if callbacks such as on_epoch_end run there")
+
+
 def test_short_gaps_that_come_at_any_time_may_be_chance(tmp_path: Path) -> None:
     assert not diagnosis(tmp_path, host(*epochs(3, 750))).named("between_steps")
     assert diagnosis(tmp_path, host(*epochs(3, 12_000))).named("between_steps")
@@ -144,7 +157,7 @@ def test_evaluation_of_a_fifth_of_the_time_is_a_cause(tmp_path: Path) -> None:
     events = sorted([*training, *testing, *gradient], key=lambda each: (each.start_us, -each.duration_us))
     cause = the_cause(diagnosis(tmp_path, host(*events)), "evaluation")
     assert cause.cost_percent == Range(50.0, 50.0)
-    assert cause.detail == "10 steps in 1 phase, for 10 training steps"
+    assert cause.detail == "10 steps in 1 phase, compared with 10 training steps"
 
 
 def test_the_wall_time_per_step_can_be_limited(tmp_path: Path) -> None:

@@ -6,10 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import Event, event, line
+from builders import iterator_call as call
 from sections.tfdata.made_pipelines import main_of, waiting_job
 
 from tfperf.sections.tfdata.pipeline import Pipeline
-from tfperf.sections.tfdata.pipeline_code import calls_of, changed_code, code_of, if_same, kept_stages, with_cache
+from tfperf.sections.tfdata.pipeline_code import (
+    cache_size,
+    calls_of,
+    changed_code,
+    code_of,
+    if_same,
+    kept_stages,
+    with_cache,
+)
+from tfperf.sections.tfdata.stage_rules import rule_for
 
 AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"
 FILES = "tf.data.TFRecordDataset(files)"
@@ -162,3 +173,40 @@ def test_long_code_is_cut_around_the_change(tmp_path: Path) -> None:
     changed = with_cache(pipeline, index_of(pipeline, "Map"))
     assert changed is not None
     assert changed.short == "...map(q).cache().shuffle(n)..."
+
+
+@pytest.mark.parametrize(
+    ("path", "iterators", "size"),
+    [
+        ("BatchV2 Shuffle Map", 3, "about 2.00 MB"),
+        ("BatchV2 Map ForeverRepeat", 3, "at most about 2.00 MB"),
+        ("Map BatchV2 Map", 3, ""),
+        ("BatchV2 Map", 2, ""),
+    ],
+    ids=["batches of what is kept", "several times what is kept", "other elements", "no whole epoch"],
+)
+def test_the_memory_of_a_cache_is_that_of_an_epoch(path: str, iterators: int, size: str, tmp_path: Path) -> None:
+    """Two batches of 1 MB per epoch; the first iterator was there before, the last one is cut off by the capture."""
+    stages, events = ["Root", *path.split()], list[Event]()
+    for turn in range(2 * iterators):
+        at, epoch = 100 * turn, turn // 2
+        if turn == 2:
+            events.append(event("MakeIterator", at - 5, 2))
+        events.append(event("IteratorGetNextOp::DoCompute", at, 60, element_size=1_000_000))
+        for depth in range(len(stages)):
+            above = None if not depth else 10 * epoch + depth
+            name = "::".join(stages[: depth + 1])
+            events.append(call(name, at + depth, 60 - 2 * depth, 10 * epoch + depth + 1, above))
+    pipeline = main_of(tmp_path, line("python", *events))
+    changed = with_cache(pipeline, max(at for at, stage in enumerate(stages) if stage == "Map"))
+    assert changed is not None
+    assert cache_size(pipeline, changed) == size
+
+
+def test_no_cache_keeps_batches_of_a_generator_of_keras(tmp_path: Path) -> None:
+    """Under a strategy, TensorFlow splits the batches of a PyDataset."""
+    pipeline = made(tmp_path, "Rebatch Prefetch FlatMap Generator", "PyFunc")
+    assert with_cache(pipeline, index_of(pipeline, "Generator")) is None
+    rule = rule_for(pipeline, index_of(pipeline, "Generator"))
+    assert rule is not None
+    assert rule.action.startswith("a keras.utils.PyDataset: workers=4, max_queue_size=20, and use_multiprocessing=True")

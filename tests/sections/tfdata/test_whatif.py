@@ -18,18 +18,23 @@ from sections.tfdata.made_pipelines import (
     steps,
 )
 
+from tfperf.sections.tfdata.actions import actions_of
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.changes import LOCK_SLOWDOWN
 from tfperf.sections.tfdata.step_model import OVERLAP, PARALLEL_EFFICIENCY, STEADIEST, with_noise
 from tfperf.sections.tfdata.whatif import Estimate, NoOutlook, Outlook
 
 
-def outlook_of(tmp_path: Path, *lines: Line, has_device: bool = True) -> Outlook | None:
+def tfdata_of(tmp_path: Path, *lines: Line, has_device: bool = True) -> TfData:
     # A short kernel at the very end is enough to have a device, and changes nothing else.
     device = [plane("/device:GPU:0", line("Stream #1", event("gemm", 499, 1)))] if has_device else []
     trace = trace_of(tmp_path, plane("/host:CPU", *lines), *device)
-    result: Outlook | None = host_of(trace, "tfdata")["tfdata"].outlook
+    result: TfData = host_of(trace, "tfdata")["tfdata"]
     return result
+
+
+def outlook_of(tmp_path: Path, *lines: Line, has_device: bool = True) -> Outlook | None:
+    return tfdata_of(tmp_path, *lines, has_device=has_device).outlook
 
 
 def by_change(outlook: Outlook | None) -> dict[str, Estimate]:
@@ -226,8 +231,11 @@ def test_a_function_that_does_not_run_in_parallel_is_taken_as_it_runs(tmp_path: 
     assert outlook.unchanged_ms == pytest.approx(0.8 * 0.091, rel=0.1), "four elements in five steps"
 
 
-def test_a_buffer_that_fills_first_is_the_work_of_stages(tmp_path: Path) -> None:
-    """The first batch waits for the map that fills a shuffle buffer: that may be made faster."""
+@pytest.mark.parametrize(
+    ("making_us", "fills"), [(0, True), (25, True), (35, False)], ids=["no iterator", "less", "more than the work"]
+)
+def test_a_buffer_that_fills_first_is_the_work_of_stages(tmp_path: Path, making_us: float, fills: bool) -> None:
+    """The first batch waits for the map that fills a shuffle buffer: that may be made faster, or the buffer smaller."""
     asked = []
     for turn in range(STEPS):
         start, wait = 100 * turn, 60 if turn == 1 else 2
@@ -235,10 +243,18 @@ def test_a_buffer_that_fills_first_is_the_work_of_stages(tmp_path: Path) -> None
             call(name, start, wait, 10 * min(turn, 1) + depth, 10 * min(turn, 1) + depth - 1 if depth > 1 else None)
             for depth, name in enumerate(("Root", "Root::Shuffle", "Root::Shuffle::Map"), 1)
         ]
-    made = event("MakeIterator::RootDataset", 90, 5)
-    outlook = outlook_of(tmp_path, line("python", *steps(), *asked, made))
+    made = [event("MakeIterator::RootDataset", 90, 5)]
+    if making_us:
+        made.append(event("MakeIterator::RangeDataset", 101, making_us))
+    tfdata = tfdata_of(tmp_path, line("python", *steps(), *asked, *made))
+    outlook = tfdata.outlook
     assert outlook is not None
-    assert (outlook.is_at_epoch_start, outlook.waits_at_epoch_start, outlook.keeps_up) == (True, False, False)
+    assert (outlook.is_at_epoch_start, outlook.keeps_up) == (True, not fills)
+    assert outlook.waits_at_epoch_start == (not fills)
+    if fills:
+        action = next(action for action in actions_of(tfdata) if action.code == "shuffle")
+        assert (action.stage, action.low_ms) == ("Shuffle", None)
+        assert action.text.startswith("use a smaller shuffle buffer, or shuffle file names")
 
 
 def test_making_an_iterator_is_not_the_work_of_the_stage_that_does_so(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "less_between": Advice(
         texts={
-            "keras": "do less in callbacks such as on_epoch_end, do it less often, or in a thread",
+            "keras": "if callbacks such as on_epoch_end run there, do less in them, less often, or in a thread",
             **dict.fromkeys(("tensorflow", "jax"), "do what runs there less often, in a thread, or after training"),
         },
         least=0.5,
@@ -322,22 +322,23 @@ ADVICE: Mapping[str, Advice] = {
         },
         least=0.5,
         most=1.0,
-        assumption="it does not depend on the step before; from one request at a time beside the step to many",
+        assumption="it does not depend on the step before; from one request at a time during the step to many",
         url=f"{GUIDE}/data_performance",
     ),
     "input_in_python": Advice(
         texts={
             "keras": (
-                "if it makes batches, vectorize that, or make them beside the step: fit() with keras.utils.PyDataset, "
-                "or a tf.data.Dataset, from_generator(...).prefetch(2); its own ops are faster than a generator"
+                "if it makes batches, vectorize that, or make them while the step runs: fit() with keras.utils."
+                "PyDataset, or a tf.data.Dataset, from_generator(...).prefetch(2); its own ops are faster than a "
+                "generator"
             ),
             "tensorflow": (
-                "if it makes batches, vectorize that, or make them beside the step: a tf.data.Dataset, "
+                "if it makes batches, vectorize that, or make them while the step runs: a tf.data.Dataset, "
                 "from_generator(...).prefetch(2); its own ops are faster than a generator"
             ),
             "jax": (
-                "if it makes batches, vectorize that, or make them beside the step: in worker processes (grain), or in "
-                "a thread where NumPy does the work"
+                "if it makes batches, vectorize that, or make them while the step runs: in worker processes (grain), "
+                "or in a thread where NumPy does the work"
             ),
         },
         least=0.5,

@@ -61,7 +61,7 @@ def input_contention(case: Case) -> Cause | None:
     if slowed is None or outlook is None or min(slowed[0], case.ledger.left(*parts)) < LEAST_PERCENT:
         return None
     cost = case.ledger.claim(*parts, most=slowed[1], least=slowed[0])
-    detail = f"{outlook.threads:.1f} threads of the pipeline work beside the step on {counted(outlook.cores, 'core')}"
+    detail = f"{outlook.threads:.1f} threads of the pipeline compete with the step for {counted(outlook.cores, 'core')}"
     return case.cause(
         "input_contention",
         "Sharing cores with the input pipeline",

@@ -29,6 +29,8 @@ _EVALUATION_PERCENT = 20.0
 """Evaluation is a cause from this share of the wall time on."""
 _SHORT_MS = 10.0
 """A machine with other programs keeps a thread from running for a few milliseconds."""
+_EPOCH_TURN_MS = 50.0
+"""Keras itself takes less at the end of an epoch, apart from callbacks: a new iterator, resetting metrics."""
 _GENERIC = ("host_compute", "kernel_launch", "output")
 """The categories in which a slow step may be longer without another cause that says why."""
 _IN_NO_CATEGORY = ("python_between_steps", "waiting_in_calls", "garbage_collection")
@@ -61,13 +63,22 @@ def between_steps(case: Case) -> Cause | None:
     # What is traced in one gap only, such as the first evaluation, is not traced again.
     again = sum(gap.content == "compile" for gap in gaps) > 1
     action = "profile_later" if content == "compile" and not again else _ACTIONS[content]
+    actions = [over_wall.action(action, Range(share * part, share * part))]
+    if action == "less_between" and (at_epochs := [gap for gap in gaps if gap.starts_epoch]):
+        of_epochs = share * _total_ps(at_epochs) / total_ps
+        longer = over_wall.action("longer_epochs", Range(of_epochs, of_epochs))
+        # Calls of TensorFlow that take so long are the end of an epoch in Keras itself, not a callback.
+        is_own = (
+            content == "calls" and len(at_epochs) == len(gaps) and total_ps < _EPOCH_TURN_MS * PS_PER_MS * len(gaps)
+        )
+        actions = [longer] if is_own and case.program.api == "keras" else [*actions, longer]
     return over_wall.cause(
         "between_steps",
         "Time between steps",
         cost,
         _gaps_text(wall, gaps, content, part),
         # What the change leaves is the time of the other contents.
-        actions=(over_wall.action(action, Range(share * part, share * part)),),
+        actions=actions,
         rests_on=(Evidence("wall", "wall", between_row(content)),),
         confidence="medium" if content == "nothing" else "high",
     )
@@ -114,7 +125,9 @@ def evaluation(case: Case) -> Cause | None:
         return None
     others = sum(part == "other_kinds" for part in wall.parts)
     phases = int(np.count_nonzero(np.diff(wall.is_other.astype(np.int8)) == 1) + bool(wall.is_other[0]))
-    detail = f"{counted(others, 'step')} in {counted(phases, 'phase')}, for {counted(wall.count, 'training step')}"
+    detail = (
+        f"{counted(others, 'step')} in {counted(phases, 'phase')}, compared with {counted(wall.count, 'training step')}"
+    )
     return case.over_wall().cause(
         "evaluation",
         "Evaluation",

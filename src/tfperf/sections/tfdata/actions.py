@@ -15,6 +15,7 @@ from tfperf.sections.tfdata.stage_rules import (
     KERAS_ARRAYS,
     LESS_WORK,
     PREFETCH,
+    REFILL,
     SPLIT_TO_CACHE,
     StageRule,
     rule_for,
@@ -87,7 +88,8 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
     if outlook.keeps_up:
         others = (*_split_to_cache(pipeline), _action(pipeline, None, LESS_WORK))
     else:
-        others = (*_of_stages(pipeline), *_split_to_cache(pipeline), *_on_full_cpu(pipeline))
+        refill = () if outlook.refilled is None else (_action(pipeline, outlook.refilled, REFILL),)
+        others = (*refill, *_of_stages(pipeline), *_split_to_cache(pipeline), *_on_full_cpu(pipeline))
     return (*estimated, *_ordered(pipeline, (each for each in others if (each.code, each.stage) not in known)))
 
 

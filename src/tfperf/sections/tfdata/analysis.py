@@ -16,7 +16,7 @@ from itertools import accumulate, count
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, Intervals, intersection, percentile, union, union_all
+from tfperf.arrays import NO_NUMBERS, Int64s, Intervals, intersection, percentile, union, union_all
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
@@ -173,7 +173,7 @@ def _outlook(
         busy_cores=busy_cores,
     )
     outlook = estimate_changes(pipelines, steps, rivals_of, has_device=has_device, busy_cores=busy_cores)
-    # Without the events of the device or of the ops, nothing tells what steps take beside the pipeline.
+    # Without the events of the device or of the ops, nothing shows what steps take while the pipeline works.
     return replace(outlook, estimates=()) if outlook is not None and steps.missing else outlook
 
 
@@ -227,6 +227,7 @@ def _pipeline(
         first_fetches=first,
         making=intersection(waits, union(recorded.made.start, recorded.made.end)),
         first_work_share=first_work_ps / max(first.total(), 1),
+        epoch_bytes=_epoch_bytes(trace, recorded, number),
         waited_ps=waits.total(),
         unattributed_ps=unattributed_ps,
         span_ps=int(active.end[-1] - active.start[0]) if len(active.start) else 0,
@@ -241,15 +242,46 @@ def _pipeline(
 
 def _first_fetches(trace: HostTrace, recorded: Pipelines, number: int, waits: Intervals) -> Intervals:
     """Return when the program waits for the first element of each iterator that it made in the capture."""
-    made_ps = trace.start_ps[trace.host_events(mask(trace.names, lambda name: "MakeIterator" in name))]
-    if not len(made_ps):
-        return EMPTY
-    calls = np.flatnonzero(recorded.calls.stage == recorded.roots[number])
-    ids = trace.number_at("id", recorded.calls.row[calls])
-    first = calls[np.unique(ids, return_index=True)[1]]
-    # An iterator that was there before the capture was asked before, too.
-    first = first[recorded.calls.start[first] > made_ps.min()]
+    calls, _, first = _iterators_made(trace, recorded, number)
+    first = calls[first]
     return intersection(waits, union(recorded.calls.start[first], recorded.calls.end[first]))
+
+
+def _iterators_made(trace: HostTrace, recorded: Pipelines, number: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the calls of the outermost stage, the iterator of each, and the first call of each iterator made.
+
+    Iterators have numbers in the order of their first calls; those that were there before the capture are below 0.
+    """
+    calls = np.flatnonzero(recorded.calls.stage == recorded.roots[number])
+    calls = calls[np.argsort(recorded.calls.start[calls], kind="stable")]
+    made_ps = trace.start_ps[trace.host_events(mask(trace.names, lambda name: "MakeIterator" in name))]
+    if not len(made_ps) or not len(calls):
+        return calls, np.full(len(calls), -1, np.int64), NO_NUMBERS
+    _, first, which = np.unique(
+        trace.number_at("id", recorded.calls.row[calls]), return_index=True, return_inverse=True
+    )
+    # An iterator that was there before the capture was asked before, too.
+    order = np.argsort(first)
+    is_made = recorded.calls.start[calls[first[order]]] > made_ps.min()
+    numbers = np.empty(len(first), np.int64)
+    numbers[order] = np.where(is_made, np.cumsum(is_made) - 1, -1)
+    return calls, numbers[which], first[order][is_made]
+
+
+def _epoch_bytes(trace: HostTrace, recorded: Pipelines, number: int) -> int | None:
+    """Return the bytes of what an iterator hands out that was made in the capture, and followed by another one."""
+    calls, iterator, first = _iterators_made(trace, recorded, number)
+    sizes = trace.stat("element_size")
+    if len(first) < 2 or not len(sizes.event):
+        return None
+    order = np.argsort(trace.start_ps[sizes.event], kind="stable")
+    fetches = sizes.event[order]
+    around = np.searchsorted(trace.start_ps[fetches], recorded.calls.start[calls], side="right") - 1
+    is_inside = (around >= 0) & (trace.end_ps[fetches[around]] >= recorded.calls.end[calls])
+    of_call = np.where(is_inside, sizes.value[order][around], 0)
+    whole = iterator[(iterator >= 0) & (iterator < len(first) - 1)]
+    of_epoch = np.bincount(whole, weights=of_call[(iterator >= 0) & (iterator < len(first) - 1)])
+    return int(np.median(of_epoch)) or None
 
 
 def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int | None:

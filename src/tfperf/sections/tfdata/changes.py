@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.sections.tfdata.pipeline import MAPS, Pipeline, StageStats
-from tfperf.sections.tfdata.pipeline_code import kept_stages, with_cache
+from tfperf.sections.tfdata.pipeline_code import cache_size, kept_stages, with_cache
 from tfperf.sections.tfdata.step_model import Load
 from tfperf.units import PS_PER_MS
 
@@ -82,7 +82,8 @@ def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: 
         }
         if sum(spared_ms.values()) >= least_ms:
             kept = _without(pipeline, load, spared_ms)
-            assumption = "from the second epoch on; the elements fit into memory"
+            size = cache_size(pipeline, cached)
+            assumption = f"from the second epoch on; the elements{f' ({size})' * bool(size)} fit into memory"
             yield Change("cache", pipeline.limiting, kept, kept, assumption)
     for index in _filling_caches(pipeline):
         spared_ms = {each: works_ms[each] for each in (index, *pipeline.below(index))}

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tfperf.arrays import EMPTY, Int64s, Intervals
+from tfperf.arrays import EMPTY, Int64s, Intervals, intersection
 
 SLOW_CALL_PS = 50_000_000
 """A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""
@@ -154,10 +154,17 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """When the program waits while iterators are made inside of the pipeline, as at the start of an epoch."""
     first_work_share: float = 0.0
     """In which part of the waiting for them a stage works, 0 to 1: a buffer fills then, else the iterator is made."""
+    epoch_bytes: int | None = None
+    """Bytes of the elements that an iterator hands out from its first to its last one; None: no such iterator."""
     threads_at_work: float | None = None
     """How many threads of the host work while anyone waits for it, on average; None: the trace does not show it."""
     threads_computing: float | None = None
     """How many of them certainly need a core: not in Python, and not reading."""
+
+    @property
+    def first_making_share(self) -> float:
+        """Return in which part of the waiting for first elements iterators are made, 0 to 1."""
+        return intersection(self.first_fetches, self.making).total() / max(self.first_fetches.total(), 1)
 
     @property
     def final_prefetch(self) -> int | None:
@@ -251,7 +258,7 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     @property
     def is_bare_generator(self) -> bool:
         """Return whether it only hands on what a Python generator yields, as pipelines that Keras makes do."""
-        around = {*PASSING_ON, "Prefetch", "FlatMap", "FromTensor", "TensorSlice"}
+        around = {*PASSING_ON, "Prefetch", "FlatMap", "FromTensor", "TensorSlice", "AutoShard", "Rebatch"}
         return {stage.name for stage in self.stages} - around == {"Generator"}
 
     def consumers(self, stage: int) -> tuple[int, ...]:

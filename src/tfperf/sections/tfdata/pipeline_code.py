@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline
+from tfperf.units import format_bytes
 
 CallKind = Literal["source", "map", "filter", "shuffle", "repeat", "batch", "cache", "prefetch", "other"]
 _AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"
@@ -334,6 +335,17 @@ def kept_stages(pipeline: Pipeline, changed: Changed) -> dict[int, bool]:
     kept = {call.stage: call.stage not in behind for call in changed.calls[:at] if call.stage >= 0}
     source = changed.calls[0].stage
     return kept | dict.fromkeys(pipeline.below(source) if source >= 0 else (), True)
+
+
+def cache_size(pipeline: Pipeline, changed: Changed) -> str:
+    """Return how much memory a cache takes, as text; empty where the profile does not show it.
+
+    It is known for a whole epoch of what the program gets, which is what is kept if it is only put into batches.
+    """
+    after = {call.kind for call in changed.calls[changed.calls.index(NEW_CACHE) + 1 :]}
+    if pipeline.epoch_bytes is None or after - {"shuffle", "repeat", "batch", "prefetch"}:
+        return ""
+    return f"{'at most ' * ('repeat' in after)}about {format_bytes(pipeline.epoch_bytes)}"
 
 
 def if_same(pipeline: Pipeline, changed: Changed) -> str:

@@ -115,7 +115,7 @@ def _unknown(main: Pipeline, lacks: NoOutlook) -> Finding:
         return Finding("tfdata_no_steps", "hint", f"{text}{unknown}")
     steps = "the averaged step" if lacks.steps == 1 else f"any of the {lacks.steps} averaged steps"
     between = main.calls - lacks.calls_before - lacks.calls_behind
-    where = {"before": lacks.calls_before, "between": between, "behind": lacks.calls_behind}
+    where = {"before": lacks.calls_before, "between": between, "after": lacks.calls_behind}
     places = ", ".join(f"{count} {place}" for place, count in where.items() if count)
     return Finding(
         "tfdata_no_calls",
@@ -141,7 +141,7 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, 
         low, high = Quantity("slowed, at least", least_ms, "ms", of), Quantity("slowed", most_ms, "ms", of)
         text = (
             f"The pipeline is fast enough: {waits}. But its threads add {low} to {high} to the step's own work: "
-            f"{outlook.threads:.1f} of them work beside it on {counted(outlook.cores, 'core')}."
+            f"{outlook.threads:.1f} of them compete with it for {counted(outlook.cores, 'core')}."
         )
         return Finding("tfdata_slows", "hint", text, quantities=(*quantities, low, high))
     if outlook.keeps_up:

@@ -7,7 +7,7 @@ import re
 from msgspec import Struct
 
 from tfperf.sections.tfdata.pipeline import Pipeline
-from tfperf.sections.tfdata.pipeline_code import calls_of, changed_code, if_same
+from tfperf.sections.tfdata.pipeline_code import cache_size, calls_of, changed_code, if_same
 
 _PREFIXES: dict[str, str | tuple[str, ...]] = {
     "map().batch()": "MapAndBatch",
@@ -220,9 +220,9 @@ CACHE = StageRule(
     code="cache",
     why="What {part} makes could be kept instead of made again in every epoch.",
     action=(
-        "{changed}, from the second epoch on{if_same}; all elements of an epoch must fit into memory (cache(FILE): on "
-        "a disk); what is random (shuffle, augmentation) belongs after the cache, and files stay in the order of the "
-        "first epoch"
+        "{changed}, from the second epoch on{if_same}; all elements of an epoch{size} must fit into memory "
+        "(cache(FILE): on a disk); what is random (shuffle, augmentation) belongs after the cache, and files stay in "
+        "the order of the first epoch"
     ),
     url=f"{_GUIDE}#caching",
 )
@@ -275,6 +275,15 @@ FULL_CPU = StageRule(
 )
 
 
+REFILL = StageRule(
+    code="shuffle",
+    why="whose buffer is filled before the first batch of each epoch",
+    action=(
+        "use a smaller shuffle buffer, or shuffle file names or ids, not decoded elements; a smaller buffer shuffles "
+        "less; a longer epoch, as of .repeat() before shuffle() with fit(steps_per_epoch=N), fills it less often"
+    ),
+    url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle",
+)
 KERAS_ARRAYS = StageRule(
     code="memory_source",
     why="Keras makes these batches from arrays in memory.",
@@ -304,11 +313,13 @@ def words(pipeline: Pipeline, index: int | None, change: str = "") -> dict[str, 
     consumers = (pipeline.stages[each] for each in pipeline.consumers(index))
     keeps_order = any("Interleave" in each.name and each.deterministic is not False for each in consumers)
     changed = changed_code(pipeline, change, index)
+    size = "" if changed is None or change != "cache" else cache_size(pipeline, changed)
     functions = [call.function for call in calls_of(pipeline, index) if call.stage == index and call.function]
     return {
         "f": functions[0] if functions else "f",
         "part": function_in_code(stage.name),
         "changed": "" if changed is None else changed.short,
+        "size": f", {size}," if size else "",
         "if_same": "" if changed is None else if_same(pipeline, changed),
         "name": stage.name,
         "code": in_code(stage.name),

@@ -18,7 +18,7 @@ from tfperf.units import PS_PER_MS
 
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"
-_FREE = "no input work at all: no waiting, and no threads of the pipeline beside the step"
+_FREE = "no input work at all: no waiting, and no threads of the pipeline that compete with the step"
 _NOISE = f"; a step takes up to {100 * NOISE:.0f} % more or less at another moment"
 _CONDITION = 0.05
 """Share of the step time by which a change that depends on a condition must be better to be the first."""
@@ -29,7 +29,7 @@ _GAIN = 0.9
 _AT_EPOCH_START = 1.0 / 3.0
 """From this share of the waiting on, that for the first element of new iterators is named."""
 _FILLS = 0.5
-"""From this share of that waiting on, stages work then: they fill a buffer, as that of a shuffle."""
+"""If stages work for at least this share of the waiting that no iterator is made in, they fill a buffer (shuffle)."""
 
 
 class Estimate(Struct, frozen=True):
@@ -94,8 +94,17 @@ class Outlook(Struct, frozen=True, kw_only=True):
     @property
     def waits_at_epoch_start(self) -> bool:
         """Return whether that waiting is what a new iterator costs: Keras makes it, or stages hardly work then."""
-        is_idle = self.pipeline.first_work_share < _FILLS or self.pipeline.is_of_keras_arrays
+        work, making = self.pipeline.first_work_share, self.pipeline.first_making_share
+        is_idle = work < max(_FILLS * (1.0 - making), making) or self.pipeline.is_of_keras_arrays
         return self.is_at_epoch_start and is_idle
+
+    @property
+    def refilled(self) -> int | None:
+        """Return the shuffle whose buffer each new iterator fills while the step waits; None without one."""
+        if not self.is_at_epoch_start or self.waits_at_epoch_start or self.pipeline.blocking is None:
+            return None
+        chain = self.pipeline.consumers(self.pipeline.blocking)
+        return next((index for index in chain if "Shuffle" in self.pipeline.stages[index].name), None)
 
     @property
     def keeps_up(self) -> bool:
