@@ -25,7 +25,19 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, lookup, union, union_all, union_sorted
+from tfperf.arrays import (
+    EMPTY,
+    Int64s,
+    Intervals,
+    covers,
+    difference,
+    distinct,
+    lookup,
+    overlap,
+    union,
+    union_all,
+    union_sorted,
+)
 from tfperf.trace.activities import Activity, Codes, host_codes
 from tfperf.trace.event_names import is_input_function, is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
@@ -87,6 +99,11 @@ _AFTER_COPY_CALLS = (
     (_CALLS, State.CALL),
     (r"Executor(?:PropagateOutputs|DoneCallback)", State.EXECUTOR),
 )
+
+
+_QUARTER, _AT_ONCE = 0.25, 0.1
+XLA_RUNS = ("ThunkExecutor::Execute", "CpuExecutable::Execute")
+"""How XLA runs a whole program on a CPU: all of it is the program's own work."""
 
 
 @lru_cache(maxsize=1 << 15)  # hosts of a run have the same names
@@ -266,14 +283,33 @@ def calls_per_line(trace: HostTrace) -> Int64s:
 
 
 def call_times(trace: HostTrace, main: int | None) -> Intervals | None:
-    """Return when the main thread is in a call; markers of steps and Python frames are no calls. None without one."""
+    """Return when the main thread is in a call; markers of steps and Python frames are no calls. None without one.
+
+    Methods of JAX in C++ that wait for a run leave no event. Where frames are recorded, the thread may be in one while
+    nothing of it begins or ends but XLA runs the program on other threads: it is if most such times end with the run.
+    Those that end later had no core then.
+    """
     if main is None:
         return None
     is_mark = mask(trace.names, is_python_frame)
     is_mark[trace.name[trace.stat("step_num").event]] = True
     rows = slice(trace.lines[main].start, trace.lines[main].stop)
     is_call = ~is_mark[trace.name[rows]]
-    return union(trace.start_ps[rows][is_call], trace.end_ps[rows][is_call])
+    calls = union(trace.start_ps[rows][is_call], trace.end_ps[rows][is_call])
+    is_frame = mask(trace.names, is_python_frame)[trace.name[rows]]
+    runs = trace.host_events(mask(trace.names, lambda name: name.startswith(XLA_RUNS)))
+    if not is_frame.any() or not len(runs):
+        return calls
+    moments = np.unique(np.concatenate((trace.start_ps[rows], trace.end_ps[rows])))
+    start, end = moments[:-1], moments[1:]
+    frames = union(trace.start_ps[rows][is_frame], trace.end_ps[rows][is_frame])
+    running = union(trace.start_ps[runs], trace.end_ps[runs])
+    may_await = covers(frames, start) & (overlap(running, start, end) >= _QUARTER * (end - start))
+    start, end = start[may_await], end[may_await]
+    last_end = np.minimum(running.end[np.searchsorted(running.start, end) - 1], end)
+    if not len(start) or np.median((end - last_end) / (end - start)) > _AT_ONCE:
+        return calls
+    return union_all([calls, Intervals(start, end)])
 
 
 def _per_line(trace: HostTrace, rows: npt.NDArray[np.signedinteger]) -> Int64s:

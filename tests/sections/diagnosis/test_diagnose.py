@@ -226,6 +226,27 @@ def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
     assert after["loop_in_function"] == pytest.approx((0.1 - 0.95 * 0.06 - 0.008, 0.1 - 0.5 * 0.03))
 
 
+@pytest.mark.parametrize(
+    ("long_ms", "other_ms", "is_overhead"),
+    [
+        (3.0, 1.5, False),  # one op takes most of 4.5 ms: the rest of the step waits for a core
+        (2.4, 2.2, True),
+        (3.0, 2.9, False),  # ops take half of the step, and long
+        (2.0, 0.9, True),  # ops take less than half of it
+    ],
+)
+def test_what_is_left_of_steps_with_long_ops_is_no_fixed_overhead(
+    tmp_path: Path, long_ms: float, other_ms: float, *, is_overhead: bool
+) -> None:
+    made = []
+    for begin in range(0, 40_000, 8_000):
+        made += [event("train", begin, 8_000, step_num=begin), event("ExecutorState::Process", begin, 8_000)]
+        made += [event("svd:Svd", begin, 1_000 * long_ms)]
+        made += [event(f"op_{n}:Relu", begin + 4_000 + 2_000 * n, 500 * other_ms) for n in range(2)]
+    codes = {cause.code for cause in diagnosis(tmp_path, host(*made)).causes}
+    assert ("small_work_per_step" in codes) == is_overhead
+
+
 def test_a_gpu_that_has_little_to_do(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*steps(("ExecutorState::Process", 80.0))), gpu(("volta_sgemm", 80, 10)))
     costs = {cause.code: cause.cost_percent for cause in found.causes}

@@ -131,10 +131,32 @@ def test_collections_in_each_step(tmp_path: Path) -> None:
 
 
 def test_one_collection_that_holds_most_of_the_cause(tmp_path: Path) -> None:
-    found = diagnosis(tmp_path, job(), pauses((STEP_US * 3 + CALL_US, 7_000), (STEP_US * 4 + CALL_US, 100)))
+    times = ((1, 2_000), (2, 2_000), (3, 7_000), (4, 100))
+    found = diagnosis(
+        tmp_path, job(), pauses(*((STEP_US * step + CALL_US, length) for step, length in times), generation=1)
+    )
     cause = cause_of(found, "garbage_collection")
-    assert "2 collections in 5 steps, the longest 7.00 ms; 1 step holds half of that time or more" in cause.detail
+    assert "4 collections in 5 steps, the longest 7.00 ms; 1 step holds half of that time or more" in cause.detail
     assert [each.code for each in cause.actions] == ["freeze_objects"], "Python collects by itself now and then"
+
+
+@pytest.mark.parametrize(
+    ("steps", "rare"),
+    [
+        ((3,), "1 of 5 steps"),
+        # Of that period, steps 0, 1 and 2 had none.
+        ((3, 4), "2 of 5 steps"),
+        ((1, 4), ""),
+        ((0, 2, 4), ""),
+    ],
+)
+def test_what_is_collected_once_calls_for_no_change(tmp_path: Path, steps: tuple[int, ...], rare: str) -> None:
+    found = diagnosis(tmp_path, job(), pauses(*((STEP_US * step + CALL_US, 7_000) for step in steps)))
+    cause = cause_of(found, "garbage_collection")
+    assert (f"nearly all of that time in {rare or 'none'}" in cause.detail) == bool(rare)
+    assert (cause.actions == ()) == bool(rare)
+    assert (cause.gain == 0.0) == bool(rare)
+    assert found.causes[0] != cause or not rare
 
 
 def test_a_collection_beside_other_work_may_cost_nothing(tmp_path: Path) -> None:
@@ -186,6 +208,19 @@ def test_python_beside_a_run_of_jax_may_be_what_the_step_waits_for(tmp_path: Pat
     # Of 20 ms, 11 with nothing else; the run has ended long before the next call, which ends the time of the last step.
     assert cost.low == pytest.approx(55.0)
     assert cost.high == pytest.approx(55.0 + 40.0 * (COUNT - 1) / COUNT)
+
+
+@pytest.mark.parametrize("usual_us", [18_900, 12_000])
+def test_a_frame_around_a_run_that_it_awaits_without_an_event_is_not_python(tmp_path: Path, usual_us: float) -> None:
+    # block_until_ready of an array leaves no event: the thread goes on when the run has ended, but for the last step,
+    # where it gets a core 7 ms later. Python that always goes on for 7 ms computes.
+    made = jax_job(usual_us)
+    python, runs = made.lines
+    frames = [event("$train.py:14 step", STEP_US * n + 1, STEP_US - 2) for n in range(COUNT)]
+    last = event("ThunkExecutor::Execute", STEP_US * (COUNT - 1) + 1_000, 12_000)
+    lines = line("python", *python.events, *frames), line("tf_XLAEigen/7", *runs.events[:-1], last, id=2)
+    codes = {cause.code for cause in diagnosis(tmp_path, plane("/host:CPU", *lines)).causes}
+    assert ("python_between_steps" in codes) == (usual_us == 12_000)
 
 
 @pytest.mark.parametrize("job", [jax_job(18_900), jax_job(8_000, 9_001)])

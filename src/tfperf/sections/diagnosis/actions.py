@@ -366,8 +366,8 @@ ADVICE: Mapping[str, Advice] = {
             "gc.collect() every 1,000 steps"
         ),
         least=0.5,
-        most=0.9,
-        assumption="most objects are of the setup; the memory of cycles that wait for a collection is there",
+        most=1.0,
+        assumption="most objects are of the setup, or none is collected; the memory of cycles is there",
         url="https://docs.python.org/3/library/gc.html#gc.freeze",
     ),
     "mixed_precision": Advice(

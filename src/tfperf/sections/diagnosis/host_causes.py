@@ -19,6 +19,8 @@ _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
 _FRAMEWORK_MS = 2.5
 """Python of Keras or of a plain loop takes less per step."""
+_LONG_OPS_MS = 5.0
+"""Where ops take longer, and half of the step, a call costs little of it: the rest is mostly waiting for a core."""
 _LONG_MS = 50.0
 """Of a step that computes longer, what does not depend on the batch is small: a larger one gains little."""
 _BY_LARGER_BATCH = Range(0.4, 0.7)
@@ -378,8 +380,22 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
     if ops is None or case.summary.percent["compilation"] >= LEAST_PERCENT or compiling_percent(case) is not None:
         return {}, case.quantity("ops", 0.0)
     unclaimed = max(ops - case.ledger.of_ops, 0.0)
-    shares = {"host_compute": max(left["host_compute"] - unclaimed, 0.0), "all_others": left["all_others"]}
-    return shares, case.quantity("ops", ops)
+    without_ops = 0.0 if _waits_for_cores(case, ops) else max(left["host_compute"] - unclaimed, 0.0)
+    return {"host_compute": without_ops, "all_others": left["all_others"]}, case.quantity("ops", ops)
+
+
+def _waits_for_cores(case: Case, ops: float) -> bool:
+    """Tell whether host compute without ops is more than what calls cost: ops that take long wait for a core there.
+
+    They take half of the step or more, and one of them most of that, or all of them many times what a call costs. A
+    recurrent layer runs that many small ops.
+    """
+    work = case.program.work
+    if work is None or ops < _HALF_PERCENT or work.kinds.get(RECURRENT, 0.0) >= _FIXED_PERCENT:
+        return False
+    largest = max(work.ops.values(), default=0.0)
+    ops_ms, largest_ms = ops * case.step_ms / 100.0, largest * case.step_ms / 100.0
+    return ops_ms >= _LONG_OPS_MS or (largest >= ops / 2.0 and largest_ms >= _FRAMEWORK_MS)
 
 
 def _without_waiting(case: Case, left: dict[str, float]) -> dict[str, float]:
@@ -440,13 +456,17 @@ def garbage_collection(case: Case) -> Cause | None:
         longest = Quantity("longest_collection", found.longest_ms, "ms", case.summary.kind)
         quantities.append(longest)
         detail = f"{counted(found.count, 'collection')} in {counted(found.step_count, 'step')}, the longest {longest}"
-        if found.most_steps <= max(1, _FEW_STEPS * found.step_count):
+        if found.rare_steps:
+            detail += f"; nearly all of that time in {found.rare_steps} of {counted(found.step_count, 'step')}"
+        elif found.most_steps <= max(1, _FEW_STEPS * found.step_count):
             steps = "1 step holds" if found.most_steps == 1 else f"{found.most_steps} steps hold"
             detail += f"; {steps} half of that time or more"
         # Full collections of its own accord are rare, and not always in the same line.
         is_explicit = bool(found.place) and found.full_count >= found.step_count / 2
         detail += f"; most of it in {found.place}" if found.place else ""
     actions = ["collect_less_often"] * is_explicit + ["freeze_objects"]
+    # What came once need not come again, and the median step is without it.
+    actions = [] if found is not None and found.rare_steps else actions
     return case.cause(
         "garbage_collection",
         "Garbage collection of Python",

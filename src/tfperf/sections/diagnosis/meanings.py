@@ -38,7 +38,9 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "small_work_per_step": CauseMeaning(
         (
             "what a step costs whatever its size (calls, launches, Python of the framework, but no waiting for "
-            "results) takes 20 % of it or more; on a GPU: the device computes for less than a quarter of it"
+            "results) takes 20 % of it or more; host compute without ops does not count where ops take half of the "
+            "step, and one op most of that or all of them 5 ms: the step waits for cores then; on a GPU: the "
+            "device computes for less than a quarter of it"
         ),
         "Kernel launch, Host compute without ops, All others",
     ),
@@ -53,7 +55,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "garbage_collection": CauseMeaning(
         (
             "Python's garbage collector runs, as captures of tfperf [record it](capture.md#what-a-trace-gets-besides), "
-            "or as frames of gc.collect show"
+            "or as frames of gc.collect show; runs in one step or two of many call for no change"
         ),
         "part of the categories All others and Host compute",
     ),

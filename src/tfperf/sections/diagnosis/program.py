@@ -20,7 +20,7 @@ from tfperf.sections.results import Host
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.trace.eager_events import runs_keras_eagerly
 from tfperf.trace.event_names import is_hlo_collective, mask, parse_op, runs_keras_function
-from tfperf.trace.host_state import HostStates, State, call_times, calls_per_line
+from tfperf.trace.host_state import XLA_RUNS, HostStates, State, call_times, calls_per_line
 from tfperf.trace.host_trace import HostTrace
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ _FIT = re.compile(r"(?:__inference_)?(?:train_function|multi_step_on_iterator|on
 _NEARLY_ALL = 0.9
 _REMAINDER = 0.25
 """The share of the time between two calls in which no run goes on any more, at the end of it."""
-_RUN = ("ThunkExecutor::Execute", "CpuExecutable::Execute")
-"""How XLA runs a whole program on a CPU: all of it is the program's own work."""
 _JAX = re.compile(r"PjitFunction\(|p?jit_+\w+(?:\(\d+\))?$")
 
 
@@ -178,7 +176,7 @@ def _hidden_python(host: Host, calls: Intervals, runs: Intervals) -> Intervals:
 def _ops(trace: HostTrace, states: HostStates) -> Intervals:
     """Return when ops of the step run on any thread of the host: those of tf.data's functions do not count."""
     computing = [times[State.COMPUTE] for times in states.lines.values() if State.COMPUTE in times]
-    runs = np.flatnonzero(mask(trace.names, lambda name: name.startswith(_RUN))[trace.name])
+    runs = np.flatnonzero(mask(trace.names, lambda name: name.startswith(XLA_RUNS))[trace.name])
     thunks = trace.stat("hlo_op").event.astype(np.int64)
     return union_all([*computing, _times(trace, runs), _times(trace, thunks)])
 

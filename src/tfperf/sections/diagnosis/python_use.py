@@ -16,6 +16,8 @@ from tfperf.units import PS_PER_MS
 _LEAST_COVERED = 0.9
 """Share of a time that must be recorded, or nothing is said about it."""
 _HALF = 0.5
+_NEARLY_ALL = 0.9
+_FEW = 2
 _FULL = 2
 """The generation whose collection goes through all objects."""
 
@@ -33,6 +35,8 @@ class Collections(Struct, frozen=True, kw_only=True):
     longest_ms: float
     most_steps: int
     """The fewest steps that hold half of the time of all."""
+    rare_steps: int
+    """How many steps hold nearly all of that time, if one or two of many do, at no regular distance; else 0."""
     step_count: int
     place: str
     """The line of Python that ran in most of that time; empty: unknown, or not most of it."""
@@ -72,7 +76,8 @@ class CollectionTimes(Struct, frozen=True, eq=False, kw_only=True):
         percent, alone_percent = steps.percent(self.total_ps), steps.percent(self.alone_ps)
         if percent is None or alone_percent is None:
             return None
-        ordered = np.sort(self.total_ps[steps.counted])[::-1]
+        times = self.total_ps[steps.counted]
+        ordered = np.sort(times)[::-1]
         most = int(np.searchsorted(np.cumsum(ordered), _HALF * ordered.sum())) + 1 if ordered.any() else 0
         return Collections(
             percent=percent,
@@ -81,9 +86,21 @@ class CollectionTimes(Struct, frozen=True, eq=False, kw_only=True):
             full_count=steps.sum(self.full_count),
             longest_ms=float(self.longest_ps[steps.counted].max()) / PS_PER_MS,
             most_steps=most,
+            rare_steps=_rare_steps(times),
             step_count=steps.count,
             place=self.place,
         )
+
+
+def _rare_steps(times: Int64s) -> int:
+    """Return how many steps hold nearly all of these times, if one or two of many do, and follow no period; else 0."""
+    order = np.argsort(-times, kind="stable")
+    number = int(np.searchsorted(np.cumsum(times[order]), _NEARLY_ALL * times.sum())) + 1
+    if number > _FEW or number >= _HALF * len(times):
+        return 0
+    first, last = int(order[:number].min()), int(order[:number].max())
+    has_period = number == _FEW and max(first, len(times) - 1 - last) < last - first
+    return 0 if has_period else number
 
 
 def _most_of(pauses: Pauses, steps: CountedSteps) -> str:
