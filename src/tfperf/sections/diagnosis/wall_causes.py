@@ -123,7 +123,7 @@ def evaluation(case: Case) -> Cause | None:
     share = 100.0 * wall.evaluation_ps / wall.steady_ps
     if share < _EVALUATION_PERCENT:
         return None
-    others = sum(part == "other_kinds" for part in wall.parts)
+    others = int(wall.is_other.sum())
     phases = int(np.count_nonzero(np.diff(wall.is_other.astype(np.int8)) == 1) + bool(wall.is_other[0]))
     detail = (
         f"{counted(others, 'step')} in {counted(phases, 'phase')}, compared with {counted(wall.count, 'training step')}"
@@ -143,8 +143,8 @@ def compiling_percent(case: Case) -> Range | None:
     wall = case.wall
     if wall is None:
         return None
-    rows = np.flatnonzero(np.array([part == "compiling" for part in wall.parts], np.bool_))
-    plain = np.flatnonzero(np.array([part == "averaged" for part in wall.parts], np.bool_))
+    rows = np.flatnonzero(wall.are("compiling"))
+    plain = np.flatnonzero(wall.are("averaged"))
     if not len(rows) or not len(plain):
         return None
     compile_ps = int(wall.compile_ps[rows].sum())

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import Bools, Int64s, distinct, group_equal
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, group_equal
 from tfperf.sections.steps.section import CATEGORIES, HOST_CATEGORIES
 from tfperf.trace.event_names import concrete_function, is_call, is_fetch, is_jitted_call, mask, parse_op
 from tfperf.trace.flaw import Flaw
@@ -197,7 +197,7 @@ def _are_named(trace: HostTrace, rows: Int64s, pattern: str) -> Bools:
 
 def _device_rows(trace: HostTrace) -> Int64s:
     lines = [line for plane in trace.devices for line in trace.device_lines(plane)]
-    return np.concatenate([np.arange(line.start, line.stop) for line in lines])
+    return np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
 
 
 # --- ops that the host tracer left out ---

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -24,12 +25,15 @@ from tfperf.trace.event_names import is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
 from tfperf.trace.python_packages import python_functions
-from tfperf.trace.steps import END_ESTIMATED, OMITTED, PARTIAL, RETRACE, SLOW_FIRST
+from tfperf.trace.steps import OMITTED, RETRACE, SLOW_FIRST
 
 PartName = Literal["averaged", "first", "compiling", "partial", "omitted", "other_kinds"]
 """What a window counts as: an averaged step, a step omitted for one of four reasons, or a step of another kind."""
 PARTS: tuple[PartName, ...] = ("averaged", "first", "compiling", "partial", "omitted", "other_kinds")
 OMITTED_PARTS: tuple[PartName, ...] = ("first", "compiling", "partial", "omitted")
+_AVERAGED, _FIRST, _COMPILING, _PARTIAL, _OMITTED, _OTHER = range(len(PARTS))
+_PART_OF_FLAG = {RETRACE: _COMPILING, SLOW_FIRST: _COMPILING, OMITTED: _OMITTED}
+"""What a flag makes of a step; all others say that the capture does not show it whole."""
 Content = Literal["collection", "checkpoint", "compile", "iterator", "summary", "python", "calls", "nothing"]
 CONTENTS: tuple[Content, ...] = (
     "collection",
@@ -71,7 +75,7 @@ class ContentName(Struct, frozen=True):
     covered_ps: int
 
 
-class Wall(Tabular, frozen=True, kw_only=True, eq=False):
+class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     """The time of one host's capture. Times are picoseconds on the clock of the trace.
 
     A run of several hosts is that of the host whose training takes longest per step: `host` names it.
@@ -111,14 +115,23 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False):
         """Return the duration of each window."""
         return self.ends_ps - self.starts_ps
 
+    @cached_property
+    def _codes(self) -> Int64s:
+        code_of = {part: code for code, part in enumerate(PARTS)}
+        return np.array([code_of[part] for part in self.parts], np.int64)
+
+    def are(self, *parts: PartName) -> Bools:
+        """Return whether each window is one of these parts."""
+        return np.isin(self._codes, [PARTS.index(part) for part in parts])
+
     @property
     def is_other(self) -> Bools:
         """Return whether each window is a step of another kind."""
-        return np.array([part == "other_kinds" for part in self.parts], np.bool_)
+        return self.are("other_kinds")
 
     def part_ps(self, *parts: PartName) -> int:
         """Return the time of the windows of these parts."""
-        return int(self.step_ps[np.array([part in parts for part in self.parts], np.bool_)].sum())
+        return int(self.step_ps[self.are(*parts)].sum())
 
     @property
     def before_ps(self) -> int:
@@ -138,7 +151,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False):
         is_after = self.parts[gap.row] == "other_kinds"
         return self.parts[gap.row + 1] == "other_kinds" or (is_after and gap.content in ("calls", "compile"))
 
-    @property
+    @cached_property
     def between(self) -> tuple[Gap, ...]:
         """Return the gaps that are between steps, and not a part of the evaluation."""
         return tuple(gap for gap in self.gaps if not self._in_evaluation(gap))
@@ -148,7 +161,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False):
         """Return the time between steps."""
         return sum(gap.end_ps - gap.start_ps for gap in self.between)
 
-    @property
+    @cached_property
     def other_kinds_ps(self) -> int:
         """Return the time of steps of other kinds, and between them."""
         inside = sum(gap.end_ps - gap.start_ps for gap in self.gaps if self._in_evaluation(gap))
@@ -190,12 +203,12 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False):
         inside = (gap for gap in self.gaps if self._in_evaluation(gap) and start <= gap.start_ps < end_ps)
         return int(self.step_ps[of_steps].sum()) + sum(gap.end_ps - gap.start_ps for gap in inside)
 
-    @property
+    @cached_property
     def evaluation_ps(self) -> int:
         """Return the time of other kinds in the training loop."""
         return self._others_until(self.span_ps[0] + self.loop_ps) if self.count else 0
 
-    @property
+    @cached_property
     def training_ps(self) -> int:
         """Return the wall time from the first counted step to the last one, without steps of other kinds."""
         if not self.count:
@@ -203,7 +216,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False):
         start, end = self.span_ps
         return end - start - self._others_until(end)
 
-    @property
+    @cached_property
     def gaps_in_loop(self) -> tuple[Gap, ...]:
         """Return the gaps between steps that lie between the first counted step and the last one."""
         if not self.count:
@@ -213,7 +226,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False):
 
     def counted(self, *parts: PartName) -> Int64s:
         """Return the counted steps that are one of these parts."""
-        return self.rows[np.array([self.parts[row] in parts for row in self.rows.tolist()], np.bool_)]
+        return self.rows[self.are(*parts)[self.rows]]
 
     @property
     def median_ps(self) -> float:
@@ -284,25 +297,24 @@ def _counting(wall: Wall, breakdown: Breakdown) -> Wall:
     """Return the same windows with the steps of a breakdown counted."""
     steps = breakdown.steps
     kind = steps.headline_kind if len(steps) else wall.kind
-    flag_of = dict(zip(steps.start_ps.tolist(), zip(steps.flags, steps.averaged.tolist(), strict=True), strict=True))
-    parts: list[PartName] = []
-    starts, is_first = wall.starts_ps.tolist(), True
-    for start, other in zip(starts, wall.kinds, strict=True):
-        flag, is_averaged = flag_of.get(start, (OMITTED, False))
-        if other != kind:
-            parts.append("other_kinds")
-            continue
-        is_first = is_first and flag in (RETRACE, SLOW_FIRST)
-        if is_averaged:
-            parts.append("averaged")
-        elif flag in (RETRACE, SLOW_FIRST):
-            parts.append("first" if is_first else "compiling")
-        else:
-            parts.append("omitted" if flag == OMITTED else "partial")
-    mine = [row for row, part in enumerate(parts) if part != "other_kinds" and starts[row] in flag_of]
-    # The capture does not show all of these, so they would make the wall time per step too short.
-    whole = [row for row in mine if flag_of[starts[row]][0] not in (PARTIAL, END_ESTIMATED)]
-    return replace(wall, kind=kind, parts=tuple(parts), rows=np.array(whole or mine, np.int64))
+    # Of steps that start at the same time, the last one counts.
+    order = np.argsort(steps.start_ps, kind="stable")
+    at = np.searchsorted(steps.start_ps[order], wall.starts_ps, side="right") - 1
+    is_counted = np.isin(wall.starts_ps, steps.start_ps)
+    row = order[at[is_counted]]
+    of_flag = np.array([_PART_OF_FLAG.get(flag, _PARTIAL) if flag else _AVERAGED for flag in steps.flags], np.int64)
+    flag = np.full(len(wall.starts_ps), _OMITTED)
+    flag[is_counted] = of_flag[row]
+    is_mine = np.array([other == kind for other in wall.kinds], np.bool_)
+    code = flag.copy()
+    code[np.logical_and.accumulate((flag == _COMPILING) | ~is_mine) & (flag == _COMPILING)] = _FIRST
+    code[is_counted] = np.where(steps.averaged[row], _AVERAGED, code[is_counted])
+    code[~is_mine] = _OTHER
+    mine = np.flatnonzero(is_mine & is_counted)
+    # The capture does not show all of the others, so they would make the wall time per step too short.
+    whole = mine[flag[mine] != _PARTIAL]
+    parts = tuple(PARTS[part] for part in code.tolist())
+    return replace(wall, kind=kind, parts=parts, rows=whole if len(whole) else mine)
 
 
 def _capture(trace: HostTrace) -> tuple[int, int]:
