@@ -72,6 +72,21 @@ def _named_task(trace: HostTrace) -> Task | None:
 
     A cluster in one process (a test, a notebook) has several tasks in one trace, none of which is all of it.
     """
+    known = _tasks(trace).most_common(2)
+    if not known or (len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]):
+        return None
+    job, index = known[0][0]
+    return Task(_ROLES[job], f"{job}:{index}")
+
+
+def runs_several_tasks(trace: HostTrace) -> bool:
+    """Return whether events of one process name several tasks as their own."""
+    known = _tasks(trace).most_common(2)
+    return len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]
+
+
+def _tasks(trace: HostTrace) -> Counter[tuple[str, str]]:
+    """Return how many calls and sends name each task as their own."""
     counts: Counter[tuple[str, str]] = Counter()
     for stat in (trace.stat("device"), trace.stat("key")):
         for text in stat.texts:
@@ -79,8 +94,4 @@ def _named_task(trace: HostTrace) -> Task | None:
             task = _TASK.search(text.partition(";")[0])
             if task is not None:
                 counts[task[1], task[2]] += 1
-    known = Counter({task: count for task, count in counts.items() if task[0] in _ROLES}).most_common(2)
-    if not known or (len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]):
-        return None
-    job, index = known[0][0]
-    return Task(_ROLES[job], f"{job}:{index}")
+    return Counter({task: count for task, count in counts.items() if task[0] in _ROLES})

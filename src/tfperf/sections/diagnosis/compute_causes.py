@@ -29,6 +29,7 @@ _WIDE_INPUT = 4096
 _LATE_PERCENT = 10.0
 _TIMES_OTHERS = 3.0
 _OF_OVERSUBSCRIBED = Range(0.3, 0.8)
+_MOST_OPS = 0.5
 _MUCH_COMPUTE = 20.0
 _NAMED = 3
 
@@ -109,7 +110,11 @@ def loop_in_graph(case: Case) -> Cause | None:
         times = "many" if loop is None or loop.iterations is None else f"at least {loop.iterations:,}"
         return f"the loop{scope} runs {times} iterations per step, each with its own small ops"
 
-    return _of_ops(case, "loop_in_graph", "A loop in the graph", detail, ("vectorize_loop",))
+    # Where most ops are of the loop, so is what the executor takes to start them.
+    work, ops = case.program.work, case.program.op_percent or 0.0
+    is_most = work is not None and work.kinds.get("loop_in_graph", 0.0) >= _MOST_OPS * ops > 0
+    between_ops = max(case.ledger.left("host_compute") - ops, 0.0) if is_most else 0.0
+    return _of_ops(case, "loop_in_graph", "A loop in the graph", detail, ("vectorize_loop",), between_ops)
 
 
 def too_many_threads(case: Case) -> Cause | None:
@@ -124,11 +129,14 @@ def too_many_threads(case: Case) -> Cause | None:
     low, high = (share * part for part in (_OF_OVERSUBSCRIBED.low, _OF_OVERSUBSCRIBED.high))
     cost = _claim(case, high, low)
     between, inside = work.threads
+    pools = (
+        f"pools of {between} threads that run ops and {inside} inside ops" if between and inside else f"{most} threads"
+    )
     return case.cause(
         "too_many_threads",
         "Thread oversubscription",
         cost,
-        f"pools of {between} threads that run ops and {inside} inside ops share {counted(cores, 'core')}",
+        f"{pools} share {counted(cores, 'core')}",
         actions=(case.without_estimate("set_threads"),),
         rests_on=(in_categories("host_compute"),),
         confidence="low",
@@ -262,17 +270,26 @@ def _on_device(case: Case) -> tuple[Computed, ...]:
 
 
 def _of_ops(
-    case: Case, code: str, title: str, detail: Callable[[str, Work], str], actions: Sequence[str]
+    case: Case,
+    code: str,
+    title: str,
+    detail: Callable[[str, Work], str],
+    actions: Sequence[str],
+    between_ops: float = 0.0,
 ) -> Cause | None:
-    """Return the cause of one kind of op, which takes what these ops take of the step."""
+    """Return the cause of one kind of op, which takes what these ops take of the step.
+
+    It may also take `between_ops` of the step, in which no op runs."""
     work = case.program.work
     share = min(work.kinds.get(code, 0.0), _left(case)) if work is not None else 0.0
     if work is None or share < LEAST_PERCENT:
         return None
+    cost = _claim(case, share)
+    more = case.ledger.claim("host_compute", most=between_ops).high if between_ops else 0.0
     return case.cause(
         code,
         title,
-        _claim(case, share),
+        Range(cost.low, cost.high + more),
         detail(_listed(work.first.get(code, ())), work),
         actions=actions,
         rests_on=(in_categories("host_compute"),),

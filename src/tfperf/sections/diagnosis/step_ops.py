@@ -47,6 +47,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import innermost_around, nest, own_parts
 from tfperf.trace.python_frames import frame_names
 from tfperf.trace.python_packages import python_functions
+from tfperf.trace.tasks import runs_several_tasks
 
 if TYPE_CHECKING:
     from tfperf.trace.steps import Steps
@@ -584,7 +585,11 @@ def _late(events: _Events, full_names: Sequence[str], steps: Steps, exchanges: I
 
 
 def _threads(trace: HostTrace) -> tuple[int, int]:
-    """Return how many threads the pools of TensorFlow have: those that run ops, and those that ops use."""
+    """Return how many threads the pools of TensorFlow have: those that run ops, and those that ops use.
+
+    Where several tasks share a process, each has pools of its own, and their sizes are unknown: 0."""
+    if runs_several_tasks(trace):
+        return 0, 0
     pools = Counter(line.name.partition("/")[0] for line in trace.host_lines)
     inside = sum(count for name, count in pools.items() if name.startswith("tf_numa") and name.endswith("Eigen"))
     return pools["tf_Compute"], inside
