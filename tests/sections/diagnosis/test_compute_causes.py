@@ -146,7 +146,7 @@ LOOP = (
 def test_a_loop_over_examples_is_vectorized_and_not_given_a_larger_batch(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, in_each_step(LOOP[0], ("a:MatMul", 0, 10), *LOOP[1:]))
     cause = found.causes[0]
-    assert (cause.code, cause.cost_percent) == ("loop_in_graph", Range(70.0, 70.0))
+    assert (cause.code, cause.cost_percent) == ("loop_in_graph", Range(70.0, 90.0))
     assert cause.detail == "the loop in map runs at least 8 iterations per step, each with its own small ops"
     assert [action.code for action in cause.actions] == ["vectorize_loop"]
     assert "larger_batch" not in [action.code for each in found.causes for action in each.actions]
@@ -171,7 +171,7 @@ def test_a_loop_whose_iterations_leave_no_op_is_told_by_the_executor(tmp_path: P
     iterations = [("ExecutorState::Process", 12 + 4 * n, 14 + 4 * n) for n in range(16)]
     found = diagnosis(tmp_path, in_each_step(LOOP[0], ("a:MatMul", 0, 10), *ends, *iterations))
     cause = found.causes[0]
-    assert (cause.code, cause.cost_percent) == ("loop_in_graph", Range(70.0, 70.0))
+    assert (cause.code, cause.cost_percent) == ("loop_in_graph", Range(70.0, 90.0))
     assert cause.detail == "the loop in map runs many iterations per step, each with its own small ops"
     once = diagnosis(tmp_path, in_each_step(LOOP[0], ("a:MatMul", 0, 10), *ends))
     assert "loop_in_graph" not in codes_of(once)
@@ -195,11 +195,11 @@ def test_float64(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, [*ops, allocation("matmul", "[512,512]", 2_097_152, data_type=2)])
     cause = found.causes[0]
     # All that is allocated is float64, so that ops which allocate nothing are too.
-    assert (cause.code, cause.cost_percent) == ("double_precision", Range(40.0, 60.0))
+    assert (cause.code, cause.cost_percent) == ("double_precision", Range(40.0, 80.0))
     assert cause.detail.startswith("matmul, add compute in 64 bit for 100.0% of it")
     (action,) = cause.actions
     assert action.step_ms is not None
-    assert action.step_ms.low == pytest.approx(0.032)
+    assert action.step_ms.low == pytest.approx(0.012)
     assert action.step_ms.high == pytest.approx(0.06)
 
 

@@ -131,7 +131,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     ),
     "double_precision": CauseMeaning(
         "ops compute in float64, which takes about twice as long as float32",
-        "40 to 60 % of the time of these ops, of the category Host compute",
+        "40 to 80 % of the time of these ops, of the category Host compute",
     ),
     "optimizer_update": CauseMeaning(
         "the optimizer's update takes 30 % of the step or more", "part of the category Host compute"
