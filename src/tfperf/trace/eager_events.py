@@ -38,7 +38,7 @@ def runs_keras_eagerly(trace: HostTrace) -> bool:
     """Tell whether Keras runs its loop, and calls no function in it: `compile(run_eagerly=True)`.
 
     Keras 3 wraps what a step returns into an `Optional`, which otherwise the function of the step does. Keras 2 marks
-    its steps, with the batch size that it was told.
+    its steps, with the batch size that it was given.
     """
     if any(map(runs_keras_function, trace.names)):
         return False

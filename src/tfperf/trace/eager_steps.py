@@ -20,7 +20,7 @@ SOURCE = "eager ops"
 def from_eager_ops(trace: HostTrace) -> Steps | None:
     """Take the turns of the sequence of ops that repeats on the thread with most eager ops."""
     rows = eager_calls(trace)
-    # What a py_function of a pipeline runs is no part of the loop.
+    # What a py_function of a pipeline runs is not part of the loop.
     rows = rows[last_around(trace, trace.host_events(mask(trace.names, is_python_op)), rows) < 0]
     if not len(rows):
         return None

@@ -3,7 +3,7 @@
 An iterator has an id, made from its address: after it is gone, another one may get the same. So an iterator is known by
 its id, its consumer's id and its name, and of several consumers with an id it is the one of its time.
 
-A program may have several iterators of one dataset at a time, such as one that it no longer asks and that still fills
+A program may have several iterators of one dataset at a time, such as one that it no longer reads and that still fills
 its buffer. Within one pipeline, only one iterator of a name is called at a time: names hold the numbers of inputs.
 """
 

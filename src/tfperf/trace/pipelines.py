@@ -48,7 +48,7 @@ class Produced(Struct, frozen=True):
 
 
 class Made(Struct, frozen=True):
-    """Iterators that were made inside of calls, as at the start of an epoch, and in which call; that is no work of it.
+    """Iterators that were made inside of calls, as at the start of an epoch, and in which call (not its work).
 
     What a stage makes for each of its elements, such as `FlatMap`, is its work, and left out.
     """

@@ -387,7 +387,7 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     order = np.lexsort((token, start))
     call = np.concatenate((np.full(len(which), -1, np.int64), np.arange(len(calls.name))))[order]
     is_call = call >= 0
-    # Fetches behind the last call start no step, nor do those without a call that takes what was fetched.
+    # Fetches after the last call start no step, nor do those without a call that takes what was fetched.
     wanted = np.arange(len(order)) <= np.flatnonzero(is_call)[-1]
     wanted &= ~_is_not_taken(is_call, np.concatenate((fetches.iterator, np.full(len(calls.name), -1)))[order])
     token, start, end, call, is_call = (

@@ -70,7 +70,7 @@ def _of_cluster(trace: HostTrace, named: Task) -> Task:
 def _named_task(trace: HostTrace) -> Task | None:
     """Return the task that most calls and sends of the host name as their own; None if none does, or several do.
 
-    A cluster in one process (a test, a notebook) has several tasks in one trace, none of which is all of it.
+    A cluster in one process (a test, a notebook) has several tasks in one trace, each of which is only a part of it.
     """
     known = _tasks(trace).most_common(2)
     if not known or (len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]):

@@ -14,7 +14,7 @@ AGREEMENT = 0.95
 """A sequence repeats if so much of it agrees with itself one period later."""
 _LONGEST = 4096
 _SAMPLE = 1 << 15
-"""A period is looked for in so many tokens, so that long sequences cost no more."""
+"""A period is looked for in at most this many tokens, which limits the cost of long sequences."""
 
 
 class Cycle(Struct, frozen=True):

@@ -6,6 +6,7 @@ capture if these trace or take very long. Percentages of the average step are sc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,9 @@ _EVALUATION_PERCENT = 20.0
 """Evaluation is a cause from this share of the wall time on."""
 _SHORT_MS = 10.0
 """A machine with other programs keeps a thread from running for a few milliseconds."""
-_EPOCH_TURN_MS = 50.0
-"""Keras itself takes less at the end of an epoch, apart from callbacks: a new iterator, resetting metrics."""
+_EPOCH_TURN_MS = 100.0
+"""Keras itself takes less at the end of an epoch, apart from callbacks, to replace the iterator."""
+_REPLACES_ITERATOR = re.compile(r".*(?:Delete|Destroy|Iterator|Dataset)")
 _GENERIC = ("host_compute", "kernel_launch", "output")
 """The categories in which a slow step may be longer without another cause that says why."""
 _IN_NO_CATEGORY = ("python_between_steps", "waiting_in_calls", "garbage_collection")
@@ -67,10 +69,8 @@ def between_steps(case: Case) -> Cause | None:
     if action == "less_between" and (at_epochs := [gap for gap in gaps if gap.starts_epoch]):
         of_epochs = share * _total_ps(at_epochs) / total_ps
         longer = over_wall.action("longer_epochs", Range(of_epochs, of_epochs))
-        # Calls of TensorFlow that take so long are the end of an epoch in Keras itself, not a callback.
-        is_own = (
-            content == "calls" and len(at_epochs) == len(gaps) and total_ps < _EPOCH_TURN_MS * PS_PER_MS * len(gaps)
-        )
+        is_short = len(at_epochs) == len(gaps) and total_ps < _EPOCH_TURN_MS * PS_PER_MS * len(gaps)
+        is_own = is_short and content == "calls" and _REPLACES_ITERATOR.match(wall.contents[content].name)
         actions = [longer] if is_own and case.program.api == "keras" else [*actions, longer]
     return over_wall.cause(
         "between_steps",

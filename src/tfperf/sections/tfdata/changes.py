@@ -109,7 +109,7 @@ def _filling_caches(pipeline: Pipeline) -> Iterator[int]:
 def _may_read_several(pipeline: Pipeline, index: int) -> bool:
     """Return whether steps wait for a source, and nothing reads several like it at a time already.
 
-    A generator that Keras asks may be one of its own, which has other means for that.
+    A generator that Keras reads may be one of its own, which has other means for that.
     """
     reads_several = any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
     return pipeline.is_waited_for(index) and not reads_several and not pipeline.is_bare_generator

@@ -63,7 +63,7 @@ class Call(Struct, frozen=True):
     stage: int
     """Index of the stage that it is; -1: a call that is not there yet, or a source that the trace does not show."""
     options: str = ""
-    """What it is told apart from its function or number."""
+    """Its arguments other than its function or number."""
 
     function: str = ""
     """Name of the function of the program that it calls."""
@@ -331,8 +331,8 @@ def changed_code(pipeline: Pipeline, change: str, index: int | None) -> Changed 
 def kept_stages(pipeline: Pipeline, changed: Changed) -> dict[int, bool]:
     """Return the stages that a full cache spares; False: only the function of the stage."""
     at = changed.calls.index(NEW_CACHE)
-    behind = {call.stage for call in changed.calls[at:]}
-    kept = {call.stage: call.stage not in behind for call in changed.calls[:at] if call.stage >= 0}
+    after = {call.stage for call in changed.calls[at:]}
+    kept = {call.stage: call.stage not in after for call in changed.calls[:at] if call.stage >= 0}
     source = changed.calls[0].stage
     return kept | dict.fromkeys(pipeline.below(source) if source >= 0 else (), True)
 

@@ -280,7 +280,7 @@ REFILL = StageRule(
     why="whose buffer is filled before the first batch of each epoch",
     action=(
         "use a smaller shuffle buffer, or shuffle file names or ids, not decoded elements; a smaller buffer shuffles "
-        "less; a longer epoch, as of .repeat() before shuffle() with fit(steps_per_epoch=N), fills it less often"
+        "less; longer epochs, ds.repeat().shuffle(n) with fit(steps_per_epoch=N), fill it less often"
     ),
     url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle",
 )
