@@ -29,7 +29,6 @@ from tfperf.arrays import (
     EMPTY,
     Int64s,
     Intervals,
-    covers,
     difference,
     distinct,
     lookup,
@@ -42,6 +41,7 @@ from tfperf.trace.activities import Activity, Codes, host_codes
 from tfperf.trace.event_names import is_input_function, is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launches import LaunchLinks, launching_calls
+from tfperf.trace.nesting import nest, own_parts
 
 
 class State(IntEnum):
@@ -286,8 +286,8 @@ def call_times(trace: HostTrace, main: int | None) -> Intervals | None:
     """Return when the main thread is in a call; markers of steps and Python frames are no calls. None without one.
 
     Methods of JAX in C++ that wait for a run leave no event. Where frames are recorded, the thread may be in one while
-    nothing of it begins or ends but XLA runs the program on other threads: it is if most such times end with the run.
-    Those that end later had no core then.
+    nothing of it begins or ends but XLA runs the program on other threads: it is if most such times of a function of
+    Python end with the run. Those that end later had no core then.
     """
     if main is None:
         return None
@@ -300,16 +300,15 @@ def call_times(trace: HostTrace, main: int | None) -> Intervals | None:
     runs = trace.host_events(mask(trace.names, lambda name: name.startswith(XLA_RUNS)))
     if not is_frame.any() or not len(runs):
         return calls
-    moments = np.unique(np.concatenate((trace.start_ps[rows], trace.end_ps[rows])))
-    start, end = moments[:-1], moments[1:]
-    frames = union(trace.start_ps[rows][is_frame], trace.end_ps[rows][is_frame])
+    begin, stop = trace.start_ps[rows], trace.end_ps[rows]
+    frame, start, end = own_parts(begin, stop, nest(begin, stop).parent, is_frame)
     running = union(trace.start_ps[runs], trace.end_ps[runs])
-    may_await = covers(frames, start) & (overlap(running, start, end) >= _QUARTER * (end - start))
-    start, end = start[may_await], end[may_await]
-    last_end = np.minimum(running.end[np.searchsorted(running.start, end) - 1], end)
-    if not len(start) or np.median((end - last_end) / (end - start)) > _AT_ONCE:
-        return calls
-    return union_all([calls, Intervals(start, end)])
+    may_await = overlap(running, start, end) >= _QUARTER * (end - start)
+    name, start, end = trace.name[rows][frame[may_await]], start[may_await], end[may_await]
+    after = (end - np.minimum(running.end[np.searchsorted(running.start, end) - 1], end)) / (end - start)
+    awaiting = [each for each in np.unique(name) if np.median(after[name == each]) <= _AT_ONCE]
+    awaits = np.isin(name, awaiting)
+    return union_all([calls, union(start[awaits], end[awaits])])
 
 
 def _per_line(trace: HostTrace, rows: npt.NDArray[np.signedinteger]) -> Int64s:

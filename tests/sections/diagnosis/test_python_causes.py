@@ -210,6 +210,19 @@ def test_python_beside_a_run_of_jax_may_be_what_the_step_waits_for(tmp_path: Pat
     assert cost.high == pytest.approx(55.0 + 40.0 * (COUNT - 1) / COUNT)
 
 
+def test_a_function_that_goes_on_after_runs_computes_whatever_others_await(tmp_path: Path) -> None:
+    python, runs = jax_job(8_000).lines
+    # A run of 8 ms that argsort goes on beside, for 14 ms; then come several waits that end with short runs.
+    sorts = [event("$fromnumeric.py:1100 argsort", STEP_US * n + 1_000, 14_000) for n in range(COUNT)]
+    starts = [STEP_US * n + 15_500 + 1_000 * place for n in range(COUNT) for place in range(4)]
+    awaits = [event("$numpy asarray", start, 500) for start in starts]
+    short = [event("ThunkExecutor::Execute", start, 499) for start in starts]
+    lines = line("python", *python.events, *sorts, *awaits), line("tf_XLAEigen/7", *runs.events, *short, id=2)
+    cost = cause_of(diagnosis(tmp_path, plane("/host:CPU", *lines))).cost_percent
+    assert cost is not None
+    assert cost.low >= 30.0, "the 6 of 20 ms in argsort without a run"
+
+
 @pytest.mark.parametrize("usual_us", [18_900, 12_000])
 def test_a_frame_around_a_run_that_it_awaits_without_an_event_is_not_python(tmp_path: Path, usual_us: float) -> None:
     # block_until_ready of an array leaves no event: the thread goes on when the run has ended, but for the last step,
