@@ -169,6 +169,23 @@ def test_evaluation_of_a_fifth_of_the_time_is_a_cause(tmp_path: Path) -> None:
     assert cause.detail == "10 steps in 1 phase, compared with 10 training steps"
 
 
+@pytest.mark.parametrize(("evaluations", "share"), [(1, None), (2, 100 * 1200 / 5700)])
+def test_what_only_one_evaluation_compiles_is_no_cost_of_evaluation(
+    evaluations: int, share: float | None, tmp_path: Path
+) -> None:
+    # Two evaluations of 600 us between trainings of 1500 us; one or both compile for 400 us.
+    training = steps(*((start + 100 * n, 100) for start in (0, 2100, 4200) for n in range(15)))
+    testing = [event("test", start, 600, step_num=start) for start in (1500, 3600)]
+    inside = [event("XlaCompile" if n < evaluations else OP, 1500 + 2100 * n, 400) for n in range(2)]
+    rest = [event(OP, start + 400, 200) for start in (1500, 3600)]
+    gradient = [event("gradient_tape/MatMul:MatMul", begin + 100 * n + 1, 5) for begin in (0, 2100) for n in range(15)]
+    events = sorted(
+        [*training, *testing, *inside, *rest, *gradient], key=lambda each: (each.start_us, -each.duration_us)
+    )
+    found = diagnosis(tmp_path, host(*events)).named("evaluation")
+    assert [cause.cost_percent for cause in found] == ([] if share is None else [Range(share, share)])
+
+
 def test_the_wall_time_per_step_can_be_limited(tmp_path: Path) -> None:
     path = logdir_of(tmp_path, host=space(host(*epochs(3, 750))))
     for limit, code in (("0.3ms", 0), ("0.15ms", 3)):

@@ -166,7 +166,8 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "the [wall time](wall.md) between steps",
     ),
     "evaluation": CauseMeaning(
-        "evaluation takes 20 % of the wall time or more", "the [wall time](wall.md) of steps of other kinds"
+        "evaluation takes 20 % of the wall time or more",
+        "the [wall time](wall.md) of steps of other kinds, without what only one evaluation compiles",
     ),
     "slow_steps": CauseMeaning(
         "averaged steps take over twice the median again and again, and no other cause says why",

@@ -188,8 +188,11 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def steady_ps(self) -> int:
-        """Return the wall time of the training loop without its first steps, which later steps do not repeat."""
-        return self.loop_ps - int(self.step_ps[self.counted("first")].sum())
+        """Return the wall time of the training loop without its first steps and without what is compiled only once.
+
+        Longer training does not repeat these.
+        """
+        return self.loop_ps - int(self.step_ps[self.counted("first")].sum()) - self.compiled_once_ps
 
     @property
     def steady_count(self) -> int:
@@ -207,6 +210,22 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     def evaluation_ps(self) -> int:
         """Return the time of other kinds in the training loop."""
         return self._others_until(self.span_ps[0] + self.loop_ps) if self.count else 0
+
+    @cached_property
+    def compiled_once_ps(self) -> int:
+        """Return how much longer the evaluation that traces and compiles most does so than any other in the loop."""
+        if not self.count:
+            return 0
+        start = self.span_ps[0]
+        evaluation = np.cumsum(~self.is_other)
+        compile_ps = np.zeros(int(evaluation[-1]) + 1, np.int64)
+        inside = self.is_other & (self.starts_ps >= start)
+        np.add.at(compile_ps, evaluation[inside], np.minimum(self.compile_ps, self.step_ps)[inside])
+        for gap in self.gaps:
+            if gap.content == "compile" and gap.start_ps >= start and self._in_evaluation(gap):
+                compile_ps[evaluation[gap.row]] += gap.end_ps - gap.start_ps
+        second, most = np.sort(compile_ps)[-2:].tolist()
+        return int(most - second)
 
     @cached_property
     def training_ps(self) -> int:
