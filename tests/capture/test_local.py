@@ -247,7 +247,9 @@ def test_xprof_finds_the_same_steps(results: dict[str, Any], tmp_path: Path) -> 
 
 
 def test_steps_of_two_threads(results: dict[str, Any]) -> None:
-    assert step_count(results["threads"]) == 20
+    """Threads that run at the same time have a loop each, and a note names the second; threads in turn share one."""
+    notes = [note for note in tfperf.load(results["threads"])["steps"].steps.notes if "thread" in note]
+    assert (step_count(results["threads"]), len(notes)) in ((20, 0), (10, 1))
 
 
 def test_the_trace_says_what_the_job_ran_on(results: dict[str, Any]) -> None:

@@ -102,11 +102,12 @@ def test_the_overhead_is_measured_where_steps_are_marked(job: ServingJob, tmp_pa
     job.wait_for_steps(10)
     job.terminate("test")
     reply = call.result()
-    (overhead,) = [value for key, value in call.trailing_metadata() if key == "tfperf-overhead-percent"]
-    assert float(overhead) >= 0
+    overhead = [float(value) for key, value in call.trailing_metadata() if key == "tfperf-overhead-percent"]
     stated = facts_of(reply, tmp_path)
-    assert stated.overhead_percent == pytest.approx(float(overhead), abs=0.01)
     assert stated.usual_step_ms is not None
+    # On a busy machine, steps vary more than profiling could explain: then the overhead is unknown in both places.
+    assert overhead == ([] if stated.overhead_percent is None else [pytest.approx(stated.overhead_percent, abs=0.01)])
+    assert all(percent >= 0 for percent in overhead)
 
 
 # The end of a session
