@@ -247,9 +247,9 @@ def test_xprof_finds_the_same_steps(results: dict[str, Any], tmp_path: Path) -> 
 
 
 def test_steps_of_two_threads(results: dict[str, Any]) -> None:
-    """Threads that run at the same time have a loop each, and a note names the second; threads in turn share one."""
-    notes = [note for note in tfperf.load(results["threads"])["steps"].steps.notes if "thread" in note]
-    assert (step_count(results["threads"]), len(notes)) in ((20, 0), (10, 1))
+    """Threads that run at the same time have a loop each, of which the second is named; threads in turn share one."""
+    others = tfperf.load(results["threads"])["steps"].steps.other_loops
+    assert (step_count(results["threads"]), [loop.count for loop in others]) in ((20, []), (10, [10]))
 
 
 def test_the_trace_says_what_the_job_ran_on(results: dict[str, Any]) -> None:

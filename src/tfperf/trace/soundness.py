@@ -86,7 +86,9 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
     if trace.allocations is not None:
         allocator = trace.allocations.stats.get("allocator_name", NO_STAT)
         named = int(mask(allocator.texts, bool)[allocator.value].sum())
-        if named < len(trace.allocations):
+        # Profilers of TPUs name no allocator.
+        is_of_tpu = trace.device_kind == "tpu" and not named
+        if named < len(trace.allocations) and not is_of_tpu:
             of_all = f"{len(trace.allocations) - named:,} of {counted(len(trace.allocations), 'allocation')}"
             yield Flaw("unnamed_allocators", f"{of_all} without the name of an allocator", "doubtful")
 
@@ -115,7 +117,8 @@ def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
 
 def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
     """Yield threads whose clocks disagree, and those whose events are there twice."""
-    lines = [line for line in trace.lines if line.stop > line.start]
+    # Clocks of TPUs jump (which is no damage), and hosts of TPUs wait for them for seconds.
+    lines = [line for line in trace.lines if line.stop > line.start and trace.device_kind != "tpu"]
     extents = sorted(
         (int(trace.start_ps[line.start]), int(trace.end_ps[line.start : line.stop].max())) for line in lines
     )

@@ -114,7 +114,7 @@ def test_the_verdict_on_several_hosts_has_the_shares_of_one(tmp_path: Path) -> N
     )
     section = build(results)
     assert section.facts[0].note.startswith("average over hosts")
-    assert [fact.note for fact in section.facts[1:3]] == ["average over hosts"] * 2
+    assert all(fact.note.startswith("average over hosts") for fact in section.facts[1:4])
     assert [table.title for table in section.tables[:1]] == ["Where a step's time goes (average over hosts)"]
 
 

@@ -42,6 +42,15 @@ def build(results: Results) -> Section:
     average, over_hosts_note = step_time(summary), " (average over hosts)" * results.has_several_hosts
     facts = [
         Fact("average_step_time", "Average step time", average.value, "ms", ", ".join(notes), quantities=(average,)),
+        Fact(
+            "median_step_time",
+            "Median step time",
+            time.median,
+            "ms",
+            "; ".join(
+                filter(None, (over_hosts, f"90% of steps take {format_ms(time.p5)} to {format_ms(time.p95)} ms"))
+            ),
+        ),
         Fact("minimum_step_time", "Shortest step", time.minimum, "ms", over_hosts),
         Fact("maximum_step_time", "Longest step", time.maximum, "ms", over_hosts),
         Fact(
@@ -189,7 +198,7 @@ def report_summary(results: Results) -> dict[str, Any]:
 
 
 def _times(summary: Summary) -> dict[str, float | None]:
-    keys = ("average", "standard_deviation", "minimum", "maximum", "median", "p95")
+    keys = ("average", "standard_deviation", "minimum", "maximum", "median", "p5", "p95")
     return {key: getattr(summary.step_time_ms, key, None) for key in keys}
 
 

@@ -15,7 +15,7 @@ from tfperf.display import Plotted
 from tfperf.report.model import Data
 from tfperf.sections.results import Results
 from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES, TPU_MEANINGS
 from tfperf.sections.tabular import Tabular
 from tfperf.units import PS_PER_MS
 
@@ -27,7 +27,7 @@ OTHER_LIMITS = (3.0, 15.0)
 
 
 class Statistics(Struct, frozen=True, kw_only=True):
-    """Over steps: average, sample standard deviation (n-1), minimum and maximum, median, 95th percentile."""
+    """Over steps: average, sample standard deviation (n-1), minimum and maximum, median, 5th and 95th percentile."""
 
     count: int
     average: float
@@ -36,6 +36,7 @@ class Statistics(Struct, frozen=True, kw_only=True):
     minimum: float
     maximum: float
     median: float
+    p5: float
     p95: float
 
 
@@ -55,6 +56,7 @@ def statistics_by_row(values: npt.NDArray[np.float64]) -> list[Statistics]:
         ordered[:, 0].tolist(),
         ordered[:, -1].tolist(),
         ((ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2).tolist(),
+        ordered_percentile(ordered, 0.05).tolist(),
         ordered_percentile(ordered, 0.95).tolist(),
         strict=True,
     )
@@ -67,9 +69,10 @@ def statistics_by_row(values: npt.NDArray[np.float64]) -> list[Statistics]:
             minimum=least,
             maximum=most,
             median=middle,
+            p5=p5,
             p95=p95,
         )
-        for average, deviation, least, most, middle, p95 in numbers
+        for average, deviation, least, most, middle, p5, p95 in numbers
     ]
 
 
@@ -89,6 +92,7 @@ class Summary(Plotted, Tabular, frozen=True, kw_only=True):
     unknown: frozenset[str] = frozenset()
     input_percent: float | None = None
     input_class: InputClass = "unknown"
+    on_tpu: bool = False
 
     home = ("overview", "categories")
 
@@ -96,12 +100,13 @@ class Summary(Plotted, Tabular, frozen=True, kw_only=True):
         """Return one row per category: milliseconds per step, and percent of step time; None where that is unknown."""
         keys = CATEGORIES if self.percent else ()
         times = [None if key in self.unknown else self.category_ms[key] for key in keys]
+        meanings = CATEGORY_MEANINGS | (TPU_MEANINGS if self.on_tpu else {})
         return {
             "category": [CATEGORY_TITLES[key] for key in keys],
             "average_ms": [each and each.average for each in times],
             "standard_deviation_ms": [each and each.standard_deviation for each in times],
             "percent": [None if key in self.unknown else self.percent[key] for key in keys],
-            "meaning": [CATEGORY_MEANINGS[key] for key in keys],
+            "meaning": [meanings[key] for key in keys],
         }
 
     def _data(self) -> Data:
@@ -143,6 +148,7 @@ def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -
         category_ms=dict(zip(breakdown.time_ps, of_categories, strict=True)),
         percent=percent,
         unknown=breakdown.unknown,
+        on_tpu=breakdown.on_tpu,
         input_percent=input_percent,
         input_class=input_class(
             input_percent,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.registry import TableSpec
 from tfperf.sections.results import Results
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, TPU_MEANINGS
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary
@@ -29,8 +28,7 @@ def _categories(results: Results) -> Data | None:
     overview: Summary = results["overview"]
     if overview.step_time_ms is None:
         return None
-    meanings = CATEGORY_MEANINGS | (TPU_MEANINGS if results["steps"].on_tpu else {})
-    return {**overview.columns(), "meaning": [meanings[key] for key in CATEGORIES]}
+    return overview.columns()
 
 
 def _kinds(results: Results) -> Data | None:
