@@ -249,7 +249,7 @@ def test_xprof_finds_the_same_steps(results: dict[str, Any], tmp_path: Path) -> 
 def test_steps_of_two_threads(results: dict[str, Any]) -> None:
     """Threads that run at the same time have a loop each, of which the second is named; threads in turn share one."""
     others = tfperf.load(results["threads"])["steps"].steps.other_loops
-    assert (step_count(results["threads"]), [loop.count for loop in others]) in ((20, []), (10, [10]))
+    assert (step_count(results["threads"]), ["10 times" in loop for loop in others]) in ((20, []), (10, [True]))
 
 
 def test_the_trace_says_what_the_job_ran_on(results: dict[str, Any]) -> None:
