@@ -102,7 +102,8 @@ def test_a_cache_keeps_each_element_once_and_spares_its_function(outcomes: dict[
     """A cache after repeat() would keep all elements of all epochs, and spare nothing."""
     repeated = outcomes["repeated"]
     assert repeated["as it is"]["runs"] >= 3 * COUNT
-    assert repeated.get("cache", {"runs": COUNT})["runs"] == COUNT
+    if "cache" in repeated:
+        assert repeated["cache"]["runs"] == COUNT
     for of_pipeline in outcomes.values():
         for change in ("cache", "split_to_cache"):
             code = of_pipeline.get(change, {}).get("code", "")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _MIN_STEPS, _MAX_STEPS, _MAX_SESSIONS = 5, 10_000, 16
 _SURELY_SMALL = 0.05
-"""A difference of steps that noise of this share, or less, explains is no overhead; with more noise it is unknown."""
+"""If noise of this share or less explains a difference of steps, the overhead is 0; with more noise it is unknown."""
 _lock = threading.RLock()
 """Held while a session starts or ends. A signal handler may call `stop` in the thread that holds it: hence an RLock."""
 _running: _RunningSession | None = None

@@ -31,7 +31,7 @@ _LARGER_BATCH_IF = (
 _OVERHEAD_PERCENT = 5.0
 _HALF_PERCENT = 50.0
 _HALF_OF_IT = 0.5
-"""What a second thread of Python can compute beside the first: they share the interpreter's lock."""
+"""What a second thread of Python can compute while the first one runs: they share the interpreter's lock."""
 _BESIDE = 0.8
 """Share of the time of two things that take as long when they go on beside each other."""
 _FEW_STEPS = 0.25

@@ -79,8 +79,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     """The time of one host's capture. Times are picoseconds on the clock of the trace.
 
     A run of several hosts is that of the host whose training takes longest per step: `host` names it.
-    `starts_ps` and `ends_ps` are the windows of steps, in order and without overlaps. `count_from` and `count_to` are
-    the rows of the first and the last step of `kind` that are counted.
+    `starts_ps` and `ends_ps` are the windows of steps, in order and without overlaps.
     """
 
     home = ("wall", "wall")
