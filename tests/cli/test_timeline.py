@@ -94,7 +94,10 @@ def test_ctrl_c_while_the_viewer_is_waited_for_is_exit_code_130(logdir: Path) ->
         stderr=subprocess.PIPE,
         text=True,
     )
-    read_until(process, "(Ctrl-C stops)")
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        read_until(process, "(Ctrl-C stops)")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert (process.returncode, out, err) == (130, "", "Interrupted\n")

@@ -23,6 +23,8 @@ class FileServer(HTTPServer):
     """Serves one file on the loopback interface, until it is fetched once. Raises TfperfError if the port is taken."""
 
     fetched = False
+    timeout = 0.5
+    """Seconds until the wait for a request begins anew: a Ctrl-C that comes just before the wait does not end it."""
 
     def __init__(self, path: Path, port: int = PORT) -> None:
         self.path = path
