@@ -122,6 +122,7 @@ def time_job(name: str, folder: Path) -> None:
         groups = [["slow"], ["fixed"]] if job.is_global else [["slow", "fixed"]]
         for variants in groups:
             times |= json.loads(_child(name, folder, ["time", *variants]))
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / TIMES).write_text(json.dumps(times))
 
 
