@@ -59,6 +59,10 @@ class Plane:
     lines: tuple[Line, ...]
     stats: dict[str, Any] = field(default_factory=dict)
     name_stats: dict[str, dict[str, Any]] = field(default_factory=dict)
+    texts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Name of an event here -> the name and the display name that are written for it."""
+    ids: dict[str, int] = field(default_factory=dict)
+    """Name of an event here -> key of its metadata; the others are counted from 1."""
 
 
 def event(name: str, start_us: float, duration_us: float, /, **stats: Any) -> Event:
@@ -79,9 +83,14 @@ def line(name: str, *events: Event, id: int = 0, timestamp_ns: int = 0) -> Line:
 
 
 def plane(
-    name: str, *lines: Line, stats: dict[str, Any] | None = None, name_stats: dict[str, dict[str, Any]] | None = None
+    name: str,
+    *lines: Line,
+    stats: dict[str, Any] | None = None,
+    name_stats: dict[str, dict[str, Any]] | None = None,
+    texts: dict[str, tuple[str, str]] | None = None,
+    ids: dict[str, int] | None = None,
 ) -> Plane:
-    return Plane(name, lines, stats or {}, name_stats or {})
+    return Plane(name, lines, stats or {}, name_stats or {}, texts or {}, ids or {})
 
 
 def space(*planes: Plane, hostname: str = "host", errors: tuple[str, ...] = ()) -> bytes:
@@ -145,7 +154,7 @@ def logdir_of(tmp_path: Path, **hosts: bytes) -> Path:
 def _fill_plane(message: Any, number: int, made: Plane) -> None:
     message.id, message.name = number, made.name.encode()
     stat_ids: dict[str, int] = {}
-    name_ids: dict[str, int] = {}
+    name_ids = dict(made.ids)
     for position, row in enumerate(made.lines):
         target = message.lines.add(id=row.id or position + 1, name=row.name.encode(), timestamp_ns=row.timestamp_ns)
         for item in row.events:
@@ -163,7 +172,9 @@ def _fill_plane(message: Any, number: int, made: Plane) -> None:
         name_ids.setdefault(text, len(name_ids) + 1)
     for text, known in name_ids.items():
         entry = message.event_metadata.add(key=known)
-        entry.value.id, entry.value.name = known, text.encode("utf-8", "surrogateescape")
+        name, display_name = made.texts.get(text, (text, ""))
+        entry.value.id, entry.value.name = known, name.encode("utf-8", "surrogateescape")
+        entry.value.display_name = display_name.encode()
         for stat, value in made.name_stats.get(text, {}).items():
             _fill_stat(entry.value.stats.add(), stat, value, stat_ids)
     for text, known in stat_ids.items():
