@@ -3,9 +3,15 @@
 Next to nothing is imported here, so that Ctrl-C is told in one line while the rest is.
 """
 
+import sys
+
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
+    # `python -m` puts the current folder first among the places for modules. Before anything else is imported:
+    folder = __file__.rpartition("tfperf")[0].rstrip("/\\")
+    sys.path[:1] = [place for place in sys.path[:1] if place == folder]
+
 import os
 import signal
-import sys
 
 
 def run() -> None:

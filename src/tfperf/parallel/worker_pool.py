@@ -9,7 +9,6 @@ Workers are started anew, not forked: threads of Arrow may hold locks at that mo
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
@@ -26,9 +25,8 @@ from typing import Any
 from tfperf.errors import TfperfWarning
 from tfperf.parallel.worker_main import read_message, write_message
 
-_START = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); from tfperf.parallel.worker_main import main; main()"
-)
+_START = "import sys; sys.path[:] = sys.argv[1:]; from tfperf.parallel.worker_main import main; main()"
+"""Has the places for modules of this process before it imports any: `-c` puts the current folder first."""
 _PATIENCE_S = 0.5
 """How long a worker may take to end when it is asked to."""
 
@@ -63,7 +61,7 @@ class WorkerProcess:
     def __init__(self) -> None:
         # A session of its own: Ctrl-C in a terminal reaches the parent only, which then ends its workers.
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path)],
+            [sys.executable, "-c", _START, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
