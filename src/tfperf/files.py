@@ -16,6 +16,7 @@ from tfperf.storage.remote_path import Location, RemotePath
 from tfperf.storage.schemes import SCHEMES
 
 TRACE_SUFFIX = ".xplane.pb"
+TRACE_SUFFIXES = (TRACE_SUFFIX, f"{TRACE_SUFFIX}.gz")
 """How the names of trace files end. None of them is ever replaced: nothing could make it again."""
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
@@ -100,7 +101,7 @@ def refuse_existing(targets: Sequence[Location], *, force: bool) -> None:
     types = _types_of(targets)
     files = [target for target in targets if types[target] == "file"]
     folders = [target for target in targets if types[target] == "directory"]
-    traces = [target for target in files if target.resolve().name.endswith(TRACE_SUFFIX)]
+    traces = [target for target in files if target.resolve().name.endswith(TRACE_SUFFIXES)]
     if traces:
         raise OutputError(f"{traces[0]} is a profile, which is never replaced; name another file")
     if folders:

@@ -63,6 +63,7 @@ def runs_report(path: Location, runs: Sequence[Run]) -> Report:
     of_default: tuple[str, ...] = (
         () if has_default else ("Several runs have the name of the newest: choose with --run.",)
     )
-    notes = (*of_default, *runs_of_one_cluster(runs))
+    newer = runs[-1].newer_text
+    notes = (*of_default, *((f"{newer[0].upper()}{newer[1:]}.",) if newer else ()), *runs_of_one_cluster(runs))
     section = Section("runs", "Runs", tables=tables, notes=notes)
     return Report({"folder": str(path)}, {"run_count": len(runs)}, (section,))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -81,6 +83,27 @@ def test_exit_code_1_without_a_trace(name: str, run_tfperf: Run, tmp_path: Path)
     assert (result.exit_code, result.stdout) == (1, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith("Error: ")
+
+
+@pytest.mark.filterwarnings("always::tfperf.errors.TfperfWarning")
+def test_exit_code_1_where_the_newest_run_holds_no_profile(run_tfperf: Run, samples: Path, tmp_path: Path) -> None:
+    logdir = tmp_path / "logs"
+    shutil.copytree(samples / "input_fixed", logdir)
+    (run,) = logdir.glob("plugins/profile/*")
+    newer = run.with_name("2026_11_22_12_00_00")
+    newer.mkdir()
+    limit = ("check", logdir, "--max-input-bound", "50%")
+    done = run_tfperf(*limit)
+    assert done.exit_code == 1
+    assert f"the newest run holds no profile: {newer.name} (it is empty)" in done.stderr
+    assert "to check it, name it with --run" in " ".join(done.stdout.split())
+    assert run_tfperf(*limit, "--run", run.name).exit_code == run_tfperf(*limit[:1], run, *limit[2:]).exit_code == 0
+    assert f"{newer.name} (it is empty)" in run_tfperf("analyze", logdir, "--list").stdout
+    # What was newest becomes readable, also as users of TensorBoard store it.
+    (trace,) = run.glob("*.xplane.pb")
+    (newer / f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes()))
+    done = run_tfperf(*limit)
+    assert (done.exit_code, newer.name in done.stdout, done.stderr) == (0, True, "")
 
 
 def test_exit_code_1_with_a_damaged_trace(run_tfperf: Run, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from builders import logdir_of
 
-from tfperf.errors import TraceNotFoundError
+from tfperf.errors import TfperfWarning, TraceNotFoundError
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs, run_names
 
 
@@ -126,7 +126,7 @@ def test_a_run_has_the_time_of_its_name_or_of_its_files(tmp_path: Path) -> None:
     os.utime(tmp_path / "x" / "vm.xplane.pb", (1e9, 1e9))
     times = {run.name: run.time for run in find_runs(tmp_path)}
     assert times == {"2026_11_21_12_00_30": datetime(2026, 11, 21, 12, 0, 30), "x": datetime.fromtimestamp(1e9)}
-    assert Run("2026_99_99_00_00_00", tmp_path, ()).time is None
+    assert Run("2026_99_99_00_00_00", tmp_path / "nowhere", ()).time is None
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,67 @@ def test_a_pipe_is_neither_file_nor_folder(tmp_path: Path) -> None:
         find_runs(tmp_path / "pipe")
 
 
+def unfinished(logdir: Path, name: str, *files: str) -> Path:
+    folder = logdir / "plugins" / "profile" / name
+    folder.mkdir()
+    touch(*(folder / file for file in files))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ((), "it is empty"),
+        (("vm.xplane.pb.tmp",), r"it holds vm.xplane.pb.tmp, but no \*.xplane.pb file"),
+        (("vm.overview_page.pb", "vm.xplane.pb.part"), "it holds vm.overview_page.pb, but"),
+    ],
+)
+@pytest.mark.parametrize("part", ["", "plugins", "plugins/profile"])
+def test_a_newer_run_without_a_trace_is_named(files: tuple[str, ...], why: str, part: str, tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, vm=b"")
+    unfinished(logdir, "2025_12_31_00_00_00", *files)  # older than the run that is read
+    unfinished(logdir, "2026_01_02_00_00_00", *files)
+    runs = find_runs(logdir / part)
+    assert names(runs) == ["2026_01_01_00_00_00"]
+    text = rf"the newest run holds no profile: 2026_01_02_00_00_00 \({why}.*\); the run 2026_01_01_00_00_00 is older"
+    with pytest.warns(TfperfWarning, match=text):
+        assert choose_run(runs, None).newer
+    assert choose_run(runs, "2026_01_01_00_00_00").newer == ()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="nothing is denied")
+def test_a_newer_run_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, vm=b"")
+    folder = unfinished(logdir, "2026_01_02_00_00_00", "vm.xplane.pb")
+    folder.chmod(0)
+    try:
+        assert find_runs(logdir)[-1].newer == ("2026_01_02_00_00_00 (it cannot be read)",)
+    finally:
+        folder.chmod(0o700)
+
+
+def test_other_folders_are_no_runs(tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, vm=b"")
+    unfinished(logdir, ".2026_01_02_00_00_00")
+    touch(
+        logdir / "2026_01_02_00_00_00" / "checkpoint", logdir / "plugins" / "profile" / "around" / "run" / "a.xplane.pb"
+    )
+    assert not any(run.newer for run in find_runs(logdir))
+
+
+def test_a_newer_run_without_a_name_of_a_time_counts_by_its_files(tmp_path: Path) -> None:
+    folder = unfinished(logdir_of(tmp_path, vm=b""), "mine", "note.txt")
+    for seconds, newer in ((1e9, 0), (2e9, 1)):
+        os.utime(folder / "note.txt", (seconds, seconds))
+        assert len(find_runs(tmp_path)[-1].newer) == newer
+
+
+def test_a_compressed_trace_is_one_of_a_host_unless_it_lies_beside_the_other(tmp_path: Path) -> None:
+    touch(*(tmp_path / "run" / name for name in ("a.xplane.pb.gz", "b.xplane.pb", "b.xplane.pb.gz")))
+    (run,) = find_runs(tmp_path)
+    assert [(file.host, file.path.name) for file in run.files] == [("a", "a.xplane.pb.gz"), ("b", "b.xplane.pb")]
+
+
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     with pytest.raises(TraceNotFoundError, match="cannot read "):
         find_runs(tmp_path / ("x" * 5000))
@@ -184,7 +245,6 @@ def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
         ("vm.trace.json.gz", "an export for the trace viewer"),
         ("vm.pt.trace.json", "a PyTorch profile"),
         ("vm.pt.trace.json.gz", "a PyTorch profile"),
-        ("vm.xplane.pb.gz", r"a compressed trace \(decompress it first\)"),
         ("vm.overview_page.pb", "a result that TensorFlow computed"),
     ],
 )

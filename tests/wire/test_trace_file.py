@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -189,3 +190,28 @@ def test_a_named_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) 
             open_regular(path)
     with open_regular(tmp_path / "file") as file:
         assert file.read() == b"data"
+
+
+def packed(tmp_path: Path, data: bytes) -> Path:
+    path = tmp_path / "made.xplane.pb.gz"
+    path.write_bytes(data)
+    return path
+
+
+def test_a_compressed_file_is_read_as_what_it_holds(tmp_path: Path) -> None:
+    with TraceFile(packed(tmp_path, gzip.compress(GOOD[:10]) + gzip.compress(GOOD[10:]))) as file:
+        assert (file.size, file.read(0, file.size)) == (len(GOOD), GOOD)
+        file.check_unchanged()
+
+
+@pytest.mark.parametrize("data", [gzip.compress(GOOD)[:-9], GOOD, gzip.compress(GOOD)[:-4] + b"abcd"])
+def test_a_damaged_compressed_file(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(TraceFormatError, match="is cut off, damaged or not a gzip file"):
+        TraceFile(packed(tmp_path, data))
+
+
+def test_a_small_file_that_would_become_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfperf.wire.schema.LARGEST_MESSAGE", 3_000_000)
+    bomb = packed(tmp_path, gzip.compress(bytes(4_000_000)))
+    with pytest.raises(TraceFormatError, match=r"holds more than 3.00 MB, which no profile has"):
+        TraceFile(bomb)

@@ -53,5 +53,7 @@ def _two_newest(logdir: Location) -> tuple[Location, ...]:
     runs = find_runs(logdir)[-2:] if isinstance(logdir, RemotePath) or logdir.is_dir() else []
     if len(runs) < 2:
         raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")
+    if runs[-1].newer:
+        options.say(f"Warning: {runs[-1].newer_text}", always=True)
     options.say(f"comparing the two newest runs of {logdir}: {runs[0].name} and {runs[1].name}")
     return tuple(run.folder for run in runs)

@@ -29,7 +29,7 @@ from tfperf.compare.regression import format_times, measured_ratio
 from tfperf.compare.run_summary import RankingName, RunSummary
 from tfperf.compare.summarize import summarize_run, summary_sections
 from tfperf.errors import TfperfError
-from tfperf.files import TRACE_SUFFIX
+from tfperf.files import TRACE_SUFFIXES
 from tfperf.report.model import Fact, Finding, GroupedBars, Report, Section, Severity
 from tfperf.sections.registry import present
 from tfperf.storage.remote_path import Location, located
@@ -75,7 +75,7 @@ def _run_summary(run: AnyRun, skip_first: int, read: Callable[..., Analysis]) ->
         return replace(read_baseline(path), label=path.name)
     analysis = read(path, sections=summary_sections())
     # The name of a trace file is that of its host, which says nothing about the run.
-    is_file = path.is_file() if isinstance(path, Path) else path.name.endswith(TRACE_SUFFIX)
+    is_file = path.is_file() if isinstance(path, Path) else path.name.endswith(TRACE_SUFFIXES)
     label = analysis.run.name if is_file else (path.absolute() if isinstance(path, Path) else path).name
     return summarize_run(analysis, label, skip_first=skip_first)
 

@@ -137,6 +137,9 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         judged.append(_judge_regression(after, hosts, baselines, tolerance))
     if profile.missing:
         judged = [_without_missing(each, profile.missing_text) for each in judged]
+    if profile.run.newer:
+        why = _sentence(f"{profile.run.newer_text}; to check it, name it with --run")
+        judged = [replace(each, status="unknown", measured=None, host="", why=why) for each in judged]
     single = _with_steps(_single(hosts))
     return Outcome(
         judged=_explained(judged, profile, config),

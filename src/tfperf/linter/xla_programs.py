@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tfperf.analysis import Analysis, load
 from tfperf.errors import TraceNotFoundError
+from tfperf.files import TRACE_SUFFIXES
 from tfperf.linter.op_names import NamedOp, judges_names
 from tfperf.linter.rule import Device
 from tfperf.programs import read
@@ -20,7 +21,6 @@ from tfperf.trace.read import read_host
 from tfperf.units import counted
 from tfperf.wire.hlo import HLO_PROTO
 from tfperf.wire.other_formats import is_graph, is_meta_graph, is_saved_model, is_text
-from tfperf.wire.trace_file import SUFFIX
 
 _HEAD = 1 << 16
 _GRAPHS = ("saved_model.pb", "saved_model.pbtxt", "graph.pb")
@@ -55,7 +55,7 @@ class Programs(Struct, frozen=True, kw_only=True):
 def is_profile(path: Path) -> bool:
     """Tell whether a path is a profile, and no model; raises TfprofInputError for a folder without either."""
     if not path.is_dir():
-        return path.name.endswith(SUFFIX)
+        return path.name.endswith(TRACE_SUFFIXES)
     if any((path / name).is_file() for name in _GRAPHS):
         return False
     try:

@@ -26,11 +26,11 @@ def look_up(path: RemotePath) -> RemotePath:
     return replace(path, listed=_listed(call(path, partial(files.info, path.url))))
 
 
-def list_files(path: RemotePath, file_suffix: str) -> list[RemotePath]:
+def list_files(path: RemotePath, file_suffix: str | tuple[str, ...]) -> list[RemotePath]:
     """Return all files below an address, ordered, or the file itself if it is one.
 
-    `file_suffix` ends the names of addresses that are surely files: what they hold is not searched for. Raises
-    TfperfError if nothing is there.
+    `file_suffix` (or one of several) ends the names of addresses that are surely files: what they hold is not searched
+    for. Raises TfperfError if nothing is there.
     """
     if path.name.endswith(file_suffix):
         return [look_up(path)]

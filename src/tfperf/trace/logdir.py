@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,11 +15,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.errors import TraceNotFoundError
-from tfperf.files import elsewhere, text_wanted
+from tfperf.errors import TfperfWarning, TraceNotFoundError
+from tfperf.files import TRACE_SUFFIX, TRACE_SUFFIXES, elsewhere, text_wanted
 from tfperf.storage.remote_path import Location, RemotePath
 from tfperf.units import counted, listed
-from tfperf.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _NAMED_RUNS = 5
 _TENSORBOARD = ".tfevents."
 """In the names of TensorBoard's event files."""
+_RUNS = ("plugins", "profile")
+"""The folders of a logdir that hold runs."""
 _TIMESTAMP = r"(?=(20\d\d(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d))"
 """Looks ahead, so that matches may overlap: a number in front of the time may look like the start of one."""
 _OTHER_FORMATS = {
@@ -33,7 +35,6 @@ _OTHER_FORMATS = {
     ".pt.trace.json.gz": "a PyTorch profile",
     ".trace.json.gz": "an export for the trace viewer",
     ".trace.json": "an export for the trace viewer",
-    ".xplane.pb.gz": "a compressed trace (decompress it first)",
     ".overview_page.pb": "a result that TensorFlow computed",
 }
 
@@ -70,10 +71,15 @@ class Run(Struct, frozen=True):
     name: str
     folder: Location
     files: tuple[HostFile, ...]
+    newer: tuple[str, ...] = ()
+    """Newer runs of the logdir that hold no trace, with the reason, where nobody named the run to read."""
 
     @property
     def time(self) -> datetime | None:
-        """Return the first valid time in the name, else when the files were written; None if that is unknown."""
+        """Return the first valid time in the name, else when the files (or the empty folder) were written.
+
+        None if that is unknown.
+        """
         from datetime import datetime  # `strptime` imports more than all of this takes
 
         for timestamp in re.findall(_TIMESTAMP, self.name):
@@ -82,9 +88,31 @@ class Run(Struct, frozen=True):
             with suppress(ValueError):
                 return datetime(int(digits[:4]), month, day, hour, minute, second)
         try:
-            return datetime.fromtimestamp(max(file.modified for file in self.files))
+            times = [file.modified for file in self.files]
+            if not times and isinstance(self.folder, Path):
+                times = [self.folder.stat().st_mtime]
+            return datetime.fromtimestamp(max(times))
         except (ValueError, OverflowError, OSError):
             return None
+
+    @property
+    def newer_text(self) -> str:
+        """Say that newer runs hold no trace; empty if none does."""
+        newer = listed(self.newer, _NAMED_RUNS)
+        return f"the newest run holds no profile: {newer}; the run {self.name} is older" if newer else ""
+
+
+class _Found(Struct):
+    """What a search below a logdir found."""
+
+    folders: dict[Location, list[Location]] = {}
+    """Trace files by folder."""
+    unfinished: dict[Location, list[Location]] = {}
+    """The other files of folders of runs that hold no trace, as far as they can be listed."""
+    denied: list[Location] = []
+    """Folders that cannot be read."""
+    others: list[str] = []
+    """Files of other formats."""
 
 
 def refuse_broad(path: Location) -> None:
@@ -99,42 +127,61 @@ def find_runs(path: Location) -> list[Run]:
     Raises TraceNotFoundError if there is none, with what was found instead.
     """
     if isinstance(path, RemotePath):
-        return _ordered_runs(path, *_search_remote(path))
+        return _ordered_runs(path, _search_remote(path))
     try:
         refuse_broad(path)
         if path.is_file():
             return [_run(path.parent, [path])]
         if path.exists() and not path.is_dir():
-            raise TraceNotFoundError(f"{path} is neither a file nor a folder; save its content to a *{SUFFIX} file")
+            raise TraceNotFoundError(
+                f"{path} is neither a file nor a folder; save its content to a *{TRACE_SUFFIX} file"
+            )
         if not path.is_dir():
-            missing = f"{path} does not exist; give a logdir, a run folder or a *{SUFFIX} file"
+            missing = f"{path} does not exist; give a logdir, a run folder or a *{TRACE_SUFFIX} file"
             raise TraceNotFoundError(text_wanted(path) or elsewhere(path) or missing)
-        folders, denied, others = _search(path)
+        found = _search(path)
     except OSError as error:
         raise TraceNotFoundError(f"cannot read {path}: {error.strerror}; check its permissions") from error
-    return _ordered_runs(path, folders, denied, others)
+    return _ordered_runs(path, found)
 
 
-def _ordered_runs(
-    path: Location, folders: Mapping[Location, Sequence[Location]], denied: Sequence[str], others: Sequence[str]
-) -> list[Run]:
-    """Return the runs of what a search found, the newest last."""
-    if not folders:
-        hint = f"; profiles are in LOGDIR/plugins/profile/RUN/HOST{SUFFIX}"
-        if denied:
-            hint = f", but {denied[0]} could not be read; check its permissions"
-        elif others:
-            hint = f"; {_described(others[0])}"
-        raise TraceNotFoundError(f"no *{SUFFIX} file below {path}{hint}")
-    runs = [_run(folder, files) for folder, files in folders.items()]
-    return sorted(runs, key=_age) if len(runs) > 1 else runs
+def _ordered_runs(path: Location, found: _Found) -> list[Run]:
+    """Return the runs of what a search found, the newest last; that one says which newer ones hold no trace."""
+    if not found.folders:
+        hint = f"; profiles are in LOGDIR/plugins/profile/RUN/HOST{TRACE_SUFFIX}"
+        if found.denied:
+            hint = f", but {found.denied[0]} could not be read; check its permissions"
+        elif found.others:
+            hint = f"; {_described(found.others[0])}"
+        raise TraceNotFoundError(f"no *{TRACE_SUFFIX} file below {path}{hint}")
+    runs = [_run(folder, files) for folder, files in found.folders.items()]
+    runs = sorted(runs, key=_age) if len(runs) > 1 else runs
+    unfinished = [_run(folder, files) for folder, files in found.unfinished.items()]
+    newer = [run for run in unfinished if _age(run)[0] > _age(runs[-1])[0] and not _is_around(run.folder, runs)]
+    if newer:
+        texts = (f"{run.name} ({_why_unread(run, found)})" for run in sorted(newer, key=_age))
+        runs[-1] = replace(runs[-1], newer=tuple(texts))
+    return runs
+
+
+def _is_around(folder: Location, runs: Sequence[Run]) -> bool:
+    return any(run.folder.parts[: len(folder.parts)] == folder.parts for run in runs)
+
+
+def _why_unread(run: Run, found: _Found) -> str:
+    if run.folder in found.denied:
+        return "it cannot be read"
+    return f"it holds {run.files[0].path.name}, but no *{TRACE_SUFFIX} file" if run.files else "it is empty"
 
 
 def choose_run(runs: list[Run], names: str | Sequence[str] | None) -> Run:
     """Return the run of that name (or folder ending), by default the newest; of several names, their hosts as one run.
 
-    Raises TraceNotFoundError if there is none, or if several runs have that name, or the one of the newest.
+    Warns (TfperfWarning) of newer runs without a trace, unless a run is named. Raises TraceNotFoundError if there is
+    none, or if several runs have that name, or the one of the newest.
     """
+    if names is None and runs[-1].newer:
+        warnings.warn(f"{runs[-1].newer_text}; choose a run with --run", TfperfWarning, stacklevel=2)
     if names is None or isinstance(names, str):
         return _run_named(runs, names)
     return _joined([_run_named(runs, name) for name in names])
@@ -170,7 +217,7 @@ def _run_named(runs: list[Run], name: str | None) -> Run:
         raise TraceNotFoundError(
             f"{counted(len(matches), 'run')} are named {matches[0].name}; choose with --run: {names}"
         )
-    return matches[0]
+    return matches[0] if name is None or not matches[0].newer else replace(matches[0], newer=())
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
@@ -204,31 +251,49 @@ def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = (
     return replace(run, files=tuple(file for file in run.files if file.host in kept)) if names or patterns else run
 
 
-def _search_remote(path: RemotePath) -> tuple[dict[Location, list[Location]], list[str], list[str]]:
+def _search_remote(path: RemotePath) -> _Found:
     """Do for an address what `_search` does for a folder; a service lists all of it at once, or nothing."""
     from tfperf.storage.listing import list_files  # imports what only remote files need
 
-    files = list_files(path, SUFFIX)
-    folders: dict[Location, list[Location]] = {}
+    files = list_files(path, TRACE_SUFFIXES)
+    found = _Found(others=[str(file) for file in files if _is_of_other_format(file.name)])
     for file in files:
         # A file that was named is read, whatever its name.
-        if file.name.endswith(SUFFIX) or file.url == path.url:
-            folders.setdefault(file.parent, []).append(file)
-    return folders, [], [str(file) for file in files if _is_of_other_format(file.name)]
+        if file.name.endswith(TRACE_SUFFIXES) or file.url == path.url:
+            found.folders.setdefault(file.parent, []).append(file)
+    for file in files:
+        if file.parent not in found.folders and file.parent.parts[-3:-1] == _RUNS:
+            found.unfinished.setdefault(file.parent, []).append(file)
+    return found
 
 
-def _search(top: Path) -> tuple[dict[Location, list[Location]], list[str], list[str]]:
-    """Walk the tree; return trace files by folder, folders that could not be read, and files of other formats."""
-    folders: dict[Location, list[Location]] = {}
-    denied: list[str] = []
-    others: list[str] = []
-    for folder, _, files in os.walk(top, onerror=lambda error: denied.append(str(error.filename))):
+def _search(top: Path) -> _Found:
+    """Walk the tree, without following links to folders."""
+    found = _Found()
+    real_top = Path(os.path.realpath(top)).parts
+    depth = len(top.parts)
+
+    def is_of_run(folder: Path) -> bool:
+        return (*real_top, *folder.parts[depth:])[-3:-1] == _RUNS and not folder.name.startswith(".")
+
+    def deny(error: OSError) -> None:
+        folder = Path(error.filename)
+        found.denied.append(folder)
+        if is_of_run(folder):
+            found.unfinished[folder] = []
+
+    for name, _, files in os.walk(top, onerror=deny):
+        folder, traces = Path(name), []
         for file in sorted(files):
-            if file.endswith(SUFFIX) and not _is_special(Path(folder) / file):
-                folders.setdefault(Path(folder), []).append(Path(folder) / file)
+            if file.endswith(TRACE_SUFFIXES) and not _is_special(folder / file):
+                traces.append(folder / file)
             elif _is_of_other_format(file):
-                others.append(str(Path(folder) / file))
-    return folders, denied, others
+                found.others.append(str(folder / file))
+        if traces:
+            found.folders[folder] = [*traces]
+        elif is_of_run(folder):
+            found.unfinished[folder] = [folder / file for file in sorted(files)]
+    return found
 
 
 def _is_of_other_format(name: str) -> bool:
@@ -239,7 +304,7 @@ def _described(file: str) -> str:
     """Say what a file of another format is, and how to get a profile."""
     what = next((text for ending, text in _OTHER_FORMATS.items() if file.endswith(ending)), "")
     if what:
-        return f"{file} is {what}. Give the folder that holds the {SUFFIX} file"
+        return f"{file} is {what}. Give the folder that holds the {TRACE_SUFFIX} file"
     get = "profile the job with tfperf run, or with tf.keras.callbacks.TensorBoard(profile_batch=(10, 30))"
     return f"{file} is an event file of TensorBoard, which holds scalars, not a profile. To get one, {get}"
 
@@ -250,8 +315,12 @@ def _is_special(path: Path) -> bool:
 
 
 def _run(folder: Location, files: Sequence[Location]) -> Run:
-    hosts = (HostFile(file.name.removesuffix(SUFFIX), file) for file in files)
-    return Run(folder.resolve().name, folder, tuple(hosts))
+    """Return the run of a folder; of a host with both, the trace that is not compressed."""
+    hosts: dict[str, HostFile] = {}
+    for file in files:
+        host = file.name.removesuffix(TRACE_SUFFIXES[1]).removesuffix(TRACE_SUFFIX)
+        hosts.setdefault(host, HostFile(host, file))
+    return Run(folder.resolve().name, folder, tuple(hosts.values()))
 
 
 def _age(run: Run) -> tuple[float, str]:

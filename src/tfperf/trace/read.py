@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 import numpy as np
 from msgspec import Struct
@@ -337,8 +337,12 @@ def progress_by_file(files: Sequence[HostFile], progress: Progress | None) -> li
     if progress is None:
         return [None] * len(files)
     sizes = [file.size_bytes or 0 for file in files]
-    return [partial(_add, progress, before, sum(sizes)) for before in [*accumulate(sizes, initial=0)][:-1]]
+    return [
+        partial(_add, progress, *each)
+        for each in zip(accumulate(sizes, initial=0), sizes, repeat(sum(sizes)), strict=False)
+    ]
 
 
-def _add(progress: Progress, before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
+def _add(progress: Progress, before: int, size: int, total: int, done: int, of: int) -> None:
+    # A compressed file holds more bytes than it has.
+    progress(before + done * size // max(of, 1), total)

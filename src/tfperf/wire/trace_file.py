@@ -17,7 +17,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from tfperf.errors import TraceFormatError, TraceNotFoundError
-from tfperf.files import TRACE_SUFFIX
+from tfperf.files import TRACE_SUFFIX, TRACE_SUFFIXES
 from tfperf.storage.remote_path import Location, RemotePath
 from tfperf.units import counted, format_bytes
 
@@ -31,6 +31,7 @@ _MOST_LINES = 1 << 18
 _LONGEST_NAME = 1 << 20
 _HEAD_BYTES = 1 << 16
 _LARGE = 1 << 26
+_UNPACKED_AT_ONCE = 1 << 20
 _DECODED = 4
 """Memory that a piece takes while it is decoded, as a multiple of its bytes."""
 _LONGEST_TEXT = 1 << 16
@@ -96,12 +97,46 @@ def _opened(path: Location) -> BinaryIO:
         raise TraceNotFoundError(f"cannot open {path}: {reason}; check the path and its permissions") from error
 
 
+def _unpacked(packed: BinaryIO, path: Location) -> BinaryIO:
+    """Return what a gzip file holds as an open file, which is gone when it is closed; closes the packed one."""
+    import gzip
+    import tempfile
+    import zlib
+
+    from tfperf.wire.schema import LARGEST_MESSAGE
+
+    unpacked = tempfile.SpooledTemporaryFile(_LARGE, prefix="tfperf-")  # noqa: SIM115  (the caller closes it)
+    try:
+        with packed, gzip.GzipFile(fileobj=packed) as content:
+            while piece := content.read(_UNPACKED_AT_ONCE):
+                if unpacked.tell() + len(piece) > LARGEST_MESSAGE:
+                    most = format_bytes(LARGEST_MESSAGE)
+                    raise TraceFormatError(f"{path} holds more than {most}, which no profile has; capture it again")
+                unpacked.write(piece)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        unpacked.close()
+        raise TraceFormatError(f"{path} is cut off, damaged or not a gzip file: copy it again") from error
+    except OSError as error:
+        unpacked.close()
+        raise TraceFormatError(f"cannot unpack {path}: {error.strerror or error}") from error
+    except BaseException:
+        unpacked.close()
+        raise
+    return unpacked  # type: ignore[return-value]  # it is one in all but its type
+
+
 class TraceFile:
-    """An open trace file; `read` returns exactly the bytes asked for, or raises TraceFormatError."""
+    """An open trace file; `read` returns exactly the bytes asked for, or raises TraceFormatError.
+
+    Of a file that is compressed (`*.gz`), these are the bytes that it holds.
+    """
 
     def __init__(self, path: Location) -> None:
         self.path = path
         self._file = _opened(path)
+        self._is_copy = isinstance(path, RemotePath)
+        if path.name.endswith(TRACE_SUFFIXES[1]):
+            self._file, self._is_copy = _unpacked(self._file, path), True
         self._stamp = self._size_and_time()
         self.size = self._file.seek(0, os.SEEK_END)
         self.position = 0
@@ -156,8 +191,8 @@ class TraceFile:
             raise self.changed()
 
     def _size_and_time(self) -> tuple[int, int] | None:
-        """Return what is another after each change; None for the copy of a remote file, which nobody changes."""
-        if isinstance(self.path, RemotePath):
+        """Return what is another after each change; None for a copy of the file, which nobody changes."""
+        if self._is_copy:
             return None
         now = os.fstat(self._file.fileno())
         return now.st_size, now.st_mtime_ns

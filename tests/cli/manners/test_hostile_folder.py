@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -79,8 +78,8 @@ def test_tasks_of_a_cluster(folder: Path, logdir: Path) -> None:
         command(folder, "scheduler", *alone, "--port", address.rpartition(":")[2]),
         command(folder, "worker", address, *alone, "--nthreads", "1", "--no-nanny"),
     )
-    nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    processes = [subprocess.Popen(each, cwd=folder, env={**os.environ}, **nowhere) for each in commands]
+    nowhere = subprocess.DEVNULL
+    processes = [subprocess.Popen(each, cwd=folder, stdout=nowhere, stderr=nowhere) for each in commands]
     try:
         assert "  a, b\n" in output(folder, "analyze", logdir, "--cluster", address)
     finally:
