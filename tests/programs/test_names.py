@@ -24,6 +24,14 @@ def test_instructions_name_their_op() -> None:
     }
 
 
+def test_devices_of_a_program_are_those_of_all_partitions() -> None:
+    """Two partitions of two replicas; protobuf packs numbers."""
+    assignment = message(*(field(3, field(1, bytes(replicas))) for replicas in ([4, 6], [5, 7])))
+    read = read_names(program(computation("main", DOT), extra=field(15, assignment)))
+    assert read is not None
+    assert read.devices == (4, 5, 6, 7)
+
+
 def test_bytes_that_are_no_program_are_none() -> None:
     assert read_names(b"\xff\xff\xff") is None
 

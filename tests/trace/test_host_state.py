@@ -28,6 +28,13 @@ def test_states_of_the_main_thread_and_of_a_worker(tmp_path: Path) -> None:
     assert until == {State.LAUNCH: 20, State.SYNC: 50, State.CALL: 70, State.PYTHON: 100}
 
 
+def test_waiting_until_a_tpu_has_room_is_neither_launching_nor_waiting_for_results(tmp_path: Path) -> None:
+    worker = line("w", event("TpuExecutable::ExecutePrepare", 0, 100), event("Acquire semaphore", 10, 70), id=1)
+    trace = trace_of(tmp_path, plane("/host:CPU", worker))
+    (times,) = host_states(trace, launch_links(trace, np.empty(0, np.int64))).lines.values()
+    assert {state: covered.total() // US for state, covered in times.items()} == {State.LAUNCH: 30}
+
+
 def test_a_host_without_a_recorded_call_has_no_main_thread(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, plane("/host:CPU", line("t", event("x/MatMul:MatMul", 0, 10))))
     assert host_states(trace, launch_links(trace, np.empty(0, np.int64))).main is None
@@ -55,6 +62,24 @@ def test_a_host_without_a_recorded_call_has_no_main_thread(tmp_path: Path) -> No
         ("MemoryAllocation", State.NONE),
         ("Iterator::Root::Prefetch", State.NONE),
         ("MatMul:MatMul", State.COMPUTE),
+        ("TfrtTpuLoadedExecutable::ExecuteLaunch", State.LAUNCH),
+        ("tpu::System::Execute=>IssueSequencedEvent", State.LAUNCH),
+        ("DoEnqueueProgram", State.LAUNCH),
+        ("tpu::System::Execute=>Done", State.NONE),
+        ("ReadSyncFlag", State.NONE),
+        ("CompleteCallbacks", State.NONE),
+        ("Acquire semaphore", State.NONE),
+        ("MutexLock::Acquire", State.NONE),
+        ("LoadProgram", State.COMPILE),
+        ("TfrtTpuCompiler::Compile", State.COMPILE),
+        ("tpu::System::TransferToDevice=>IssueEvent", State.COPY),
+        ("MapDmaBuffer", State.COPY),
+        ("XlaLinearize", State.COPY),
+        ("XlaDelinearize", State.SYNC),
+        ("tpu::System::TransferFromDevice", State.SYNC),
+        ("PCIe/Memcpy Dispatch", State.SYNC),
+        ("ArrayImpl.copy_to_host_async", State.SYNC),
+        ("block_until_ready", State.SYNC),
         ("", State.OTHER),
         ("\x1b[31m" * 1000, State.OTHER),
     ],

@@ -18,10 +18,12 @@ XLA = Schema(
             {
                 # Names alone.
                 "NamedProto of HloProto": "hlo_module=NamedModule",
-                "NamedModule of HloModule": "name computations=[]NamedComputation",
+                "NamedModule of HloModule": "name computations=[]NamedComputation device_assignment",
                 "NamedComputation of HloComputation": "instructions=[]NamedInstruction",
                 "NamedInstruction of HloInstruction": "name opcode metadata=NamedMetadata",
                 "NamedMetadata of OpMetadata": "op_type op_name",
+                "DeviceAssignment": "computation_devices",
+                "ComputationDevices": "replica_device_ids",
                 # Whole programs.
                 "HloProto": "hlo_module=bytes buffer_assignment=bytes",
                 "HloModule": (

@@ -20,10 +20,11 @@ class NamedInstruction(Struct, frozen=True, gc=False):
 
 
 class NamedProgram(Struct, frozen=True):
-    """A program: its name, and its instructions by name."""
+    """A program: its name, its instructions by name, and the numbers of the devices that it runs on (none: unknown)."""
 
     module: str
     instructions: dict[str, NamedInstruction]
+    devices: tuple[int, ...] = ()
 
 
 def read_names(serialized: bytes) -> NamedProgram | None:
@@ -39,7 +40,8 @@ def read_names(serialized: bytes) -> NamedProgram | None:
         for computation in module.computations
         for item in computation.instructions
     }
-    return NamedProgram(_text(module.name), instructions)
+    devices = {each for of_one in module.device_assignment.computation_devices for each in of_one.replica_device_ids}
+    return NamedProgram(_text(module.name), instructions, tuple(sorted(devices)))
 
 
 def _text(value: bytes) -> str:

@@ -157,7 +157,7 @@ def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
 def _memory_counters(trace: HostTrace, steps: Steps, selection: Selection, origin_ps: int) -> tuple[Counter, ...]:
     """Return the bytes that each allocator has in use, wherever it notes them."""
     memory = trace.memory
-    allocator, names = memory.text_index("allocator_name")
+    names, allocator = trace.allocators
     allocated, reserved = memory.number("bytes_allocated", -1), memory.number("bytes_reserved", 0)
     shown = (allocator >= 0) & (allocated >= 0) & (allocated < _IMPOSSIBLE_BYTES) & (reserved < _IMPOSSIBLE_BYTES)
     if selection.steps is not None:

@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from tfperf.arrays import (
     EMPTY,
+    Bools,
     Int64s,
     Intervals,
     difference,
@@ -65,8 +66,10 @@ class State(IntEnum):
 _NOT_OF_THE_STEP = (
     r"Iterator::|(?:Prefetch|ParallelMap|ParallelInterleave|MapAndBatch|ParallelBatch)\w*(?:Produce|Consume)"
     r"|InstantiatedCapturedFunction|ThreadpoolListener::|(?:cu|hip|cuda)(?:Event|Stream)Query"
+    r"|Acquire semaphore$|ReadSyncFlag$|CompleteCallbacks$|tpu::System::\S+=>Done$|MutexLock"
 )
-"""tf.data's own threads, and polling."""
+"""tf.data's own threads, polling, runs of a TPU that are over, and waiting until a TPU has room for one more run."""
+_WAIT_FOR_ROOM = "Acquire semaphore"
 _FRAMES = (
     (r".* (?:block_until_ready|try_to_block|numpy|_numpy|__array__|synchronize)$", State.SYNC),
     (
@@ -76,26 +79,31 @@ _FRAMES = (
 )
 _WAITS = (
     r"(?:cu|hip|cuda)(?:Stream|Ctx|Device|Event)Synchronize|TFE_TensorHandle|.*TensorHandle::(?:WaitReady|Resolve|Tensor)"
-    r"|.*(?:BlockHostUntil|BlockUntilReady|block_until_ready|::Await\b|CopyToHost|ToLiteral)|np\.asarray|.*numpy\(\)$"
+    r"|.*(?:BlockHostUntil|BlockUntilReady|block_until_ready|try_to_block|::Await\b|CopyToHost|ToLiteral)|np\.asarray"
+    r"|.*numpy\(\)$|tpu::System::TransferFromDevice|(?:D2H|PCIe/Memcpy) Dispatch|(?:Xla)?Delinearize"
+    r"|.*copy_to_host_async"
 )
 _COPIES = (
     r".*:_(?:Host)?(?:Send|Recv)$|EagerCopyToDevice$|CopyToDevice|.*(?:BufferFromHost|TransferToDevice|CopyRawToDevice)"
-    r"|.*:InfeedEnqueue"
+    r"|.*:InfeedEnqueue|H2D Dispatch|MapDmaBuffer|(?:Xla)?Linearize$|TransposePlan::Execute"
 )
 _COPY_CALL = r"(?i)(?:cu|hip|cuda)?memcpy|_?(?:InfeedEnqueue|TransferLiteral|TransferToDevice)"
 _COPY_KIND = r"(?i).*memcpy\s*_?(h(?:to|2)d|d(?:to|2)h|d(?:to|2)d|p(?:to|2)p)"
 _CALLS = (
     r"TFE_|Eager(?:Local|Kernel)?Execute|EagerCopyToDeviceAndAdd|KernelAndDevice|FunctionRun|PjitFunction|PJRT_|PjRt"
+    r"|ExecuteReplicated"
 )
 _BEFORE_COPY_CALLS = (
     (_WAITS, State.SYNC),
     (r"(?:cu|hip|cuda)(?:Module|Library|Link)(?:Load|Complete|AddData|Get)", State.COMPILE),
     (r"(?i).*(?:PJRT_Client_Compile|backend_compile|trace_to_jaxpr|lower_jaxpr|XlaCompile)", State.COMPILE),
+    (r".*TpuCompiler::Compile|XLA::TPU |LoadProgram|TfrtTpuClient::DefragmentMemory", State.COMPILE),
     (_COPIES, State.COPY),
 )
 _AFTER_COPY_CALLS = (
     (r"(?:cu|hip|cuda|nccl|rccl)[A-Z]", State.LAUNCH),
     (r".*(?:Executable_Execute|Executable::(?:Execute|Run)|ExecuteAsyncOnStream|ExecuteHelper)", State.LAUNCH),
+    (r"tpu::System::(?:Execute|AllocateAndFill)|(?:EnqueueContinuation|DoEnqueue)Program$", State.LAUNCH),
     (_CALLS, State.CALL),
     (r"Executor(?:PropagateOutputs|DoneCallback)", State.EXECUTOR),
 )
@@ -181,12 +189,13 @@ def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
     main = main_line(trace)
     lines: dict[int, dict[State, Intervals]] = {}
     starts, ends = [], []
+    for_room = mask(trace.names, _WAIT_FOR_ROOM.__eq__)
     for index, line in enumerate(trace.lines):
         if trace.planes[line.plane].kind != "host" or line.derived or line.stop <= line.start:
             continue
         rows = slice(line.start, line.stop)
         code[rows] = _on_thread(code[rows], line.name, is_main=index == main)
-        lines[index] = _times(code[rows], trace.start_ps[rows], trace.end_ps[rows])
+        lines[index] = _times(code[rows], trace.start_ps[rows], trace.end_ps[rows], for_room[trace.name[rows]])
         starts.append(int(trace.start_ps[rows].min()))
         ends.append(int(trace.end_ps[rows].max()))
     recorded = Intervals(np.array([min(starts)]), np.array([max(ends)])) if starts else EMPTY
@@ -248,16 +257,20 @@ def _on_thread(code: Codes, name: str, *, is_main: bool) -> Codes:
     return np.where(code == State.PYTHON, State.NONE, code).astype(np.uint8)
 
 
-def _times(code: Codes, start: Int64s, end: Int64s) -> dict[State, Intervals]:
-    """Return when one thread is in each state; while it waits for the device, it does nothing else."""
+def _times(code: Codes, start: Int64s, end: Int64s, for_room: Bools) -> dict[State, Intervals]:
+    """Return when one thread is in each state; while it waits for the device, it does nothing else.
+
+    A device that has no room for one more run (`for_room`) has enough to do: nothing waits for that thread.
+    """
     sets = {}
     for state in np.flatnonzero(np.bincount(code)).tolist():
         if state not in (State.NONE, State.PYTHON):
             which = code == state
             sets[State(state)] = union_sorted(start[which], end[which])
-    if State.SYNC in sets:
+    waits = union_all([sets.get(State.SYNC, EMPTY), union(start[for_room], end[for_room])])
+    if len(waits.start):
         for state in {State.LAUNCH, State.COMPUTE, State.EXECUTOR} & sets.keys():
-            sets[state] = difference(sets[state], sets[State.SYNC])
+            sets[state] = difference(sets[state], waits)
     return sets
 
 

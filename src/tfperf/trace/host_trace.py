@@ -133,6 +133,8 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """Events omitted because their times are impossible (negative duration, beyond 13 days)."""
     aggregated_events: int
     """Events omitted because they stand for several that have no time of their own."""
+    recorded_host: str = ""
+    """What the profiler calls the host; empty: the file does not say."""
     cut_names: int = 0
     """Names and texts that were too long, and are cut."""
     oddities: Oddities = Oddities()
@@ -179,6 +181,24 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         if self.allocations is None:
             raise _not_read("allocator_name")
         return self.allocations
+
+    @cached_property
+    def allocators(self) -> tuple[tuple[str, ...], Int64s]:
+        """Return the names of allocators, and for each event of `memory` the index of its allocator's; -1: unknown.
+
+        Some profilers, such as those of TPUs, write the number of the device instead of a name.
+        """
+        index, texts = self.memory.text_index("allocator_name")
+        names = [*texts]
+        prefix = "TPU:" if self.device_kind == "tpu" else ""
+        for stat_name in ("index_on_host", "device_ordinal"):
+            nameless = np.flatnonzero(index < 0)
+            numbers = self.memory.number(stat_name, -1)[nameless]
+            has_number = numbers >= 0
+            distinct, place = np.unique(numbers[has_number], return_inverse=True)
+            index[nameless[has_number]] = place.reshape(-1) + len(names)
+            names += [f"{prefix}{number}" for number in distinct.tolist()]
+        return tuple(names), index
 
     @cached_property
     def end_ps(self) -> Int64s:

@@ -97,6 +97,7 @@ def _read(path: Location, host: str, reading: _Reading, progress: Progress | Non
     events, memory, extent_ps, clock_zero_ns = reading.joined()
     trace = HostTrace(
         host=host or next(iter(space.hostnames), "localhost"),
+        recorded_host=next(iter(space.hostnames), ""),
         path=path,
         size_bytes=file.size,
         planes=tuple(reading.planes),

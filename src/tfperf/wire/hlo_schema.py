@@ -13,7 +13,7 @@ _PROGRAM: Messages = {
     "HloModule": (
         "name 1 bytes, entry_computation_name 2 bytes, computations 3 []HloComputation, host_program_shape 4 "
         "ProgramShape, id 5 int64, entry_computation_id 6 int64, schedule 7 Schedule, input_output_alias 8 Aliases, "
-        "is_dynamic 11 bool, stack_frame_index 17 StackFrameIndex"
+        "is_dynamic 11 bool, device_assignment 15 DeviceAssignment, stack_frame_index 17 StackFrameIndex"
     ),
     "HloComputation": (
         "name 1 bytes, instructions 2 []HloInstruction, program_shape 4 ProgramShape, id 5 int64, root_id 6 int64, "
@@ -53,6 +53,8 @@ _PROGRAM: Messages = {
         "end_column 6 int32"
     ),
     "StackFrame": "file_location_id 1 int32, parent_frame_id 2 int32",
+    "DeviceAssignment": "replica_count 1 int64, computation_count 2 int64, computation_devices 3 []ComputationDevices",
+    "ComputationDevices": "replica_device_ids 1 []int64",
 }
 _SHAPES: Messages = {
     "Shape": (

@@ -85,6 +85,8 @@ PLANE_NAMES = ("/host:", "/device:", "/tfperf:", "#Chip", "Task Environment", "H
 BATCH_BYTES = 1 << 22
 _LONG_HEADER = 1 << 26
 _LARGEST_TABLE = 1 << 16
+_CORE_DETAILS = "core_details"
+"""The stat of a TPU's plane that holds a message."""
 
 
 def check_planes(file: TraceFile, space: SpaceSpans, names: Sequence[str]) -> None:
@@ -155,8 +157,20 @@ def _plane_stats(stats: Any, names: Mapping[int, str]) -> dict[str, int | float 
                 continue
             if arm == "ref_value":
                 value = names.get(value, "")
+            if name == _CORE_DETAILS and isinstance(value, bytes):
+                facts.update(_core_details(value))
+                continue
             facts[name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return facts
+
+
+def _core_details(serialized: bytes) -> dict[str, int]:
+    """Return which core of a TPU a plane stands for, by the name of each number; none for bytes that do not say it."""
+    try:
+        details = schema.message_class("CoreDetails").FromString(serialized)
+    except DecodeError:
+        return {}
+    return {field.name: getattr(details, field.name) for field in details.DESCRIPTOR.fields}
 
 
 def _values(stat: Stat) -> dict[int, int | float | str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builders import event, host, iterator_call, plane, results_of, trace_of
+from builders import event, host, iterator_call, line, plane, results_of, space, trace_of
+from protobytes import field
 
 from tfperf.report.model import Section
 from tfperf.sections.environment.section import build
+from tfperf.trace.read import read_host
 from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
@@ -49,6 +51,17 @@ def test_what_a_capture_adds_is_shown(tmp_path: Path) -> None:
     assert facts["host_memory"] == (1 << 34, "")
     assert facts["gpu_driver_version"] == ("535.104.05", "TensorFlow is built for CUDA 12.5")
     assert facts["overhead"][0] == 6.5
+
+
+def test_what_profilers_of_a_tpu_state_is_shown(tmp_path: Path) -> None:
+    """The build of libtpu is a text of several lines; the file has another name than the host."""
+    tpu = plane("/device:TPU:0", line("XLA Ops", event("op", 0, 5)), stats={"core_details": field(6, 4) + field(5, 4)})
+    versions = {"jax_version": "0.10.0", "jaxlib_version": "0.10.1", "tpu_version": "\nBuilt on Jul 3\ncl/7"}
+    path = tmp_path / "renamed.xplane.pb"
+    path.write_bytes(space(tpu, host(event("A:A", 0, 5)), plane("/host:metadata", stats=versions), hostname="t1v"))
+    facts = shown(build(results_of(read_host(path, "renamed"), sections=["environment"])))
+    assert facts["jax_version"] == ("0.10.0", "jaxlib 0.10.1, libtpu Built on Jul 3 cl/7")
+    assert (facts["recorded_host"], facts["chips"]) == (("t1v", ""), ("4", ""))
 
 
 def test_limits_of_cgroups_are_said(tmp_path: Path) -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import event, host, logdir_of, results_of, space
 from sections.hosts.jobs import COMPILE, EXCHANGE_US, FETCH, WORK_US, host_of_job, job
+from synthetic_tpu import offload_tpu
 
 import tfperf
+from tfperf.sections.hosts.section import build
 from tfperf.trace.collective_waits import match_collectives
+from tfperf.trace.read import read_host
 
 SHARED = Path(__file__).parents[4] / "shared" / "traces" / "multi_host"
 
@@ -178,3 +181,15 @@ def test_the_straggler_of_real_jobs_and_its_cause(name: str) -> None:
 
 def test_the_numbers_of_the_synthetic_job() -> None:
     assert (WORK_US, EXCHANGE_US) == (4_000.0, 1_000.0), "the expected numbers of this file rest on them"
+
+
+def test_chips_of_the_program_that_no_host_recorded(tmp_path: Path) -> None:
+    """Nobody can say of half the chips of a program that they wait for nobody."""
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(offload_tpu())
+    results = results_of(read_host(path), sections=["hosts"])
+    built = build(results)
+    (finding,) = built.findings
+    assert finding.text.startswith("Only 2 of the 4 chips of jit_f are in this profile; the others (0 to 1) are on")
+    assert (finding.code, built.notes) == ("missing_chips", ())
+    assert results["hosts"].why_unknown.startswith("only 2 of the 4 chips")

@@ -98,6 +98,29 @@ def allocator(**changes: Any) -> Allocator:
     return replace(plain, **changes)
 
 
+def tpu_memory(tmp_path: Path, *events: Event, chips: int = 2) -> Memory:
+    """Analyze a host with chips of a TPU, whose events name no allocator."""
+    devices = (plane(f"/device:TPU:{chip}", line("XLA Ops", event("op", 0, 1))) for chip in range(chips))
+    trace = trace_of(tmp_path, plane("/host:CPU", line("python", *events)), *devices)
+    found: Memory = host_of(trace, "memory")["memory"]
+    return found
+
+
+def on_chip(chip: int, at_us: float, stack: int, heap: int, **stats: Any) -> Event:
+    """An allocation on a chip of 1,000,000 bytes."""
+    plain = {
+        "index_on_host": chip,
+        "bytes_reserved": stack,
+        "bytes_allocated": heap,
+        "bytes_available": 1_000_000 - stack - heap,
+        "peak_bytes_in_use": heap,
+        "requested_bytes": heap,
+        "allocation_bytes": heap,
+        "addr": 1,
+    }
+    return event("MemoryAllocation", at_us, 0, **{**plain, **stats})
+
+
 def memory(*allocators: Allocator, **changes: Any) -> Memory:
     """What was found on one host."""
     return replace(Memory(allocators, 1, (), (), 0), **changes)

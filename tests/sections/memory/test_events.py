@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from builders import event, line
-from sections.memory.made import alloc, allocator_of, free, memory_of
+from sections.memory.made import alloc, allocator_of, free, memory_of, on_chip, tpu_memory
 
 from tfperf.sections.memory.events import place_of
 
@@ -35,6 +35,19 @@ def test_an_allocator_may_have_a_number_instead_of_a_name(tmp_path: Path) -> Non
     assert [(allocator.name, allocator.peak_bytes, allocator.capacity_bytes) for allocator in allocators] == [
         ("3", 10, None),
         ("unnamed", 5, None),
+    ]
+
+
+def test_memory_of_a_tpu_is_that_of_its_chips(tmp_path: Path) -> None:
+    """What programs reserve for their temporaries is the stack; the profiler notes the most of the heap alone."""
+    events = on_chip(1, 1, 0, 900), on_chip(0, 2, 600_000, 100, peak_bytes_in_use=500), on_chip(1, 3, 500_000, 100)
+    found = [
+        (each.name, each.place, each.peak_bytes, each.stack_bytes, each.heap_peak_bytes, each.capacity_bytes)
+        for each in tpu_memory(tmp_path, *events).allocators
+    ]
+    assert found == [
+        ("TPU:0", "device", 600_100, 600_000, 500, 1_000_000),
+        ("TPU:1", "device", 500_100, 500_000, 900, 1_000_000),
     ]
 
 

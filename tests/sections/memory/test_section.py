@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from sections.memory.made import GIB, allocator, memory
+from sections.memory.made import GIB, allocator, memory, on_chip, tpu_memory
 
 from tfperf.render.charts import sparkline_text
 from tfperf.report.model import Report, Section, Sparkline
@@ -39,6 +39,33 @@ def alone(memory: Memory, top: int | None = None) -> Section:
 
 def names(section: Section) -> list[str]:
     return [table.name for table in section.tables]
+
+
+# --- chips of a TPU ---
+
+
+def test_chips_that_are_equally_full_share_a_row_and_none_is_the_fullest(tmp_path: Path) -> None:
+    """Sizes of chips 0 to 2 differ by a few bytes; to programs each has a row."""
+    events = [on_chip(chip, 1 + chip, 600_000, 10 + chip) for chip in range(3)]
+    of_all = tpu_memory(tmp_path, *events, chips=3)
+    section = alone(of_all)
+    assert section.findings[0].text == (
+        "No problem seen: TPU:0, TPU:1, TPU:2 each peak at 600 kB, 60.0% of their capacity of 1.00 MB."
+    )
+    assert [(fact.key, fact.value) for fact in section.facts] == [("stack", 600_000), ("heap", 12)]
+    assert section.facts[1].note == "most since the program started: 12 B on TPU:2"
+    (chart,) = section.charts
+    assert isinstance(chart, Sparkline)
+    assert chart.title.startswith("TPU:0, TPU:1, TPU:2: 600 kB")
+    assert list(section.tables[0].data["allocator"]) == ["TPU:2"]
+    assert section.tables[0].note == "Equal, so one row: TPU:0, TPU:1, TPU:2."
+    assert list(built(of_all).tables[0].data["allocator"]) == ["TPU:2", "TPU:1", "TPU:0"]
+
+
+def test_a_chip_that_is_fuller_is_the_fullest(tmp_path: Path) -> None:
+    section = alone(tpu_memory(tmp_path, on_chip(0, 1, 600_000, 10), on_chip(1, 1, 700_000, 10)))
+    assert section.findings[0].text.startswith("No problem seen: TPU:1, the fullest, peaks at 700 kB, 70.0% of its")
+    assert list(section.tables[0].data["allocator"]) == ["TPU:1", "TPU:0"]
 
 
 # --- tables ---

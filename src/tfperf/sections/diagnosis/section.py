@@ -51,7 +51,7 @@ def build(results: Results) -> Section:
         facts=_facts(results) if has_steps else (),
         charts=tuple(chart for chart in (_categories(diagnosis),) if chart.labels) if has_steps else (),
         tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),
-        notes=(*results["steps"].steps.other_loops, *_unknown(results)),
+        notes=(*results["steps"].steps.other_loops, *_missing_chips(results), *_unknown(results)),
         pointer=_POINTER,
     )
 
@@ -197,6 +197,14 @@ def _categories(diagnosis: Diagnosis) -> BarChart:
     labels = tuple(CATEGORY_TITLES[key] for key in shown)
     on_host = f" on {diagnosis.host}" if diagnosis.host else ""
     return BarChart(f"Where the step time goes{on_host}", "%", labels, tuple(shares[key] for key in shown))
+
+
+def _missing_chips(results: Results) -> tuple[str, ...]:
+    """Say how many chips of the program are in the profile, if not all."""
+    chips = results["hosts"].chips
+    if chips is None or not chips.missing:
+        return ()
+    return (f"{chips.recorded} of {len(chips.program_devices)} {chips.noun}s are in this profile (-s hosts).",)
 
 
 def _unknown(results: Results) -> tuple[str, ...]:

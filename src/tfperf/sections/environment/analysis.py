@@ -10,8 +10,9 @@ from tfperf.arrays import percentile
 from tfperf.sections.results import Host
 from tfperf.sections.tabular import HasTable
 from tfperf.trace.cores import usable_cores
-from tfperf.trace.host_trace import Plane
+from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.steps import Steps
+from tfperf.trace.tpu_chips import TpuChips, find_chips
 from tfperf.wire.capture_plane import MOST_SECONDS_PER_EVENT, CaptureFacts
 
 _ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
@@ -39,6 +40,12 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
     """From the first to the last event of any kind; 0: unknown."""
     facts: CaptureFacts
     """What a capture of tfperf added."""
+    recorded_host: str = ""
+    """What the profiler of a TPU calls the host, whose file may have another name; empty: it does not say."""
+    jax_version: str | None = None
+    jaxlib_version: str | None = None
+    libtpu_version: str | None = None
+    chips: TpuChips | None = None
     cores: float | None
     """How many cores' time of its CPU the job can use."""
 
@@ -85,8 +92,19 @@ def analyze(host: Host) -> HostEnvironment:
         start_ps=start_ps,
         duration_ps=end_ps - start_ps,
         facts=trace.capture_facts,
+        recorded_host=trace.recorded_host if trace.device_kind == "tpu" else "",
+        jax_version=_text(trace, "jax_version"),
+        jaxlib_version=_text(trace, "jaxlib_version"),
+        libtpu_version=_text(trace, "tpu_version"),
+        chips=find_chips(trace),
         cores=usable_cores(trace),
     )
+
+
+def _text(trace: HostTrace, stat: str) -> str | None:
+    """Return what some plane states, in one line; None if none does."""
+    texts = (" ".join(str(plane.stats[stat]).split()) for plane in trace.planes if stat in plane.stats)
+    return next(filter(None, texts), None)
 
 
 def _number(plane: Plane | None, stat: str) -> int | None:

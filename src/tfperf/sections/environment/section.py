@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tfperf.report.model import Column, Data, Fact, Ranked, Section
 from tfperf.sections.registry import TableSpec, fields, present
 from tfperf.sections.results import Results
+from tfperf.trace.tpu_chips import join_chips, ranges_of
 from tfperf.units import PS_PER_MS, Unit, listed
 
 if TYPE_CHECKING:
@@ -20,10 +21,24 @@ def build(results: Results) -> Section:
     facts = (
         Fact("hosts", "Hosts", len(hosts), "count"),
         Fact("devices", "Devices", sum(host.device_count for host in hosts), "count", "that recorded events"),
+        *_recorded(hosts),
         *_added(hosts),
         Fact("attribution", "Attribution", results.attribution),
     )
     return Section("environment", "Run environment", facts=facts, tables=present(HOSTS.build(results)))
+
+
+def _recorded(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
+    """Iterate over what profilers of TPUs and of JAX state; of several hosts, each value once."""
+    yield from _fact("recorded_host", "Host name", listed([host.recorded_host for host in hosts if host.recorded_host]))
+    chips = join_chips(host.chips for host in hosts)
+    if chips is not None and chips.numbers:
+        of_all = f"of {len(chips.program_devices)} that {chips.program} runs on" if chips.missing else ""
+        yield Fact("chips", f"{chips.noun.capitalize()}s", ranges_of(chips.numbers), note=of_all)
+    others = (("jaxlib", "jaxlib_version"), ("libtpu", "libtpu_version"))
+    with_it = ", ".join(f"{name} {version}" for name, key in others if (version := _values(hosts, key)))
+    jax = _values(hosts, "jax_version")
+    yield from _fact("jax_version", "JAX", jax or with_it, note=with_it if jax else "")
 
 
 def _added(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:

@@ -19,7 +19,7 @@ _CAPTURES = "tfperf.profile, ProfileCallback, tfperf run, tfperf.serve"
 _NOT_IN_TRACES: dict[str, Callable[[HostEnvironment], object]] = {
     "host CPU cores": lambda host: host.cores,
     "host memory": lambda host: host.facts.memory_bytes,
-    "the versions of TensorFlow and Python": lambda host: host.facts.tensorflow_version,
+    "the versions of TensorFlow and Python": lambda host: host.facts.tensorflow_version or host.jax_version,
 }
 """What a trace alone does not hold."""
 

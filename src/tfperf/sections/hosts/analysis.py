@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.collectives import Collectives, find_collectives
 from tfperf.trace.tasks import Task
+from tfperf.trace.tpu_chips import TpuChips, find_chips, join_chips
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.lateness import LateSteps
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
 
 
 class HostPart(Struct, frozen=True, eq=False):
-    """What one host tells: its collectives (None: it has none)."""
+    """What one host tells: its collectives (None: it has none), and the chips of its TPU (None: it has none)."""
 
     collectives: Collectives | None
+    chips: TpuChips | None = None
 
 
 def analyze(host: Host) -> HostPart:
-    """Find the collectives of a host."""
-    return HostPart(find_collectives(host.trace, host["steps"].steps))
+    """Find the collectives of a host, and the chips of its TPU."""
+    return HostPart(find_collectives(host.trace, host["steps"].steps), find_chips(host.trace))
 
 
 class HostWork(Struct, frozen=True, kw_only=True):
@@ -74,6 +76,8 @@ class Hosts(Tabular, frozen=True, kw_only=True):
     """Collectives that no other host can know: without a key, in steps that the program does not number."""
     cut: int = 0
     """Collectives that are left out because a host has too many."""
+    chips: TpuChips | None = None
+    """The chips of the TPU that the hosts share; None without one."""
 
     @property
     def is_known(self) -> bool:
@@ -85,6 +89,8 @@ class Hosts(Tabular, frozen=True, kw_only=True):
         """Say why it is unknown who waits for whom; empty if it is known."""
         if self.is_known:
             return ""
+        if self.chips is not None and self.chips.missing:
+            return self.chips.sentence
         if len(self.hosts) < 2:
             return "there is only one host, and nobody waits for another one"
         if self.without_key:
@@ -122,6 +128,7 @@ def compare(results: Results) -> Hosts:
         straggler=straggler,
         without_key=sum(each.without_key for each in counted),
         cut=sum(each.cut for each in counted),
+        chips=join_chips(part.chips for part in parts),
     )
 
 

@@ -23,14 +23,27 @@ def build(results: Results) -> Section:
     """Build the section; of one host there is nothing to say."""
     hosts: Hosts = results["hosts"]
     if not results.has_several_hosts:
-        return Section("hosts", "Hosts", level="full", notes=(f"{hosts.why_unknown.capitalize()}.",))
+        return Section("hosts", "Hosts", level="full", findings=_missing_chips(hosts), notes=_alone(hosts))
     return Section(
         "hosts",
         "Hosts",
-        findings=(_verdict(results, hosts),) if hosts.is_known else (),
+        findings=(*_missing_chips(hosts), *([_verdict(results, hosts)] if hosts.is_known else [])),
         tables=present(HOSTS.build(results), STRAGGLERS.build(results, level="full")),
         notes=_notes(hosts),
     )
+
+
+def _missing_chips(hosts: Hosts) -> tuple[Finding, ...]:
+    """Say that chips of the program are not in the profile, so that nobody knows whether others wait for them."""
+    if hosts.chips is None or not hosts.chips.missing:
+        return ()
+    text = f"{hosts.chips.sentence}, so whether chips wait for them is unknown."
+    return (Finding("missing_chips", "hint", text[0].upper() + text[1:], "capture all hosts of the job into one run"),)
+
+
+def _alone(hosts: Hosts) -> tuple[str, ...]:
+    """Say of a profile of one host, if all chips of the program are in it, that nobody waits for another host."""
+    return () if hosts.chips is not None and hosts.chips.missing else (f"{hosts.why_unknown.capitalize()}.",)
 
 
 def who_is_late(found: Straggler, kind: str) -> tuple[str, Quantity]:
@@ -70,7 +83,8 @@ def _verdict(results: Results, hosts: Hosts) -> Finding:
 
 
 def _notes(hosts: Hosts) -> tuple[str, ...]:
-    notes = [] if hosts.is_known else [f"Who waits for whom is unknown: {hosts.why_unknown}."]
+    is_said = hosts.is_known or (hosts.chips is not None and hosts.chips.missing > 0)
+    notes = [] if is_said else [f"Who waits for whom is unknown: {hosts.why_unknown}."]
     helpers = [work.host for work in hosts.hosts if work.task.is_helper]
     if helpers:
         notes.append(f"Without steps of their own: {listed(helpers)}; averages are over the other hosts.")

@@ -63,6 +63,10 @@ class Allocator(Struct, frozen=True, kw_only=True):
     """Number of the step that the peak fell into."""
     lifetime_peak_bytes: int | None
     """Since the program started."""
+    stack_bytes: int = 0
+    """Of the peak: reserved, on a TPU for temporaries of the loaded programs; the rest is the heap."""
+    heap_peak_bytes: int | None = None
+    """The most in the heap alone since the program started, which is what profilers of TPUs note."""
     start_bytes: int | None
     """In use before the first event; None: its size is unknown."""
     end_bytes: int
@@ -97,6 +101,11 @@ class Allocator(Struct, frozen=True, kw_only=True):
     def peak_percent(self) -> float | None:
         """Return the share of the capacity in use at the peak."""
         return percent(self.peak_bytes, self.capacity_bytes or 0)
+
+    @property
+    def is_tpu(self) -> bool:
+        """Tell whether it gives out the memory of a TPU chip."""
+        return self.name.startswith("TPU:")
 
     @property
     def before_percent(self) -> float | None:
@@ -137,6 +146,8 @@ def describe(name: str, events: AllocatorEvents, texts: EventTexts, *, host: str
         peak_ms=float(events.start_ps[peak] / PS_PER_MS),
         peak_step=_step_at(int(events.start_ps[peak]), steps),
         lifetime_peak_bytes=max(lifetime_peak, peak_bytes) if lifetime_peak >= 0 else None,
+        stack_bytes=int(reserved[peak]),
+        heap_peak_bytes=lifetime_peak if lifetime_peak >= 0 else None,
         start_bytes=_before_first(events, int(in_use[0])),
         end_bytes=int(in_use[-1]),
         fragmentation_percent=_or_none(float(fragmentation[peak])),

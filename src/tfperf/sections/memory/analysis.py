@@ -19,6 +19,7 @@ from tfperf.sections.memory.allocator import Allocator, describe
 from tfperf.sections.memory.events import Place, events_by_allocator
 from tfperf.sections.memory.tables import ALLOCATORS
 from tfperf.sections.tabular import Tabular
+from tfperf.units import format_bytes
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Host
@@ -39,6 +40,15 @@ class Memory(Plotted, Tabular, frozen=True):
     """Events that are omitted because their sizes are missing or impossible."""
     captures_ps: tuple[tuple[int, int], ...] = ()
     """From when to when the capture of each host goes, on the clock of its trace, as all times."""
+
+    @property
+    def alike(self) -> tuple[tuple[Allocator, ...], ...]:
+        """Return the allocators in their order; chips of a TPU whose peak and capacity read the same are one group."""
+        groups: dict[tuple[str, ...], list[Allocator]] = {}
+        for each in self.allocators:
+            read = format_bytes(each.peak_bytes), format_bytes(each.capacity_bytes)
+            groups.setdefault((each.host, *(read if each.is_tpu else (each.name,))), []).append(each)
+        return tuple(map(tuple, groups.values()))
 
     def columns(self) -> dict[str, list[object]]:
         """Return one row per allocator, sizes in bytes."""
@@ -77,11 +87,10 @@ def _stacked(parts: Iterable[tuple[Allocator, dict[str, list[object]]]]) -> dict
 def analyze(host: Host) -> Memory:
     """Find the allocators of one host and what they held."""
     trace = host.trace
-    memory = trace.memory
-    if not len(memory):
+    if not len(trace.memory):
         has_threads = any(line.stop > line.start for line in trace.host_lines)
         return Memory((), 1, (trace.host,), () if has_threads else (trace.host,), 0)
-    events_of, texts, malformed_events = events_by_allocator(memory)
+    events_of, texts, malformed_events = events_by_allocator(trace)
     steps = host["steps"].steps
     allocators = [describe(name, events, texts, host=trace.host, steps=steps) for name, events in events_of]
     silent = () if allocators else (trace.host,)

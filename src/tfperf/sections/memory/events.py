@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Float64s, Int64s
-from tfperf.trace.host_trace import MemoryEvents
+from tfperf.trace.host_trace import HostTrace, MemoryEvents
 
 Place = Literal["device", "pinned host", "host", "other"]
 """Whose memory an allocator gives out; pinned is what devices copy from and to."""
@@ -52,11 +52,12 @@ class EventTexts(Struct, frozen=True):
     region: tuple[str, ...]
 
 
-def events_by_allocator(memory: MemoryEvents) -> tuple[list[tuple[str, AllocatorEvents]], EventTexts, int]:
+def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEvents]], EventTexts, int]:
     """Return the name of each allocator and its events in the order of time, their texts, and how many are omitted.
 
     Events are omitted that do not say how much is in use.
     """
+    memory = trace.memory
     op, ops = memory.text_index("tf_op")
     shape, shapes = memory.text_index("shape")
     region, regions = memory.text_index("region_type")
@@ -77,7 +78,8 @@ def events_by_allocator(memory: MemoryEvents) -> tuple[list[tuple[str, Allocator
         region=region,
         data_type=memory.number("data_type", 0),
     )
-    names, allocator = _allocators(memory)
+    names, allocator = trace.allocators
+    names, allocator = (*names, "unnamed"), np.where(allocator >= 0, allocator, len(names))
     is_sound = events.heap >= 0
     # Sorting by allocator too makes each one a slice; lexsort keeps the order of the file where times are equal.
     order = np.lexsort((events.start_ps, allocator))
@@ -92,21 +94,6 @@ def _bytes(memory: MemoryEvents, stat_name: str) -> Int64s:
     """Return sizes in bytes, -1 for those that are missing or impossible (negative, beyond 8 PiB)."""
     sizes = memory.number(stat_name, -1)
     return np.where((sizes >= 0) & (sizes <= _LARGEST_BYTES), sizes, -1)
-
-
-def _allocators(memory: MemoryEvents) -> tuple[list[str], Int64s]:
-    """Return the names of allocators and the index of each event's; some writers give a number instead of a name."""
-    index, texts = memory.text_index("allocator_name")
-    names = [*texts]
-    for stat_name in ("index_on_host", "device_ordinal"):
-        nameless = np.flatnonzero(index < 0)
-        numbers = memory.number(stat_name, -1)[nameless]
-        has_number = numbers >= 0
-        distinct, place = np.unique(numbers[has_number], return_inverse=True)
-        index[nameless[has_number]] = place.reshape(-1) + len(names)
-        names += [str(number) for number in distinct.tolist()]
-    index[index < 0] = len(names)
-    return [*names, "unnamed"], index
 
 
 def place_of(name: str) -> Place:

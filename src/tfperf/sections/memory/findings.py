@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tfperf.report.model import Finding, Quantity
 from tfperf.sections.memory.allocator import FULL_SHARE, Allocator
-from tfperf.units import format_bytes
+from tfperf.units import format_bytes, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.memory.analysis import Memory
@@ -19,6 +20,8 @@ FULL_WITHIN_STEPS = 100_000
 """Growth is a problem where it would fill what is free within so many steps."""
 GROWTH_BYTES_PER_STEP = 64 * 1024
 """The same for an allocator whose capacity is unknown."""
+_LISTED = 8
+"""So many chips of one host are named."""
 _PRESSURE = ("memory_pressure",)
 """The cause of the diagnosis that problems are evidence for."""
 
@@ -44,6 +47,12 @@ def findings_of(memory: Memory) -> tuple[Finding, ...]:
 def name_of(allocator: Allocator, memory: Memory) -> str:
     """Return the name of an allocator, with its host if there are several."""
     return f"{allocator.name} on {allocator.host}" if memory.host_count > 1 else allocator.name
+
+
+def names_of(alike: Sequence[Allocator], memory: Memory) -> str:
+    """Return the names of allocators of one host that are alike, with the host if there are several."""
+    names = listed(sorted((each.name for each in alike), key=lambda name: (len(name), name)), _LISTED)
+    return f"{names} on {alike[0].host}" if memory.host_count > 1 else names
 
 
 def _is_full(allocator: Allocator) -> bool:
@@ -122,11 +131,13 @@ def _growing(allocator: Allocator) -> Finding | None:
 def _nothing_wrong(memory: Memory) -> tuple[Finding, ...]:
     if not memory.allocators:
         return ()
-    fullest = memory.allocators[0]
-    name, peak = name_of(fullest, memory), format_bytes(fullest.peak_bytes)
+    alike = memory.alike[0]
+    fullest, name, peak = alike[0], names_of(alike, memory), format_bytes(alike[0].peak_bytes)
     if fullest.place == "host" or fullest.peak_percent is None:
         return (Finding("memory_fine", "info", f"No problem seen: {name} peaks at {peak}."),)
     share = _peak_share(fullest)
-    of_capacity = f"{share} of its capacity of {format_bytes(fullest.capacity_bytes)}"
-    text = f"No problem seen: {name}, the fullest, peaks at {peak}, {of_capacity}."
+    capacity = format_bytes(fullest.capacity_bytes)
+    which = "" if fullest.is_tpu and len(memory.alike) == 1 else ", the fullest,"
+    peaks, its = ("each peak", "their") if len(alike) > 1 else ("peaks", "its")
+    text = f"No problem seen: {name}{which} {peaks} at {peak}, {share} of {its} capacity of {capacity}."
     return (Finding("memory_fine", "info", text, quantities=(share,)),)

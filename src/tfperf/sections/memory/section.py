@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tfperf.report.model import Level, Section, Sparkline, Table, at_levels
+from tfperf.report.model import Fact, Level, Section, Sparkline, Table, at_levels
 from tfperf.sections.many_hosts import MANY_HOSTS, MOST_ROWS
 from tfperf.sections.memory.alive import op_keys, scope_keys
-from tfperf.sections.memory.findings import findings_of, name_of
+from tfperf.sections.memory.findings import findings_of, name_of, names_of
 from tfperf.sections.memory.tables import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE, columns_of
 from tfperf.sections.registry import TableSpec, present
 from tfperf.units import PS_PER_MS, format_bytes, format_ms, format_percent, listed
@@ -56,10 +56,25 @@ def build(results: Results) -> Section:
         "memory",
         "Memory",
         findings=findings_of(memory),
-        charts=tuple(sparkline(allocator, name_of(allocator, memory)) for allocator in memory.allocators[:_CHARTS]),
+        facts=_facts(memory),
+        charts=tuple(sparkline(alike[0], names_of(alike, memory)) for alike in memory.alike[:_CHARTS]),
         tables=_tables(results),
         detail_notes=_notes(memory),
         pointer="More: -s memory.",
+    )
+
+
+def _facts(memory: Memory) -> tuple[Fact, ...]:
+    """Return how the peak of TPU chips divides into stack and heap."""
+    fullest, *others = memory.alike[0]
+    if not fullest.is_tpu:
+        return ()
+    heap = [(each.heap_peak_bytes, name_of(each, memory)) for each in memory.allocators if each.heap_peak_bytes]
+    most = f"most since the program started: {format_bytes(max(heap)[0])} on {max(heap)[1]}" if heap else ""
+    on = f" of {fullest.name}" if others else ""
+    return (
+        Fact("stack", "Stack", fullest.stack_bytes, "bytes", f"of the peak{on}: temporaries of the loaded programs"),
+        Fact("heap", "Heap", fullest.peak_bytes - fullest.stack_bytes, "bytes", most),
     )
 
 
@@ -70,6 +85,7 @@ def _tables(results: Results) -> tuple[Table, ...]:
         levels = {"host": "brief", "frees": "data", "fragmentation_percent": "data"}
     by_op, by_scope = _of_fullest(BY_OP, results, _rows_by_op), _of_fullest(BY_SCOPE, results, _rows_by_scope)
     remarks = [_STAR] if any("*" in str(op) for op in by_op.data["op"]) else []
+    alike = [group for group in memory.alike if len(group) > 1]
     if len(memory.allocators) > 1:
         fullest = name_of(memory.allocators[0], memory)
         remarks.append(
@@ -77,8 +93,15 @@ def _tables(results: Results) -> tuple[Table, ...]:
         )
     # Without names, one line would say that it is all.
     has_scopes = any(by_scope.data["scope"][row] for row in by_scope.rows_for_people or ())
+    same = " ".join(f"Equal, so one row: {names_of(group, memory)}." for group in alike)
+    order = {id(each): row for row, each in enumerate(memory.allocators)}
     return present(
-        ALLOCATORS.build(results, columns=at_levels(ALLOCATORS.columns, levels), note=_clock_note(memory)),
+        ALLOCATORS.build(
+            results,
+            columns=at_levels(ALLOCATORS.columns, levels),
+            note=" ".join(filter(None, (same, _clock_note(memory)))),
+            rows_for_people=tuple(order[id(group[0])] for group in memory.alike) if alike else None,
+        ),
         _first_rows(ALIVE, results, _alive_rows, level="data", split_key="allocator"),
         replace(by_op, note=" ".join(remarks)),
         by_scope if has_scopes else replace(by_scope, level="data"),

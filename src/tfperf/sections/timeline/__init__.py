@@ -12,7 +12,8 @@ SECTION = SectionSpec(
     shorten="tfperf.sections.timeline.analysis:shorten",
     stats=DEVICE_OPS
     | TFDATA
-    | {"allocator_name", "bytes_allocated", "bytes_reserved", "correlation_id", "kernel_details", "memcpy_details"},
+    | {"allocator_name", "bytes_allocated", "bytes_reserved", "correlation_id", "device_ordinal", "index_on_host"}
+    | {"kernel_details", "memcpy_details"},
     build="tfperf.sections.timeline.section:build",
     is_picture=True,
 )

@@ -19,7 +19,7 @@ class MemoryInUse:
 
     def __init__(self, trace: HostTrace) -> None:
         memory = trace.memory
-        allocator, names = memory.text_index("allocator_name")
+        names, allocator = trace.allocators
         used = memory.number("bytes_allocated", -1)
         used = np.where(used >= 0, used + np.maximum(memory.number("bytes_reserved", 0), 0), -1)
         is_sound = (allocator >= 0) & (used >= 0) & (used < _IMPOSSIBLE_BYTES)
