@@ -17,7 +17,7 @@ from tfperf.query.sources import Source, source_of
 from tfperf.query.sql_tables import analyzed_tables, every_table
 from tfperf.sections.registry import find_table
 
-ARROW_TYPES = {"BIGINT": "int64", "DOUBLE": "double", "BOOLEAN": "bool", "VARCHAR": "large_string"}
+ARROW_TYPES = {"BIGINT": "int64", "UBIGINT": "uint64", "DOUBLE": "double", "BOOLEAN": "bool", "VARCHAR": "large_string"}
 STEPS = (0, 1, 2, 30, 31, 32, 50, 51, 52)
 """When steps start, in milliseconds."""
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import event, line, plane, trace_of
 from jax_builders import FORWARD, GRADIENT, OTHER, call, jax_trace, program, programs, run
@@ -114,6 +115,19 @@ def test_cores_of_a_tpu_run_a_program_together(tmp_path: Path) -> None:
     assert found.program.tolist() == [1, 2, 1]
     assert (found.start / US).tolist() == [0, 20, 40]
     assert (found.end / US).tolist() == [12, 27, 52]
+
+
+@pytest.mark.parametrize("number", [7, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_ids_of_programs_have_no_sign(tmp_path: Path, number: int) -> None:
+    """An int64 keeps the bits of an id, so the largest is -1 there, which means nothing else."""
+    runs = line("XLA Modules", event(f"jit_f({number})", 15, 10), event("jit_other", 30, 5))
+    python = line("python", event("PjitFunction(f)", 10, 5))
+    known = programs({number: ("jit_f", (GRADIENT,))})
+    calls = find_jax_calls(trace_of(tmp_path, plane("/device:TPU:0", runs), plane("/host:CPU", python), known))
+    assert calls is not None
+    assert calls.work.known.tolist() == [True]
+    assert calls.work.program.view(np.uint64).tolist() == [number]
+    assert calls.of_class("gradient").tolist() == [True]
 
 
 @pytest.mark.parametrize(("begins", "ends"), [(9.9, [19.9, 120]), (1, [120, None])])

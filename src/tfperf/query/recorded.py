@@ -17,7 +17,8 @@ from tfperf.errors import TfperfError
 from tfperf.query.arrow_columns import by_index, listed, numbers, words
 from tfperf.query.sql_tables import SqlTable
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.event_columns import NO_STAT_ROWS, StatKind
+from tfperf.trace.known_stats import IDS
+from tfperf.wire.event_columns import NO_STAT_ROWS, StatKind, unsigned
 
 Columns = dict[str, Any]
 MOST_EVENTS = int(np.iinfo(np.int32).max)
@@ -60,7 +61,7 @@ def _of_run(columns: Columns, run: str) -> Any:
 
 def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:
     """Return columns as a `pyarrow.Table` of the declared types, or of their own if they do not fit; NaN is unknown."""
-    kinds = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+    kinds = {"BIGINT": pa.int64(), "UBIGINT": pa.uint64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
     columns = {}
     for column in declared.columns:
         values = data[column.name]
@@ -162,7 +163,7 @@ def _plane_stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
 
 def _name_stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
     rows = [
-        (trace.host, trace.names[name], stat, value)
+        (trace.host, trace.names[name], stat, unsigned(value) if stat in IDS and isinstance(value, int) else value)
         for trace in hosts
         for stat, values in trace.name_stats.items()
         for name, value in values.items()

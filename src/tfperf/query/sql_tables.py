@@ -10,7 +10,7 @@ from msgspec import Struct
 from tfperf.sections.registry import all_tables
 from tfperf.units import Unit
 
-Type = Literal["BIGINT", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "VARCHAR"]
+Type = Literal["BIGINT", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "UBIGINT", "VARCHAR"]
 
 
 class SqlColumn(Struct, frozen=True):
@@ -147,7 +147,8 @@ def analyzed_tables() -> dict[str, SqlTable]:
     tables: dict[str, SqlTable] = {}
     for spec in all_tables():
         columns = tuple(
-            SqlColumn(column.key, _TYPES[column.dtype], column.unit, column.meaning) for column in spec.columns
+            SqlColumn(column.key, "UBIGINT" if column.is_id else _TYPES[column.dtype], column.unit, column.meaning)
+            for column in spec.columns
         )
         meanings = {spec.name: spec.row, **dict.fromkeys(spec.aliases, f"the same as {spec.name}")}
         tables |= {name: SqlTable(name, meaning, columns) for name, meaning in meanings.items()}

@@ -23,7 +23,10 @@ def frame(columns: Iterable[Column], data: Data) -> pd.DataFrame:
     # Names in a profile may hold what is no text, which the strings of Arrow refuse.
     dtypes: dict[type, Any] = {**_DTYPES, str: pd.StringDtype("python")}
     return pd.DataFrame(
-        {each.key: pd.array([*map(_known, data[each.key])], dtype=dtypes[each.dtype]) for each in ordered}
+        {
+            each.key: pd.array([*map(_known, data[each.key])], dtype="UInt64" if each.is_id else dtypes[each.dtype])
+            for each in ordered
+        }
     )
 
 

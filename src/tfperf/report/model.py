@@ -43,6 +43,8 @@ class Column(Shown, Struct, frozen=True):
     """If set, this column has short names; that column of the table has the whole ones, which people can look up."""
     over_steps: bool = False
     """Whether a cell is an average over the steps that counted when the profile was read."""
+    is_id: bool = False
+    """Whether a cell is an id, a number from 0 to 2^64 - 1; others fit into an int64."""
 
 
 def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[Column, ...]:

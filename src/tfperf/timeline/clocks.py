@@ -70,6 +70,7 @@ def shifted(trace: HostTrace, shift_ps: int) -> HostTrace:
     return replace(
         trace,
         start_ps=trace.start_ps + shift_ps,
+        device_clocks={plane: clock.later(shift_ps) for plane, clock in trace.device_clocks.items()},
         extent_ps=(trace.extent_ps[0] + shift_ps, trace.extent_ps[1] + shift_ps),
         allocations=None if memory is None else replace(memory, start_ps=memory.start_ps + shift_ps),
     )

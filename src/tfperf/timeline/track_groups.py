@@ -14,6 +14,7 @@ from tfperf.timeline.host_timeline import ArrowEnds, Counter, EventArguments, Ho
 from tfperf.timeline.overlaps import assign_tracks
 from tfperf.timeline.selection import Selection, overlaps, select_events, selected_steps
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.known_stats import IDS
 from tfperf.trace.steps import Steps
 from tfperf.wire.event_columns import NO_STAT_ROWS, StatKind
 
@@ -210,7 +211,7 @@ def _of_events(
             value_of[name], kind_of[name] = len(texts), StatKind.TEXT
             texts.append(value)
         else:
-            value_of[name], kind_of[name] = value, StatKind.INT
+            value_of[name], kind_of[name] = value, StatKind.UNSIGNED if stat in IDS else StatKind.INT
     keys.append(stat)
     rows = np.flatnonzero(kind_of[trace.name] < len(StatKind)).astype(np.int32)
     names = trace.name[rows]

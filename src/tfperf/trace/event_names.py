@@ -163,6 +163,11 @@ def is_memory(name: str) -> bool:
     return name in ("MemoryAllocation", "MemoryDeallocation")
 
 
+def names_its_chip(name: str) -> bool:
+    """Tell whether the event says which chip it is about: a run of a program, a transfer, or an allocation."""
+    return name in ("DoEnqueueProgram", "CompleteCallbacks") or is_memory(name) or name.startswith("tpu::System::")
+
+
 def names_its_task(name: str) -> bool:
     """Tell whether a text of the event names the task that writes it: a call on a device, or a send of a tensor."""
     return name.startswith("RemoteCallOp") or name.endswith(":_Send")

@@ -16,6 +16,7 @@ from msgspec import Struct
 from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, lookup
 from tfperf.programs.names import NamedProgram, read_names
 from tfperf.storage.remote_path import Location
+from tfperf.trace.device_clock import DeviceClock
 from tfperf.trace.oddities import Oddities
 from tfperf.trace.python_activity import PythonActivity
 from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
@@ -27,6 +28,8 @@ _SEARCH = 16
 _SESSION_PLANE = "Task Environment"
 """The plane that says when the profiler started and stopped."""
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
+TPU_KINDS: tuple[PlaneKind, ...] = ("tpu", "sparse core")
+"""What a TPU consists of."""
 
 
 _HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUPTI")
@@ -96,8 +99,9 @@ class MemoryEvents(Struct, frozen=True, eq=False):
 class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """All of one host's file that was asked for.
 
-    `name` indexes `names`; `start_ps` and `duration_ps` are int64 picoseconds on the file's own clock. `read_stats`
-    are the stats that were asked for; only these can be had.
+    `name` indexes `names`; `start_ps` and `duration_ps` are int64 picoseconds on the file's own clock, those of a TPU
+    on that of its chip, if it has one in `device_clocks`. `read_stats` are the stats that were asked for; only these
+    can be had.
     """
 
     host: str
@@ -126,7 +130,8 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     allocations: MemoryEvents | None
     """None: not asked for (see `memory`)."""
     hlo_protos: dict[int, bytes] | None
-    """XLA programs of the capture by program id, still serialized (see `programs`). None: not asked for."""
+    """XLA programs of the capture by the int64 that keeps the bits of their id (`unsigned` shows it), still serialized
+    (see `programs`). None: not asked for."""
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     malformed_events: int
@@ -139,11 +144,18 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """Names and texts that were too long, and are cut."""
     oddities: Oddities = Oddities()
     python_activity: PythonActivity = PythonActivity()
+    device_clocks: dict[int, DeviceClock] = {}
+    """The clocks of TPU chips by the index of their plane, set so that they agree with the file's at the first op."""
 
     @property
     def event_count(self) -> int:
         """Return the number of events in the file."""
         return sum(plane.event_count for plane in self.planes)
+
+    def on_host_clock(self, plane: int, ps: Int64s) -> Int64s:
+        """Return times of a plane (its index) on the clock of the host; the same unless it has a clock of its own."""
+        clock = self.device_clocks.get(plane)
+        return ps if clock is None else clock.to_host(ps)
 
     @cached_property
     def clock_start_ns(self) -> int | None:
@@ -278,6 +290,13 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             return np.full(len(rows), missing, np.int64)
         place = lookup(stat.event, rows)
         return np.where(place >= 0, stat.value[place], missing)
+
+    def known_at(self, stat_name: str, rows: Int64s) -> tuple[Int64s, Bools]:
+        """Return the stat of the events at `rows` (0 where one has none), and which have it: any int64 may be an id."""
+        stat = self.stat(stat_name)
+        place = lookup(stat.event, rows)
+        known = place >= 0
+        return (np.where(known, stat.value[place], 0) if known.any() else np.zeros(len(rows), np.int64)), known
 
     @property
     def has_groups(self) -> bool:

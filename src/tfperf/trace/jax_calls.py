@@ -20,7 +20,7 @@ from tfperf.trace.event_names import JITTED_CALL, is_jax_compilation, is_jitted_
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import hold, outermost
-from tfperf.wire.event_columns import MODULE_LINE
+from tfperf.wire.event_columns import MODULE_LINE, signed
 
 ProgramClass = Literal["gradient", "forward", "other", "unknown"]
 """`forward`: it multiplies matrices or convolves, but computes no gradient. `other`: neither."""
@@ -29,11 +29,15 @@ _UNKNOWN = CLASSES.index("unknown")
 
 
 class Work(NamedTuple):
-    """When the device works for each call, and the id of the program that it runs; -1 where the trace does not tell."""
+    """When the device works for each call (-1 where the trace does not tell), and the id of the program that it runs.
+
+    An id is the int64 that keeps its bits, so it may be any number: `known` tells which are known.
+    """
 
     start: Int64s
     end: Int64s
     program: Int64s
+    known: Bools
 
 
 class JaxCalls(Struct, frozen=True):
@@ -62,7 +66,8 @@ class JaxCalls(Struct, frozen=True):
         """Return some of the calls."""
         row, start, end, name = (column[wanted] for column in (self.row, self.start, self.end, self.name))
         kind, is_op, compiles = self.kind[wanted], self.is_op[wanted], self.compiles[wanted]
-        work = Work(*(column[wanted] for column in self.work))
+        start_of, end_of, program, known = self.work
+        work = Work(start_of[wanted], end_of[wanted], program[wanted], known[wanted])
         return JaxCalls(row, start, end, name, self.names, kind, is_op, compiles, work)
 
     @property
@@ -93,7 +98,7 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
         end,
         np.array([index[text] for text in texts], np.int64),
         tuple(index),
-        *_programs_of(functions, work.program.tolist(), trace.programs),
+        *_programs_of(functions, work, trace.programs),
         hold(trace, rows, trace.host_events(mask(trace.names, is_jax_compilation))),
         work,
     )
@@ -112,7 +117,7 @@ _MATRIX_OPCODES = frozenset({"dot", "convolution"})
 _MATRIX_OP = re.compile(r"(^|/)(dot_general|conv_general_dilated|[a-z_]*(attention|fmha)[a-z_]*)\b")
 
 
-def _programs_of(functions: list[str], ran: list[int], programs: dict[int, NamedProgram]) -> tuple[Int64s, Bools]:
+def _programs_of(functions: list[str], work: Work, programs: dict[int, NamedProgram]) -> tuple[Int64s, Bools]:
     """Return the class of each call, and whether its program is one op: of the program that ran, if it is known.
 
     Else of the programs with the name of the function: the first class that one has, and whether all are one op.
@@ -124,7 +129,8 @@ def _programs_of(functions: list[str], ran: list[int], programs: dict[int, Named
             kind, is_op = by_id[key] = CLASSES.index(program_class(program)), _is_op(program)
             other = by_name.get(name, (_UNKNOWN, True))
             by_name[name] = min(kind, other[0]), is_op and other[1]
-    found = [by_id.get(key) or by_name.get(name, (_UNKNOWN, False)) for name, key in zip(functions, ran, strict=True)]
+    ran = [by_id.get(key) if known else None for key, known in zip(work.program.tolist(), work.known, strict=True)]
+    found = [each or by_name.get(name, (_UNKNOWN, False)) for name, each in zip(functions, ran, strict=True)]
     return np.array([kind for kind, _ in found], np.int64), np.array([is_op for _, is_op in found], np.bool_)
 
 
@@ -160,10 +166,16 @@ def _launched_work(trace: HostTrace, start: Int64s, end: Int64s) -> Work:
     call = np.searchsorted(start, launched, side="right") - 1
     inside = (call >= 0) & (launched < end[np.maximum(call, 0)])
     rows, call = links.device[inside], call[inside]
-    program = np.full(len(start), -1, np.int64)
-    ids = trace.number_at("program_id", rows, -1)
-    program[call[ids >= 0]] = ids[ids >= 0]
-    return Work(*_extents(call, trace.start_ps[rows], trace.end_ps[rows], len(start)), program)
+    of_call = _program_of(trace, rows, call, len(start))
+    return Work(*_extents(call, trace.start_ps[rows], trace.end_ps[rows], len(start)), *of_call)
+
+
+def _program_of(trace: HostTrace, rows: Int64s, group: Int64s, count: int) -> tuple[Int64s, Bools]:
+    """Return the id of the program that events of each group name (the last that does), and whether one does."""
+    ids, known = trace.known_at("program_id", rows)
+    program, is_known = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    program[group[known]], is_known[group[known]] = ids[known], True
+    return program, is_known
 
 
 def _extents(group: Int64s, start: Int64s, end: Int64s, count: int) -> tuple[Int64s, Int64s]:
@@ -177,13 +189,14 @@ def _extents(group: Int64s, start: Int64s, end: Int64s, count: int) -> tuple[Int
 class Runs(Struct, frozen=True):
     """Runs of programs on the CPU or on TPU cores, in time order; `program` is the id of the program of each.
 
-    `called` is when each was called at the latest, on the clock of the host.
+    `called` is when each was called at the latest, on the clock of the host; `known` tells whether the id is known.
     """
 
     called: Int64s
     start: Int64s
     end: Int64s
     program: Int64s
+    known: Bools
 
 
 def find_runs(trace: HostTrace) -> Runs:
@@ -193,10 +206,9 @@ def find_runs(trace: HostTrace) -> Runs:
     order = np.argsort(trace.start_ps[rows], kind="stable")
     rows, (ids, run) = rows[order], distinct_index(ids[order])
     start, end = _extents(run, trace.start_ps[rows], trace.end_ps[rows], len(ids))
-    program = np.full(len(ids), -1, np.int64)
-    np.maximum.at(program, run, trace.number_at("program_id", rows, -1))  # what only waits has none
+    program, known = _program_of(trace, rows, run, len(ids))  # what only waits has none
     order = np.argsort(start, kind="stable")
-    return Runs(start[order], start[order], end[order], program[order])
+    return Runs(start[order], start[order], end[order], program[order], known[order])
 
 
 _SKEW = 20
@@ -207,11 +219,13 @@ def find_core_runs(trace: HostTrace) -> Runs:
     """Return the runs of programs on TPU cores, which run each program together: from the first core to the last."""
     lines = [line for line in trace.lines if line.plane in trace.devices and line.name == MODULE_LINE]
     rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
-    programs = trace.number_at("program_id", rows, -1)
+    programs, known = trace.known_at("program_id", rows)
     names, name_of_run = distinct_index(trace.name[rows])
-    named = np.array([_id_in_name(trace.names[name]) for name in names.tolist()], np.int64)
-    programs = np.where(programs >= 0, programs, named[name_of_run])
-    rows, programs = rows[programs >= 0], programs[programs >= 0]
+    named = [program_in_name(trace.names[name]) for name in names.tolist()]
+    of_names = np.array([each or 0 for each in named], np.int64)[name_of_run]
+    programs = np.where(known, programs, of_names)
+    known |= np.array([each is not None for each in named], np.bool_)[name_of_run]
+    rows, programs = rows[known], programs[known]
     # The order of a run among those of its program on its core.
     order, starts = group_equal([trace.line_of[rows].astype(np.int64), programs])
     nth = np.zeros(len(rows), np.int64)
@@ -223,21 +237,23 @@ def find_core_runs(trace: HostTrace) -> Runs:
     program = programs[order[starts]]
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
-    return Runs(start + (end - start) // _SKEW, start, end, program[order])
+    return Runs(start + (end - start) // _SKEW, start, end, program[order], np.ones(len(start), np.bool_))
 
 
-def _id_in_name(module: str) -> int:
-    """Return the id of the program in the name of a run, `jit_f(7)`; -1 without one."""
-    found = re.search(r"\((\d{1,18})\)$", module)
-    return int(found[1]) if found else -1
+def program_in_name(module: str) -> int | None:
+    """Return the id of the program in the name of a run, `jit_f(7)`, as an int64 keeps its bits; None without one."""
+    found = re.search(r"\(([0-9]{1,20})\)$", module)
+    return signed(int(found[1])) if found and int(found[1]) < 1 << 64 else None
 
 
 def _runs_of_calls(trace: HostTrace, runs: Runs, start: Int64s, functions: list[str]) -> Work:
     """Return when runs work for each call: those of a program belong to the calls of its function, in order."""
     function_of = {key: canonical(program.module) for key, program in trace.programs.items()}
-    ran = np.array([function_of.get(program, "") for program in runs.program.tolist()], object)
+    programs = zip(runs.program.tolist(), runs.known.tolist(), strict=True)
+    ran = np.array([function_of.get(program, "") if known else "" for program, known in programs], object)
     called = np.array(functions, object)
-    work = Work(*(np.full(len(start), -1, np.int64) for _ in range(3)))
+    nothing = np.full(len(start), -1, np.int64)
+    work = Work(nothing, nothing.copy(), nothing.copy(), np.zeros(len(start), np.bool_))
     for function in set(functions):
         calls, of_function = np.flatnonzero(called == function), np.flatnonzero(ran == function)
         # Runs that were called before the capture began come first.
@@ -245,5 +261,5 @@ def _runs_of_calls(trace: HostTrace, runs: Runs, start: Int64s, functions: list[
         of_function = of_function[max(0, int(begun.max())) :][: len(calls)]
         calls = calls[: len(of_function)]
         work.start[calls], work.end[calls] = runs.start[of_function], runs.end[of_function]
-        work.program[calls] = runs.program[of_function]
+        work.program[calls], work.known[calls] = runs.program[of_function], True
     return work

@@ -26,10 +26,10 @@ def loop_notes(trace: HostTrace, calls: JaxCalls) -> tuple[str, ...]:
     called = {canonical(name): name for name in calls.names}
     stat = trace.stat("run_id")
     rows = stat.event.astype(np.int64)
-    program_of = trace.number_at("program_id", rows, -1)
+    program_of, known = trace.known_at("program_id", rows)
     for key, program in trace.programs.items():
         function = called.get(canonical(program.module), "")
-        mine = program_of == key
+        mine = known & (program_of == key)
         looped = _looped(program) if function and mine.any() else frozenset[str]()
         iterations = _iterations(trace, rows[mine], stat.value[mine], looped) if looped else 0
         if iterations > 1:

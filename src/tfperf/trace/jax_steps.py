@@ -75,15 +75,16 @@ def _reports(trace: HostTrace, calls: JaxCalls, trains: Bools) -> Bools:
     for token in distinct(calls.token[others]).tolist():
         mine = calls.token[others] == token
         if not in_most_turns(turn[mine], int(trains.sum()) - 1):
-            ran = distinct(calls.work.program[others[mine]]).tolist()
+            known = calls.work.known[others[mine]]
+            ran = distinct(calls.work.program[others[mine]]).tolist() if known.all() else [None]
             reports[others[mine]] = all(_returns_scalars(trace, program) for program in ran)
     return reports
 
 
-def _returns_scalars(trace: HostTrace, program: int) -> bool:
+def _returns_scalars(trace: HostTrace, program: int | None) -> bool:
     from tfperf.programs.hlo_proto import read_proto  # few programs need more than the names of their instructions
 
-    serialized = (trace.hlo_protos or {}).get(program)
+    serialized = None if program is None else (trace.hlo_protos or {}).get(program)
     if serialized is None:
         return False
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -16,21 +16,25 @@ from tfperf.trace.event_names import (
     may_be_hlo_op,
     may_mark_steps,
     may_state_batch_size,
+    names_its_chip,
     names_its_object,
     names_its_task,
 )
-from tfperf.trace.host_trace import PlaneKind
+from tfperf.trace.host_trace import TPU_KINDS, PlaneKind
 from tfperf.wire.event_columns import StatType
 from tfperf.wire.hlo import HLO_PROTO
 from tfperf.wire.stats import WantedStats
 
 
 class KnownStat(Struct, frozen=True):
-    """The type of a stat, and where it means something: on which host events by name (None: all), and on devices."""
+    """The type of a stat, and where it means something: on which host events by name (None: all), and on devices.
+
+    `device` is False for a stat of hosts alone, "tpu" for one that only TPUs have besides.
+    """
 
     type: StatType
     host: Callable[[str], bool] | None = None
-    device: bool = True
+    device: bool | Literal["tpu"] = True
 
 
 def _none(name: str) -> bool:
@@ -41,11 +45,12 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("text"), ("tf_function_call", "graph_type", "step_name", "eager_op", "hlo_op")),
     (KnownStat("number"), ("tracing_count", "step_num", "group_id", "correlation_id")),
     (KnownStat("number"), ("is_eager", "is_func", "program_id")),
-    (KnownStat("number", device=False), ("run_id",)),
+    (KnownStat("number", device="tpu"), ("run_id",)),
     # Nearly every event of a host carries an id, which costs time; those of iterators, functions and executors link.
     (KnownStat("number", carries_run_id), ("id",)),
-    (KnownStat("number", device=False), ("iter_num", "_pt", "_ct", "_a")),
-    (KnownStat("number", may_be_hlo_op, device=False), ("_p", "_c")),
+    (KnownStat("number", device=False), ("iter_num", "_a")),
+    (KnownStat("number", device="tpu"), ("_pt", "_ct")),
+    (KnownStat("number", may_be_hlo_op, device="tpu"), ("_p", "_c")),
     (KnownStat("number", may_mark_steps, device=False), ("_r",)),
     (KnownStat("number", device=False), ("group_key", "instance_key")),
     (KnownStat("text", names_its_task, device=False), ("device", "key")),
@@ -55,7 +60,8 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("text", _none), ("level 0", "annotation", "kernel_details", "memcpy_details", "memset_details")),
     (KnownStat("text", _none), ("equation", "hlo_category", "hlo_module")),
     (KnownStat("text", _none), ("deduplicated_name", "shape_with_layout", "source")),
-    (KnownStat("number", _none), ("symbol_id", "device_offset_ps", "device_duration_ps")),
+    (KnownStat("number", _none), ("symbol_id",)),
+    (KnownStat("number", _none, device="tpu"), ("device_offset_ps", "device_duration_ps", "queue_id", "flow")),
     (KnownStat("number", _none), ("flops", "bytes_accessed")),
     (KnownStat("number", is_iterator, device=False), ("parent_id", "parallelism", "buffered_elements", "buffer_limit")),
     (KnownStat("number", is_iterator, device=False), ("cycle_length", "cpu_budget", "threadpool_size")),
@@ -67,7 +73,8 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("real", is_memory, device=False), ("fragmentation",)),
     (KnownStat("number", is_memory, device=False), ("bytes_reserved", "bytes_allocated", "bytes_available", "addr")),
     (KnownStat("number", is_memory, device=False), ("peak_bytes_in_use", "requested_bytes", "allocation_bytes")),
-    (KnownStat("number", is_memory, device=False), ("data_type", "index_on_host", "device_ordinal")),
+    (KnownStat("number", is_memory, device=False), ("data_type", "index_on_host")),
+    (KnownStat("number", names_its_chip, device=False), ("device_ordinal",)),
     # Not on events, but in a plane of its own: the compiled programs (`HostTrace.programs`).
     (KnownStat("text", _none, device=False), (HLO_PROTO,)),
 )
@@ -84,7 +91,7 @@ TFDATA |= {"batch_size", "element_size"}
 """Pipelines of tf.data (`find_pipelines`)."""
 BATCH = frozenset({"allocator_name", "batch_size", "region_type", "shape", "shapes", "tf_op"})
 """How many examples a batch has."""
-MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memory)
+MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memory) | {"device_ordinal"}
 """Allocations (`HostTrace.memory`)."""
 HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
 """HLO ops and the compiled programs that they are part of (`HostTrace.programs`)."""
@@ -98,6 +105,11 @@ DEVICE_OPS = HLO_OPS | {"hlo_module", "name", "annotation", "level 0", "tf_op"}
 """The ops behind what a GPU did (`device_work`)."""
 JAX = frozenset({"program_id", "run_id", HLO_PROTO})
 """Calls of jitted functions and what runs for them (`find_jax_calls`); read where a program calls such functions."""
+TPU = frozenset({"device_offset_ps", "device_duration_ps", "run_id", "queue_id", "device_ordinal"})
+TPU |= {"flow", "_pt", "_p", "_ct", "_c"}
+"""Times of chips by their own clocks, and what links their runs to the host; read wherever there is a TPU."""
+IDS = frozenset({"program_id", "symbol_id"})
+"""Stats that are numbers without a sign up to 2^64 - 1, whose bits an int64 keeps (`unsigned` shows them)."""
 TASK = frozenset({"device", "key"})
 """Which task of a cluster a host is (`task_of`)."""
 COLLECTIVES = frozenset({"group_key", "instance_key", "hlo_op", "run_id"})
@@ -115,14 +127,21 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
     """
     unread = (_none,) if reads_memory(stats) else (_none, is_memory)
     known = ((name, stat) for name, stat in KNOWN.items() if name in stats)
-    here = {name: stat for name, stat in known if (stat.host not in unread if kind == "host" else stat.device)}
+    here = {name: stat for name, stat in known if _is_read(stat, kind, unread)}
     types = {name: stat.type for name, stat in here.items()}
     narrow = {name: stat.host for name, stat in here.items() if kind == "host" and stat.host}
-    if not stats.isdisjoint(LINKS - BASE - HLO_ENDS):
-        linked = {"id", "_r", *HLO_ENDS}  # then all events are linked
-        narrow = {name: where for name, where in narrow.items() if name not in linked}
+    # Where events are linked, all are.
+    all_links = not stats.isdisjoint(LINKS - BASE - TPU)
+    linked = {"id", "_r", *HLO_ENDS} if all_links else HLO_ENDS if "_pt" in stats else ()
+    narrow = {name: where for name, where in narrow.items() if name not in linked}
     guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
     return WantedStats({**types, **guesses}, narrow, every)
+
+
+def _is_read(stat: KnownStat, kind: PlaneKind, unread: Sequence[Callable[[str], bool]]) -> bool:
+    if kind == "host":
+        return stat.host not in unread
+    return stat.device is True or (stat.device == "tpu" and kind in TPU_KINDS)
 
 
 def reads_memory(stats: frozenset[str]) -> bool:

@@ -10,16 +10,17 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s
 from tfperf.storage.remote_path import Location
+from tfperf.trace.device_clock import LONGEST_PS, DeviceClock, put_on_device_clocks
 from tfperf.trace.event_names import JITTED_CALL, is_memory, mask
-from tfperf.trace.host_trace import HostTrace, MemoryEvents, Plane, PlaneKind, plane_kind
-from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, reads_memory, wanted_stats
+from tfperf.trace.host_trace import TPU_KINDS, HostTrace, MemoryEvents, Plane, PlaneKind, plane_kind
+from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, TPU, reads_memory, wanted_stats
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.oddities import Oddities, OdditiesOfPlane
 from tfperf.trace.python_activity import PythonActivity, read_activity
 from tfperf.wire.capture_plane import CAPTURE_PLANE
-from tfperf.wire.event_columns import EventColumns, Line, join_columns
+from tfperf.wire.event_columns import ASYNC_LINE, COUNTER_LINE, MODULE_LINE, OP_LINES, EventColumns, Line, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
 from tfperf.wire.planes import check_planes, read_events, read_header
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
@@ -39,8 +40,10 @@ class AlsoRead(Struct, frozen=True):
     receive: Callable[[HostTrace], None]
 
 
-LONGEST_PS = 1 << 60
-"""13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
+_NEEDED_WITH = {JITTED_CALL.encode(): JAX, b"/device:TPU:": TPU}
+"""Stats that a file is read with if the names of one of its planes hold this."""
+_COUNTED_LINES = (*OP_LINES, MODULE_LINE, ASYNC_LINE)
+"""Lines of a TPU all of whose events count, also what took no time."""
 LONGEST_NAME = 4096
 """Longer names and texts are cut before anything looks into them: real ones are a tenth of that."""
 
@@ -86,15 +89,17 @@ def read_host_twice(
 def _read(path: Location, host: str, reading: _Reading, progress: Progress | None) -> HostTrace:
     with TraceFile(path) as file:
         space = walk(file)
-        if any(span.lines and JITTED_CALL.encode() in file.read_all(span.header) for span in space.planes):
-            reading.stats |= JAX
-            reading.also_stats |= JAX
+        for header in (file.read_all(span.header) for span in space.planes if span.lines):
+            for text, stats in _NEEDED_WITH.items():
+                if text in header:
+                    reading.stats |= stats
+                    reading.also_stats |= stats
         for span in space.planes:
             reading.add_plane(file, span, progress)
         programs = reading.read_programs(file)
         check_planes(file, space, [plane.name for plane in reading.planes])
         file.check_unchanged()
-    events, memory, extent_ps, clock_zero_ns = reading.joined()
+    events, memory, extent_ps, clock_zero_ns, clocks = reading.joined()
     trace = HostTrace(
         host=host or next(iter(space.hostnames), "localhost"),
         recorded_host=next(iter(space.hostnames), ""),
@@ -122,6 +127,7 @@ def _read(path: Location, host: str, reading: _Reading, progress: Progress | Non
         cut_names=reading.cut_names,
         python_activity=reading.python_activity if not clock_zero_ns else PythonActivity(),
         oddities=reading.oddities,
+        device_clocks=clocks,
     )
     if reading.also is not None:
         events = reading.joined_again()
@@ -187,7 +193,7 @@ class _Reading:
                 if progress:
                     progress(file.position, file.size)
                 odd.add(events)
-                self._add_events(replace(events, name=events.name + first_name), own, again)
+                self._add_events(replace(events, name=events.name + first_name), kind, own, again)
             self.oddities = self.oddities.plus(odd.counted(KNOWN.keys(), kind))
         self.planes.append(Plane(header.id, self._cut([header.name])[0], kind, header.stats, count))
 
@@ -204,7 +210,7 @@ class _Reading:
         self.cut_names += sum(len(text) > LONGEST_NAME for text in texts)
         return _cut(texts)
 
-    def _add_events(self, events: EventColumns, own: Accepted, again: Accepted) -> None:
+    def _add_events(self, events: EventColumns, kind: PlaneKind, own: Accepted, again: Accepted) -> None:
         """Keep the events that are wanted, and count those that make no sense."""
         duration, offset = events.duration_ps, events.start_ps
         sane = (duration >= 0) & (duration < LONGEST_PS) & (offset > -LONGEST_PS) & (offset < LONGEST_PS)
@@ -219,7 +225,8 @@ class _Reading:
             events = _with_stats(events, own)
         if reads_memory(self.stats):
             self._memory.append(replace(events.only(usable & self._is_memory[events.name]), every=None))
-        self._events.append(events.only(usable if self.instants else usable & (duration > 0)))
+        # Whether an event of a TPU takes time is known once it is on the clock of its chip.
+        self._events.append(events.only(usable if self.instants or kind in TPU_KINDS else usable & (duration > 0)))
 
     def _accepted(self, kind: PlaneKind, stats: frozenset[str]) -> Accepted:
         """Return which stats events of a plane would have if these alone were read, and by name which events."""
@@ -240,26 +247,52 @@ class _Reading:
             before = self._extents.pop() if index == 0 and events.continued else None
             self._extents.append(_hull([each for each in (before, extent) if each is not None]))
 
-    def joined(self) -> tuple[EventColumns, MemoryEvents, tuple[int, int], int]:
-        """Return all events and the allocations on one clock, from when to when events of any kind go, and its zero."""
+    def joined(self) -> tuple[EventColumns, MemoryEvents, tuple[int, int], int, dict[int, DeviceClock]]:
+        """Return all events and the allocations on one clock, from when to when events of any kind go, and its zero.
+
+        Events of TPUs are on the clocks of their chips, which come last.
+        """
         events, memory = (self._with_short_texts(join_columns(parts)) for parts in (self._events, self._memory))
-        of_lines = zip(events.lines, self._extents, strict=True)
-        extents = [(line.timestamp_ns, *extent) for line, extent in of_lines if extent is not None]
-        zeros = self._zeros = clock_zeros({stamp for stamp, _, _ in extents})
+        of_lines = [(line, extent) for line, extent in zip(events.lines, self._extents, strict=True) if extent]
+        zeros = self._zeros = clock_zeros({line.timestamp_ns for line, _ in of_lines})
         put_on_clock(events, zeros)
         put_on_clock(memory, zeros)
-        shifted = [((stamp - zeros[stamp]) * 1000, start, end) for stamp, start, end in extents]
-        extent = _hull([(start + shift, end + shift) for shift, start, end in shifted]) or (0, 0)
+        clocks = self._on_device_clocks(events)
+        extents = []
+        for line, (start, end) in of_lines:
+            shift = (line.timestamp_ns - zeros[line.timestamp_ns]) * 1000
+            if self.planes[line.plane].kind not in TPU_KINDS:
+                extents.append((start + shift, end + shift))
+            elif line.stop > line.start and line.raw_name != COUNTER_LINE:
+                starts, durations = (column[line.start : line.stop] for column in (events.start_ps, events.duration_ps))
+                extents.append((int(starts.min()), int((starts + durations).max())))
         allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
+        memory_events = MemoryEvents(memory.start_ps, allocates, memory.stats)
         zero = min((zero for zero in zeros.values() if zero), default=0)
-        return in_order(events), MemoryEvents(memory.start_ps, allocates, memory.stats), extent, zero
+        return in_order(self._timed(events)), memory_events, _hull(extents) or (0, 0), zero, clocks
 
     def joined_again(self) -> EventColumns:
-        """Return the events of the second trace, on the same clock and in their order."""
+        """Return the events of the second trace, on the same clocks and in their order."""
         events = join_columns(self._again)
         put_on_clock(events, self._zeros)
+        self._on_device_clocks(events)
         stats = {name: replace(stat, texts=tuple(_cut(stat.texts))) for name, stat in events.stats.items()}
         return in_order(replace(events, stats=stats))
+
+    def _on_device_clocks(self, events: EventColumns) -> dict[int, DeviceClock]:
+        """Put events of TPUs on the clocks of their chips, in place; return these by plane."""
+        chips = {place: plane.name for place, plane in enumerate(self.planes) if plane.kind in TPU_KINDS}
+        return put_on_device_clocks(events, chips, self.names) if chips else {}
+
+    def _timed(self, events: EventColumns) -> EventColumns:
+        """Return the events without those of TPUs that take no time, but for their ops and runs, which count."""
+        if self.instants or not any(plane.kind in TPU_KINDS for plane in self.planes):
+            return events
+        keep = events.duration_ps > 0
+        for line in events.lines:
+            if line.name in _COUNTED_LINES and self.planes[line.plane].kind in TPU_KINDS:
+                keep[line.start : line.stop] = True
+        return events.only(keep)
 
     def _with_short_texts(self, events: EventColumns) -> EventColumns:
         stats = {name: replace(stat, texts=tuple(self._cut(stat.texts))) for name, stat in events.stats.items()}
@@ -317,15 +350,14 @@ def in_order(events: EventColumns) -> EventColumns:
     rows = [slice(line.start, line.stop) for line in events.lines]
     if len(same) == len(rows) and all(_is_ordered(events.start_ps[some], events.duration_ps[some]) for some in rows):
         return events
-    rank = {key: index for index, key in enumerate(same)}
-    ranks = np.array([rank[line.plane, line.id] for line in events.lines], np.int64)
-    of_line = np.repeat(ranks, [line.stop - line.start for line in events.lines])
-    merged, start = [], 0
+    order, merged, start = [NO_NUMBERS], [], 0
     for parts in same.values():
-        stop = start + sum(part.stop - part.start for part in parts)
-        merged.append(replace(parts[0], start=start, stop=stop))
-        start = stop
-    return events.ordered(np.lexsort((-events.duration_ps, events.start_ps, of_line)), tuple(merged))
+        on_line = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+        begins, lasts = events.start_ps[on_line], events.duration_ps[on_line]
+        order.append(on_line if _is_ordered(begins, lasts) else on_line[np.lexsort((-lasts, begins))])
+        merged.append(replace(parts[0], start=start, stop=start + len(on_line)))
+        start += len(on_line)
+    return events.ordered(np.concatenate(order), tuple(merged))
 
 
 def _is_ordered(start: Int64s, duration: Int64s) -> bool:

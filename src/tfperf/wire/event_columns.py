@@ -24,6 +24,20 @@ OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
 """Names of the lines of a TPU core that hold its ops."""
 MODULE_LINE = "XLA Modules"
 """Name of the line of a TPU core that holds the runs of its programs."""
+ASYNC_LINE = "Async XLA Ops"
+"""Name of the line of a TPU core that holds what ran beside its ops, from their start to when they were waited for."""
+COUNTER_LINE = "_counters_"
+"""Name of the line of a TPU core that holds what the compiler reckoned of its programs, which is no measurement."""
+
+
+def unsigned(bits: int) -> int:
+    """Return the number without a sign whose bits an int64 keeps: an id of a program or of a run, to be shown."""
+    return bits % (1 << 64)
+
+
+def signed(number: int) -> int:
+    """Return the int64 that keeps the bits of a number without a sign, as columns and keys hold ids."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def is_derived(line_id: int) -> bool:

@@ -45,7 +45,7 @@ class FrameworkOp(Struct, frozen=True, kw_only=True):
     precision: Precision | None
     product: Product | None = None
     module: str = ""
-    program_id: int = -1
+    program_id: int | None = None
     source: str = ""
 
     @property

@@ -99,7 +99,7 @@ def device_ps(host: Host) -> int:
     return min(kernels_ps + capped_sum(host.trace.duration_ps[work.rows[work.moves]]), MOST)
 
 
-def _modules(times: OpTimes, programs: dict[int, Module], compiled: dict[str, int]) -> list[HloModule]:
+def _modules(times: OpTimes, programs: dict[int | None, Module], compiled: dict[str, int]) -> list[HloModule]:
     """Return the programs that ran; a compile time has only the name of its program, which must be the only one."""
     from tfperf.sections.xla.instructions import joined_module, program_keys
 

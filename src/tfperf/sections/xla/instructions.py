@@ -24,7 +24,7 @@ class HloOp(Struct, frozen=True, kw_only=True):
     """An instruction that ran; what neither the trace nor its program tells is empty or None."""
 
     module: str
-    program_id: int
+    program_id: int | None
     op: str
     opcode: str = ""
     category: str = ""
@@ -62,7 +62,7 @@ class HloOp(Struct, frozen=True, kw_only=True):
     """Who counted operations and bytes: the trace, or tfperf by the program."""
 
     @property
-    def key(self) -> tuple[str, int, str, str]:
+    def key(self) -> tuple[str, int | None, str, str]:
         """Return what it is merged by over hosts."""
         return (self.module, self.program_id, self.op, self.shape)
 
@@ -102,7 +102,7 @@ class HloModule(Struct, frozen=True, kw_only=True):
     """
 
     module: str
-    program_id: int
+    program_id: int | None
     runs: int
     is_estimated: bool
     time_ps: int
@@ -115,7 +115,7 @@ class HloModule(Struct, frozen=True, kw_only=True):
     constants_bytes: int | None = None
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> tuple[str, int | None]:
         """Return what it is merged by over hosts."""
         return (self.module, self.program_id)
 
@@ -125,7 +125,7 @@ def other_instructions(ops: Sequence[HloOp]) -> HloOp:
     least = [op.least_ps for op in ops if op.least_ps is not None]
     return HloOp(
         module="",
-        program_id=-1,
+        program_id=None,
         op="(other instructions)",
         runs=_total(op.runs for op in ops),
         is_estimated=True,
@@ -142,7 +142,7 @@ def other_programs(modules: Sequence[HloModule]) -> HloModule:
     instructions = [module.instructions for module in modules if module.instructions is not None]
     return HloModule(
         module="(other programs)",
-        program_id=-1,
+        program_id=None,
         runs=_total(module.runs for module in modules),
         is_estimated=any(module.is_estimated for module in modules),
         time_ps=_total(module.time_ps for module in modules),
@@ -154,14 +154,14 @@ def _total(values: Iterable[int]) -> int:
     return min(sum(values), MOST)
 
 
-def read_programs(trace: HostTrace, ids: Iterable[int]) -> dict[int, Module]:
+def read_programs(trace: HostTrace, ids: Iterable[int | None]) -> dict[int | None, Module]:
     """Return the programs of these ids; what is not there or cannot be read is omitted."""
     from tfperf.programs.hlo_proto import read_proto
     from tfperf.programs.model import ProgramError
 
-    programs = {}
+    programs: dict[int | None, Module] = {}
     for program_id in ids:
-        serialized = (trace.hlo_protos or {}).get(program_id)
+        serialized = None if program_id is None else (trace.hlo_protos or {}).get(program_id)
         if serialized is None:
             continue
         try:
@@ -290,7 +290,7 @@ def category(instruction: Instruction) -> str:
 
 def program_keys(ops: Sequence[OpTime]) -> tuple[Key, ...]:
     """Return the key of an instruction for each program."""
-    first: dict[int, Key] = {}
+    first: dict[int | None, Key] = {}
     for op in ops:
         first.setdefault(op.key.program, op.key)
     return tuple(first.values())

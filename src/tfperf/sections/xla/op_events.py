@@ -28,9 +28,12 @@ Place = Literal["gpu", "tpu", "cpu"]
 
 
 class Key(NamedTuple):
-    """Which instruction: the id of its program (-1: unknown), the name of that as far as events say it, and its own."""
+    """Which instruction: the id of its program, the name of that as far as events say it, and its own.
 
-    program: int
+    An id is the int64 that keeps its bits; None: unknown.
+    """
+
+    program: int | None
     module: str
     op: str
 
@@ -62,7 +65,7 @@ class OpTimes(Struct, frozen=True, kw_only=True):
 
     place: Place | None
     ops: tuple[OpTime, ...] = ()
-    busy_ps: dict[int, int] = {}
+    busy_ps: dict[int | None, int] = {}
 
 
 def op_times(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
@@ -79,13 +82,11 @@ def op_times(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
 
 
 def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
-    stats = ("program_id", "hlo_module", "hlo_op")
-    values = [trace.number_at(stat, work.rows, -1) for stat in stats]
-    places = np.flatnonzero(values[2] >= 0)
+    places = np.flatnonzero(trace.number_at("hlo_op", work.rows, -1) >= 0)
     if not len(places):
         return OpTimes(place="gpu")
     rows = work.rows[places]
-    groups = _Groups.of([value[places] for value in values])
+    groups = _Groups.of(_key_columns(trace, rows, trace.number_at("hlo_module", rows, -1)))
     keys = _keys(trace, groups.values)
     op = np.full(len(work.rows), -1, np.int64)
     op[places] = groups.of_row
@@ -138,8 +139,8 @@ def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
         stepped = np.bincount(which, weights=covers(steps, trace.start_ps[rows])).astype(np.int64)
         for name, *values in zip(names.tolist(), *map(np.ndarray.tolist, (counts, sums, stepped)), strict=True):
             op = trace.display_names[name] or trace.names[name].partition(" = ")[0].lstrip("%")
-            program = programs.get(name, -1)
-            key = Key(program if isinstance(program, int) else -1, "", op)
+            program = programs.get(name)
+            key = Key(program if isinstance(program, int) else None, "", op)
             before = found.get(key)
             olds = (before.runs, before.time_ps, before.in_steps) if before else (0, 0, 0)
             runs, time_ps, in_steps = (min(one + other, MOST) for one, other in zip(values, olds, strict=True))
@@ -156,9 +157,9 @@ def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
     return OpTimes(place="tpu", ops=ops, busy_ps=_summed(ops))
 
 
-def _summed(ops: tuple[OpTime, ...]) -> dict[int, int]:
+def _summed(ops: tuple[OpTime, ...]) -> dict[int | None, int]:
     """Return the time of all instructions of each program."""
-    sums: dict[int, int] = {}
+    sums: dict[int | None, int] = {}
     for op in ops:
         sums[op.key.program] = min(sums.get(op.key.program, 0) + op.time_ps, MOST)
     return sums
@@ -176,8 +177,7 @@ def _on_host(trace: HostTrace) -> OpTimes:
     rows = np.sort(rows[trace.on_host[rows]])
     if not len(rows):
         return OpTimes(place=None)
-    values = [trace.number_at(name, rows, -1) for name in ("program_id", "hlo_op")]
-    groups = _Groups.of([values[0], np.full(len(rows), -1, np.int64), values[1]])
+    groups = _Groups.of(_key_columns(trace, rows, np.full(len(rows), -1, np.int64)))
     keys = _keys(trace, groups.values)
     end = _ends(trace, rows)
     span = end - trace.start_ps[rows]
@@ -190,8 +190,10 @@ def _on_host(trace: HostTrace) -> OpTimes:
         "name": trace.name[rows][groups.first],
     }
     found = _op_times(keys, columns)
-    program = np.array([key.program for key in keys], np.int64)[groups.of_row]
-    return OpTimes(place="cpu", ops=found, busy_ps=_united(program, trace.start_ps[rows], end))
+    programs = tuple(dict.fromkeys(key.program for key in keys))
+    program = np.array([programs.index(key.program) for key in keys], np.int64)[groups.of_row]
+    united = _united(program, trace.start_ps[rows], end)
+    return OpTimes(place="cpu", ops=found, busy_ps={programs[index]: time_ps for index, time_ps in united.items()})
 
 
 def _ends(trace: HostTrace, rows: Int64s) -> Int64s:
@@ -246,9 +248,18 @@ class _Groups(NamedTuple):
         return np.minimum(sums, MOST).astype(np.int64)
 
 
+def _key_columns(trace: HostTrace, rows: Int64s, module: Int64s) -> list[Int64s]:
+    """Return what tells instructions apart: the id of the program, whether it is known, its name, and the op."""
+    program, known = trace.known_at("program_id", rows)
+    return [program, known.astype(np.int64), module, trace.number_at("hlo_op", rows, -1)]
+
+
 def _keys(trace: HostTrace, values: Int64s) -> tuple[Key, ...]:
     modules, ops = trace_texts(trace, "hlo_module"), trace_texts(trace, "hlo_op")
-    return tuple(Key(program, modules[module], ops[op].split("::")[-1]) for program, module, op in values.tolist())
+    return tuple(
+        Key(program if known else None, modules[module], ops[op].split("::")[-1])
+        for program, known, module, op in values.tolist()
+    )
 
 
 def _op_times(keys: tuple[Key, ...], columns: Mapping[str, npt.NDArray[Any]]) -> tuple[OpTime, ...]:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data
+from tfperf.wire.event_columns import unsigned
 
 if TYPE_CHECKING:
     from tfperf.sections.roofline.bounds import Judged, Work
 
-PROGRAM_ID = Column("program_id", "Id", int, "", "id of the program in the profile", level="data")
+PROGRAM_ID = Column("program_id", "Id", int, "", "id of the program in the profile", level="data", is_id=True)
 LAYER = Column("layer", "Layer", str, "", "layer of the model, by the name of the op", level="data")
 _COLUMNS = (
     Column("precision", "Numbers", str, "", "numbers whose peak counts", level="data"),
@@ -35,9 +36,9 @@ def work_cells(works: Sequence[Work | None], judged: Sequence[Judged]) -> Data:
     }
 
 
-def program_ids(ids: Sequence[int]) -> list[int | None]:
-    """Return the ids of programs as cells; events without one have -1."""
-    return [None if each == -1 else each for each in ids]
+def program_ids(ids: Sequence[int | None]) -> list[int | None]:
+    """Return the ids of programs as cells: without a sign, up to 2^64 - 1."""
+    return [None if each is None else unsigned(each) for each in ids]
 
 
 def _rounded(value: float | None) -> float | None:
