@@ -71,7 +71,7 @@ def test_nothing_is_said_twice() -> None:
 
 def test_every_cause_rule_and_flag_is_explained() -> None:
     assert CAUSE_MEANINGS.keys() == NEEDS.keys()
-    flags = {steps.PARTIAL, steps.RETRACE, steps.SLOW_FIRST, steps.END_ESTIMATED, steps.OMITTED}
+    flags = {steps.PARTIAL, steps.RETRACE, steps.SLOW_FIRST, steps.END_ESTIMATED, steps.COLLECTION, steps.OMITTED}
     assert set(steps.FLAGS) == flags
     assert set(names_of("step source", entries())) == set(STEP_SOURCES)
 

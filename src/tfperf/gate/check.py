@@ -37,7 +37,7 @@ from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
 from tfperf.sections.registry import find_table
 from tfperf.storage.remote_path import Location, RemotePath, located
-from tfperf.trace.steps import RETRACE, SLOW_FIRST
+from tfperf.trace.steps import COLLECTION, RETRACE, SLOW_FIRST, step_word
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -309,9 +309,9 @@ def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
     figures_of_steps = [limit for limit in config.limits if rests_on_steps(limit.metric)]
     if others and (config.by_kind or config.baseline or figures_of_steps):
         rest = "Limits on steps are" if config.by_kind else "Figures are"
-        notes.append(f"{rest} over {hosts[0].summary.kind} steps; {unjudged_steps(others)}.")
+        notes.append(f"{rest} over {step_word(hosts[0].summary.kind)}s; {unjudged_steps(others)}.")
     # A step that the capture cuts off is not news; one that ran and is not in the average is.
-    with_omitted = next((host for host in hosts if host.omitted.keys() & {RETRACE, SLOW_FIRST}), None)
+    with_omitted = next((host for host in hosts if host.omitted.keys() & {RETRACE, SLOW_FIRST, COLLECTION}), None)
     if with_omitted is not None and any(limit.metric.name == "step_time" for limit in config.limits):
         host_name = f" of host {with_omitted.name}" if with_omitted.name else ""
         notes.append(f"Step time{host_name}: {with_omitted.statistic_of(config.stat or 'mean')}.")

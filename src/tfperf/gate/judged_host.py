@@ -14,7 +14,7 @@ from tfperf.compare.summarize import whole_steps
 from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Summary, summarize
 from tfperf.sections.registry import call, find_section
-from tfperf.trace.steps import END_ESTIMATED, OMITTED, PARTIAL, RETRACE, SLOW_FIRST, UNLABELLED, step_word
+from tfperf.trace.steps import COLLECTION, END_ESTIMATED, OMITTED, PARTIAL, RETRACE, SLOW_FIRST, UNLABELLED, step_word
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _OMITTED = {
     RETRACE: "compiling",
     SLOW_FIRST: "slow first",
     END_ESTIMATED: "with an estimated end",
+    COLLECTION: "with a rare garbage collection",
     OMITTED: "left out by TensorFlow",
 }
 """Steps with each flag, in a list of steps that are not averaged."""
@@ -171,6 +172,6 @@ def _omitted(recorded: HostResults, judged: HostResults, skip_first: int) -> dic
 
 def unjudged_steps(kinds: Mapping[str, int]) -> str:
     """Say how many steps of other kinds are not judged, and how they are."""
-    steps = " and ".join(counted(count, f"{kind} step") for kind, count in kinds.items())
+    steps = " and ".join(counted(count, step_word(kind)) for kind, count in kinds.items())
     options = " or ".join(f"--by-kind {kind}" for kind in kinds)
     return f"{steps} {'is' if [*kinds.values()] == [1] else 'are'} not judged: {options}"

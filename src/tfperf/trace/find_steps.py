@@ -8,13 +8,14 @@ import re
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import Int64s, covers, distinct, lookup, median, union
+from tfperf.arrays import Int64s, covers, distinct, lookup, median, overlap, union
 from tfperf.trace import step_calls
 from tfperf.trace.event_names import concrete_function, is_gradient, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
 from tfperf.trace.step_calls import FunctionCalls, find_calls, find_fetches, retrace_flags
 from tfperf.trace.steps import (
+    COLLECTION,
     END_ESTIMATED,
     PARTIAL,
     RETRACE,
@@ -40,6 +41,8 @@ def _without_number(name: str) -> str:
 
 _FEWEST_EVALUATIONS = 2
 """One call of another function between steps may be anything."""
+_MOST_RARE, _STEPS_OF_RARE = 2, 10
+"""How many steps with a garbage collection are rare at most, and of how many steps each."""
 
 
 def from_markers(trace: HostTrace) -> Steps | None:
@@ -308,7 +311,7 @@ def close_windows(trace: HostTrace, steps: Steps) -> Steps:
     end[cut] = np.minimum(end[cut], start[cut + 1])
     pauses = tuple(Pause(int(end[i]), int(start[i + 1]), steps.names[i]) for i in cut.tolist() if start[i + 1] > end[i])
     closed = replace(steps, end_ps=end, pauses=pauses)
-    closed = replace(closed, flags=_late_flags(closed))
+    closed = _with_collections(trace, replace(closed, flags=_late_flags(closed)))
     counted = closed.duration_ps[closed.headline].astype(np.float64)
     why = ""
     if len(counted) < 3:
@@ -357,3 +360,24 @@ def _late_flags(steps: Steps) -> tuple[str, ...]:
     if not flags[0] and len(plain) >= 3 and duration[0] > 3 * median(duration[plain]):
         flags[0] = SLOW_FIRST
     return tuple(flags)
+
+
+def _with_collections(trace: HostTrace, steps: Steps) -> Steps:
+    """Flag rare steps that consist of a garbage collection: an average with them is one that no step has.
+
+    Rare is one step of ten or fewer, up to two of them, unless these two come again at their distance.
+    """
+    pauses = trace.python_activity.pauses
+    if pauses is None or not len(pauses.start_ps):
+        return steps
+    counted = np.flatnonzero(steps.headline)
+    duration = steps.duration_ps[counted]
+    collected = overlap(union(pauses.start_ps, pauses.end_ps), steps.start_ps[counted], steps.end_ps[counted])
+    rows = np.flatnonzero((2 * collected > duration) & (duration > 2 * median(duration)))
+    has_period = len(rows) > 1 and max(rows[0], len(counted) - 1 - rows[-1]) < rows[-1] - rows[0]
+    if not 0 < len(rows) <= min(_MOST_RARE, len(counted) // _STEPS_OF_RARE) or has_period:
+        return steps
+    flags = [*steps.flags]
+    for row in counted[rows].tolist():
+        flags[row] = COLLECTION
+    return replace(steps, flags=tuple(flags))

@@ -22,12 +22,13 @@ How = tuple[str, Confidence, str]
 """Name of the rule that found steps, how sure it is, and the rule in words."""
 
 PARTIAL, RETRACE, SLOW_FIRST, END_ESTIMATED = "partial", "retrace", "slow first step", "end estimated"
-OMITTED = "omitted"
+OMITTED, COLLECTION = "omitted", "garbage collection"
 FLAGS: Mapping[str, str] = {
     PARTIAL: "the capture shows only a part of it",
     RETRACE: "a function was traced or compiled in it",
     SLOW_FIRST: "the first step took over three times as long as the median of the others of its kind",
     END_ESTIMATED: "the end of this last step is not recorded, but estimated",
+    COLLECTION: "most of it is a garbage collection of Python, and hardly any other step has one",
     OMITTED: "with attribution tensorflow: the first or the last step, which TensorFlow's profiler leaves out",
 }
 """Why a step does not count in averages."""
@@ -106,7 +107,7 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         code = np.array([codes[kind] for kind in self.kinds], np.int64)
         return np.asarray(plain | (np.bincount(code[plain], minlength=len(codes)) < 3)[code], np.bool_)
 
-    @property
+    @cached_property
     def headline(self) -> Bools:
         """Tell which steps the headline figures are about: averaged ones of the headline kind."""
         return np.asarray(self.averaged & (np.array(self.kinds, object) == self.headline_kind), np.bool_)

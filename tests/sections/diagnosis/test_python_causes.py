@@ -159,6 +159,42 @@ def test_what_is_collected_once_calls_for_no_change(tmp_path: Path, steps: tuple
     assert found.causes[0] != cause or not rare
 
 
+def steps_with_pauses(*long: int, count: int = 12) -> tuple[Plane, Line]:
+    """Steps of 20 ms, of which a call takes 12; those of `long` take 220 ms, 200 of them in a garbage collection."""
+    events, times, begin = [], [], 0
+    for n in range(count):
+        more = 200_000 if n in long else 0
+        events += [event("train", begin, STEP_US + more, step_num=n), event("EagerExecute", begin, CALL_US)]
+        events += [event("MatMul:MatMul", begin + 10, CALL_US - 30)]
+        times += [(begin + CALL_US, more)] if more else []
+        begin += STEP_US + more
+    return host(*events), pauses(*times)
+
+
+@pytest.mark.parametrize("long", [(7,), (3, 10)])
+def test_a_step_that_is_a_rare_collection_is_in_no_average(tmp_path: Path, long: tuple[int, ...]) -> None:
+    count = 12 * len(long)
+    found = diagnosis(tmp_path, *steps_with_pauses(*long, count=count))
+    assert found.summary.step_time_ms is not None
+    assert found.summary.step_time_ms.average == pytest.approx(20.0)
+    assert found.summary.averaged_count == count - len(long)
+    assert cause_of(found).cost_percent == Range(40.0, 40.0), "of steps as most are"
+    cause = cause_of(found, "garbage_collection")
+    assert cause.of == "wall"
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(100 * 200 / 440)
+    assert f"in {len(long)} of {count} steps, which averages omit" in cause.detail
+    assert (cause.actions, cause.gain) == ((), 0.0), "what comes once need not come again"
+
+
+@pytest.mark.parametrize(("long", "count"), [((2, 8), 12), ((4,), 5), ((3, 14), 20), ((2, 5, 9), 40)])
+def test_collections_of_some_steps_are_averaged(tmp_path: Path, long: tuple[int, ...], count: int) -> None:
+    """There are many of them for so few steps, or they come again at their distance."""
+    found = diagnosis(tmp_path, *steps_with_pauses(*long, count=count))
+    assert found.summary.averaged_count == count
+    assert cause_of(found, "garbage_collection").of == "step"
+
+
 def test_a_collection_beside_other_work_may_cost_nothing(tmp_path: Path) -> None:
     # The op on the same thread lasts from 10 us to 11,980 us; 6 of 10 ms of the pause lie in it.
     recorded = pauses(*((STEP_US * n + 5_980, 10_000) for n in range(COUNT)))

@@ -36,10 +36,15 @@ def test_input_classes_start_at_their_thresholds(
     assert input_class(input_percent, others) == expected
 
 
+def test_steps_in_which_nothing_is_recorded_allow_no_verdict(tmp_path: Path) -> None:
+    markers = host(*(event("train", 100 * n, 90, step_num=n) for n in range(4)))
+    assert results_of(trace_of(tmp_path, markers))["overview"].input_class == "unknown"
+
+
 def test_unexplained_time_hides_no_input_where_steps_show_their_fetches(tmp_path: Path) -> None:
     """TensorFlow's own rule does not ask for fetches."""
-    assert input_class(4.0, 50.0, shows_fetches=True) == "none"
-    assert input_class(5.0, 50.0, shows_fetches=True) == "moderate"
+    assert input_class(4.0, 50.0, hides_none=True) == "none"
+    assert input_class(5.0, 50.0, hides_none=True) == "moderate"
     events = [
         made
         for n in range(5)

@@ -273,7 +273,7 @@ ADVICE: Mapping[str, Advice] = {
         texts=everywhere(_BATCH),
         least=0.4,
         most=0.5,
-        assumption="for as many examples as now, in batches twice as large, of which memory and accuracy allow",
+        assumption="for the same number of examples, in batches twice as large, if memory and accuracy allow them",
         url=f"{GUIDE}/gpu_performance_analysis",
         is_per_examples=True,
     ),

@@ -119,7 +119,7 @@ COMPUTE_ADVICE: Mapping[str, Advice] = {
         texts=everywhere("use a larger batch, so that variables are updated less often per example"),
         least=0.4,
         most=0.5,
-        assumption="for as many examples as now, in batches twice as large, of which memory and accuracy allow",
+        assumption="for the same number of examples, in batches twice as large, if memory and accuracy allow them",
         url=f"{GUIDE}/gpu_performance_analysis",
         is_per_examples=True,
     ),

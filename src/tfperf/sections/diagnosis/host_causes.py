@@ -12,7 +12,7 @@ from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.diagnosis.step_ops import RECURRENT
 from tfperf.sections.diagnosis.wall_causes import compiling_percent, compiling_text
-from tfperf.trace.steps import RETRACE, SLOW_FIRST
+from tfperf.trace.steps import COLLECTION, RETRACE, SLOW_FIRST
 from tfperf.units import PS_PER_MS, counted, format_bytes, format_number, without_middle
 
 _SMALL_DEVICE_SHARE = 0.25
@@ -25,8 +25,8 @@ _LONG_MS = 50.0
 """Of a step that computes longer, what does not depend on the batch is small: a larger one gains little."""
 _BY_LARGER_BATCH = Range(0.4, 0.7)
 _LARGER_BATCH_IF = (
-    "for as many examples as now, in batches twice as large, of which memory and accuracy allow; small ops take hardly "
-    "longer then (measured: 36 to 57% less per example)"
+    "for the same number of examples, in batches twice as large, if memory and accuracy allow them; small ops then "
+    "take hardly longer (measured: 36 to 57% less per example)"
 )
 _OVERHEAD_PERCENT = 5.0
 _HALF_PERCENT = 50.0
@@ -52,8 +52,8 @@ def compilation(case: Case) -> Cause | None:
     detail, action_against, rests_on = _what_compiles(functions)
     is_warm_up = _is_first(case.results["steps"].steps, case.summary.kind)
     code, action = ("warm_up", "profile_later") if is_warm_up else ("compilation", action_against)
-    verb = "trace" if functions.jitted.most_compiled is None else "compile"
-    title = f"The first calls of the program, which {verb} it," if is_warm_up else "Compilation"
+    verb = "Tracing" if functions.jitted.most_compiled is None else "Compiling"
+    title = f"{verb} in the first calls of the program" if is_warm_up else "Compilation"
     cost = case.ledger.claim("compilation")
     rests_on = (in_categories("compilation"), *rests_on)
     wall = case.wall
@@ -231,7 +231,8 @@ def eager_ops(case: Case) -> Cause | None:
     rests_on = [Evidence("functions", "eager_ops", eager.own_types[0])] if eager.own_types else []
     between = case.ledger.claim("all_others", most=max(share - (eager.percent or 0.0), 0.0)).high
     claimed = between + case.ledger.claim(*parts, most=share - between).high
-    cost = Range(claimed, claimed)
+    # A kernel takes as long inside a function, or a part of it where it is fused.
+    cost = Range(claimed * (1.0 - (1.0 - _KERNELS_OF_OP.low) * of_kernels / share), claimed)
     of_whole, wholes = case.of_whole(case.quantity("eager_stretch", share), cost)
     code, title, action = "eager_ops", "Running ops one by one", "use_function"
     if program.calls.runs_keras_eagerly:
@@ -243,19 +244,19 @@ def eager_ops(case: Case) -> Cause | None:
         title,
         cost,
         detail + of_whole,
-        actions=(_as_function(case, action, cost, of_kernels / share),),
+        actions=(_as_function(case, action, claimed, of_kernels / share),),
         rests_on=rests_on,
         quantities=(kernels, *wholes),
     )
 
 
-def _as_function(case: Case, code: str, cost: Range, kernels: float) -> Action | None:
-    """Return the advice to run ops inside a function; `kernels` is the share of the cost that their kernels take."""
+def _as_function(case: Case, code: str, percent: float, kernels: float) -> Action | None:
+    """Return the advice to run ops inside a function: they take `percent` of the step, `kernels` of it their kernels."""
     saved = Range(
         _OVERHEAD_OF_OP.low * (1 - kernels) + _KERNELS_OF_OP.low * kernels,
         _OVERHEAD_OF_OP.high * (1 - kernels) + _KERNELS_OF_OP.high * kernels,
     )
-    action = case.action(code, cost, saved)
+    action = case.action(code, Range(percent, percent), saved)
     if action is None or code != "use_function" or case.program.api != "tensorflow":
         return action
     if case.program.calls.functions_per_step >= _OFTEN:
@@ -449,7 +450,7 @@ def garbage_collection(case: Case) -> Cause | None:
         return None
     parts = ("all_others", "host_compute")
     if case.program.is_tpu or min(percent, case.ledger.left(*parts)) < LEAST_PERCENT:
-        return None
+        return _rare_collections(case)
     cost = case.ledger.claim(*parts, most=percent, least=alone)
     detail, quantities, is_explicit = "gc.collect is called between the calls of the program", [], True
     if found is not None:
@@ -475,6 +476,25 @@ def garbage_collection(case: Case) -> Cause | None:
         actions=actions,
         rests_on=(in_categories("all_others"),),
         quantities=quantities,
+    )
+
+
+def _rare_collections(case: Case) -> Cause | None:
+    """Name the steps that averages omit because they consist of a garbage collection: what came once need not again."""
+    steps, wall = case.results["steps"].steps, case.wall
+    flags = zip(steps.flags, steps.kinds, strict=True)
+    rows = np.flatnonzero([flag == COLLECTION and kind == case.summary.kind for flag, kind in flags])
+    if wall is None or not len(rows):
+        return None
+    longer_ms = float(steps.duration_ps[rows].sum()) / PS_PER_MS - len(rows) * case.step_ms
+    share = 100.0 * longer_ms * PS_PER_MS / wall.steady_ps
+    return case.over_wall().cause(
+        "garbage_collection",
+        "Garbage collection of Python",
+        Range(share, share),
+        f"nearly all of that time in {len(rows)} of {counted(wall.count, 'step')}, which averages omit",
+        actions=(),
+        rests_on=(Evidence("steps", "steps", steps.names[rows[0]]),),
     )
 
 

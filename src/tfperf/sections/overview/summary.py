@@ -153,7 +153,8 @@ def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -
         input_class=input_class(
             input_percent,
             None if "all_others" in breakdown.unknown else percent["all_others"],
-            shows_fetches=breakdown.attribution == "corrected" and bool(np.mean(breakdown.fetches[rows]) > 0.5),
+            hides_none=breakdown.attribution == "corrected"
+            and bool(np.mean(breakdown.fetches[rows]) > 0.5 or percent["all_others"] >= 100.0),
         ),
     )
 
@@ -181,17 +182,16 @@ def by_kind(breakdown: Breakdown) -> tuple[Summary, ...]:
     )
 
 
-def input_class(
-    input_percent: float | None, others_percent: float | None, *, shows_fetches: bool = False
-) -> InputClass:
+def input_class(input_percent: float | None, others_percent: float | None, *, hides_none: bool = False) -> InputClass:
     """Classify a job: input share first; else a large share of unexplained time may hide input.
 
-    None means that the trace does not show a share; then its absence is not concluded. `shows_fetches`: most steps
-    fetch a batch from an input pipeline, so unexplained time hides none. TensorFlow's own rule does not ask.
+    None means that the trace does not show a share; then its absence is not concluded. `hides_none`: most steps
+    fetch a batch from an input pipeline, so unexplained time hides no input; or nothing at all is recorded in them, and
+    nothing can be concluded. TensorFlow's own rule does not ask.
     """
     if input_percent is not None and input_percent >= INPUT_LIMITS[0]:
         return "high" if input_percent >= INPUT_LIMITS[1] else "moderate"
-    if others_percent is not None and others_percent >= OTHER_LIMITS[0] and not shows_fetches:
+    if others_percent is not None and others_percent >= OTHER_LIMITS[0] and not hides_none:
         return "possible"
     return "none" if input_percent is not None else "unknown"
 

@@ -25,14 +25,14 @@ from tfperf.trace.event_names import is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
 from tfperf.trace.python_packages import python_functions
-from tfperf.trace.steps import OMITTED, RETRACE, SLOW_FIRST
+from tfperf.trace.steps import COLLECTION, OMITTED, RETRACE, SLOW_FIRST
 
 PartName = Literal["averaged", "first", "compiling", "partial", "omitted", "other_kinds"]
 """What a window counts as: an averaged step, a step omitted for one of four reasons, or a step of another kind."""
 PARTS: tuple[PartName, ...] = ("averaged", "first", "compiling", "partial", "omitted", "other_kinds")
 OMITTED_PARTS: tuple[PartName, ...] = ("first", "compiling", "partial", "omitted")
 _AVERAGED, _FIRST, _COMPILING, _PARTIAL, _OMITTED, _OTHER = range(len(PARTS))
-_PART_OF_FLAG = {RETRACE: _COMPILING, SLOW_FIRST: _COMPILING, OMITTED: _OMITTED}
+_PART_OF_FLAG = {RETRACE: _COMPILING, SLOW_FIRST: _COMPILING, OMITTED: _OMITTED, COLLECTION: _OMITTED}
 """What a flag makes of a step; all others say that the capture does not show it whole."""
 Content = Literal["collection", "checkpoint", "compile", "iterator", "summary", "python", "calls", "nothing"]
 CONTENTS: tuple[Content, ...] = (

@@ -18,7 +18,7 @@ _PARTS: dict[PartName, tuple[str, str]] = {
     "first": ("first steps", "omitted: they trace, compile or take very long"),
     "compiling": ("compiling steps", "omitted: a function is traced or compiled in them"),
     "partial": ("partial steps", "omitted: the capture does not show where they start or end"),
-    "omitted": ("omitted steps", "omitted from the averages"),
+    "omitted": ("omitted steps", "omitted: a rare garbage collection, or steps that the averages leave out"),
 }
 OTHER_KINDS = "steps of other kinds"
 CONTENT_TEXTS: dict[Content, str] = {
