@@ -29,7 +29,7 @@ def test_a_host_that_computes_for_longer_is_the_first_cause(tmp_path: Path) -> N
     assert first.actions[0].code == "look_at_host"
     after = first.actions[0].step_ms
     assert after is not None
-    assert (after.low, after.high) == pytest.approx((3.0, 15.0))
+    assert (after.low, after.high) == pytest.approx((5.0, 15.0))
 
 
 def test_slow_input_of_one_host_is_blamed_once(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_time_between_epochs_is_the_first_cause(tmp_path: Path) -> None:
     assert [action.code for action in cause.actions] == ["less_between"]
     after = cause.actions[0].step_ms
     assert after is not None
-    assert (after.low, after.high) == pytest.approx((0.083, 0.15625))
+    assert (after.low, after.high) == pytest.approx((0.1 * (1 - 0.8 * share / 100), 0.15625))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tfperf.sections.tfdata.step_model import (
     TURNS,
     Load,
     StepModel,
+    faster_without,
     with_noise,
 )
 
@@ -63,6 +64,11 @@ def test_work_after_waiting_is_slower() -> None:
     half = model(Rivals(), consumer_ms=30)
     middle, ratio = 30 * (1 - sum(COLD) / 2 / 2), (1 - COLD[0] / 2) / (1 - COLD[1] / 2)
     assert half.alone_ms == pytest.approx((middle / math.sqrt(ratio), middle * math.sqrt(ratio)))
+
+
+def test_the_rest_of_a_step_gets_faster_with_what_goes_away() -> None:
+    assert faster_without(0.0, 60.0) == 60.0
+    assert faster_without(0.5, 30.0) == pytest.approx(30.0 * (1.0 - COLD[1] / 2.0))
 
 
 def test_input_adds_what_rivals_take_and_what_work_after_waiting_takes_longer() -> None:

@@ -17,6 +17,7 @@ from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.overview.summary import Summary
 from tfperf.sections.results import Results
 from tfperf.sections.steps.section import CATEGORY_TITLES
+from tfperf.sections.tfdata.step_model import faster_without
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -29,11 +30,6 @@ LEAST_PERCENT = 2.0
 ENOUGH_STEPS = 3
 WITHOUT_ESTIMATE = 0.5
 """Share of a cost that a change without an estimate takes away: a guess, which only ranks causes."""
-_REMOVES = 0.9
-"""From this share of a cost on, at most, an action can remove its cause; those that may bring nothing are bounds."""
-_LARGE_PERCENT, _COST_ERROR_PERCENT = 20.0, 8.0
-"""From this cost on, its removal may take this much more of the step off: costs are measured too low rather than too
-high. The margin was chosen on the jobs of benchmarks/known_causes.py, where 63 of 95 costs were within 10 points."""
 LONGEST_NAME = 40
 """Longer names from the trace lose their middle in sentences."""
 
@@ -119,25 +115,35 @@ class Case(Struct, frozen=True, kw_only=True):
         """Tell whether what is left of the categories is enough for a cause."""
         return self.ledger.left(*parts) >= LEAST_PERCENT
 
-    def action(self, code: str, cost_percent: Range, share: Range | None = None, assumption: str = "") -> Action | None:
+    def action(
+        self,
+        code: str,
+        cost_percent: Range,
+        share: Range | None = None,
+        assumption: str = "",
+        *,
+        rest_gets_faster: bool = True,
+    ) -> Action | None:
         """Return an action that takes a share of this cost away; None if it is not for this API.
 
         `share` (0 to 1) and what it rests on are those of the trace, if it tells; else those of the advice count. At
-        best, an action that removes its cause takes off a little more than the cause was measured to cost.
+        best, what is left of a step on a host gets faster, too (`faster_without`), unless the cost holds that already.
         """
         advice = ADVICE[code]
         text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
         if text is None:
             return None
         share = share or Range(advice.least, advice.most)
-        most = cost_percent.high * share.high
-        if share.low > 0.0 and share.high >= _REMOVES and cost_percent.high >= _LARGE_PERCENT:
-            most = max(most, min(most + _COST_ERROR_PERCENT, 99.0))
-        saved_ms = Range(cost_percent.low * share.low, most).scaled(self.step_ms / 100.0)
+        least, most = cost_percent.low * share.low / 100.0, cost_percent.high * share.high / 100.0
+        rest_ms = Range(1.0 - most, 1.0 - least).scaled(self.step_ms)
+        is_on_host = not self.results.has_device and not self.results.has_several_hosts
+        rest_gets_faster &= is_on_host and not advice.is_per_examples
+        low_ms = faster_without(most, rest_ms.low) if rest_gets_faster else rest_ms.low
         return Action(
             code=code,
             text=text,
-            step_ms=Range(self.step_ms - saved_ms.high, self.step_ms - saved_ms.low),
+            step_ms=Range(low_ms, rest_ms.high),
+            rest_ms=rest_ms,
             assumption=assumption or advice.assumption,
             url=advice.urls.get(self.program.api, advice.url),
             is_per_examples=advice.is_per_examples,
@@ -146,7 +152,7 @@ class Case(Struct, frozen=True, kw_only=True):
     def without_estimate(self, code: str) -> Action | None:
         """Return an action of which the trace does not tell what it brings; None if it is not for this API."""
         action = self.action(code, Range(0.0, 0.0))
-        return None if action is None else replace(action, step_ms=None)
+        return None if action is None else replace(action, step_ms=None, rest_ms=None)
 
     def cause(  # noqa: PLR0913  (the fields of a cause)
         self,
@@ -185,7 +191,7 @@ class Case(Struct, frozen=True, kw_only=True):
         )
 
     def _likely_ms(self, action: Action) -> float:
-        return self.step_ms if action.step_ms is None else action.step_ms.middle
+        return self.step_ms if action.likely_ms is None else action.likely_ms
 
     def _at_most(self, confidence: Confidence) -> Confidence:
         """Return how sure a cause is: no surer than the steps, and few steps are never sure."""

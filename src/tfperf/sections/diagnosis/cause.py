@@ -43,8 +43,16 @@ class Action(Struct, frozen=True, kw_only=True):
     """What the estimate rests on."""
     url: str
     """A public page that explains the change."""
+    rest_ms: Range | None = None
+    """The same if what is left of the step takes as long as now; None: `step_ms` counts on that already."""
     is_per_examples: bool = False
     """Whether `step_ms` is the time of as many examples as a step has now, which then are a part of a larger step."""
+
+    @property
+    def likely_ms(self) -> float | None:
+        """Return the step time by which actions are ranked: halfway, if what is left takes as long as now."""
+        after = self.rest_ms or self.step_ms
+        return None if after is None else after.middle
 
 
 class Evidence(Struct, frozen=True):
@@ -94,8 +102,8 @@ class Cause(Struct, frozen=True, kw_only=True):
     @property
     def gain_percent(self) -> float | None:
         """Return the share of the step that the first action likely takes away; None where it has no estimate."""
-        after = self.actions[0].step_ms if self.actions else None
-        return None if after is None or not self.step_ms else 100.0 * (1.0 - after.middle / self.step_ms)
+        after_ms = self.actions[0].likely_ms if self.actions else None
+        return None if after_ms is None or not self.step_ms else 100.0 * (1.0 - after_ms / self.step_ms)
 
     @property
     def gain(self) -> float:

@@ -157,7 +157,7 @@ def double_precision(case: Case) -> Cause | None:
         "Computing in float64",
         cost,
         f"{_listed(names)} compute in 64 bit for {whole} of it; float32 takes 40 to 80% less",
-        actions=("cast_to_float32",),
+        actions=(case.action("cast_to_float32", cost, rest_gets_faster=False),),
         rests_on=(in_categories("host_compute"),),
         confidence="medium",
         quantities=(whole,),

@@ -19,6 +19,8 @@ _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
 _FRAMEWORK_MS = 2.5
 """Python of Keras or of a plain loop takes less per step."""
+_OF_LONG_STEPS = Range(0.0, 0.85)
+"""What several steps in one call save of Python where ops take half of the step: measured, 0 to 10% of such steps."""
 _LONG_OPS_MS = 5.0
 """Where ops take longer, and half of the step, a call costs little of it: the rest is mostly waiting for a core."""
 _LONG_MS = 50.0
@@ -251,7 +253,7 @@ def eager_ops(case: Case) -> Cause | None:
 
 
 def _as_function(case: Case, code: str, percent: float, kernels: float) -> Action | None:
-    """Return the advice to run ops inside a function: they take `percent` of the step, `kernels` of it their kernels."""
+    """Return the advice to run ops in a function: they take `percent` of the step, kernels `kernels` of that."""
     saved = Range(
         _OVERHEAD_OF_OP.low * (1 - kernels) + _KERNELS_OF_OP.low * kernels,
         _OVERHEAD_OF_OP.high * (1 - kernels) + _KERNELS_OF_OP.high * kernels,
@@ -603,7 +605,8 @@ def _python_actions(
     is_short = between is None and cost.high * case.step_ms / 100.0 <= _FRAMEWORK_MS
     actions: list[Action | None] = []
     if is_framework or is_short:
-        actions += [case.action(code, cost) for code in _in_one_call(case, shown=is_framework)]
+        share = _OF_LONG_STEPS if (case.program.op_percent or 0.0) >= _HALF_PERCENT else None
+        actions += [case.action(code, cost, share) for code in _in_one_call(case, shown=is_framework)]
     elif case.program.is_fit and (between is None or between.callback):
         # `fit` takes the batches on other threads.
         actions.append(case.action("callback_less_often", cost))
