@@ -60,6 +60,15 @@ def test_what_is_not_declared_and_bytes_that_are_no_program_are_left_out(tmp_pat
     assert b"secret" not in rewritten(tmp_path, data).lower()
 
 
+def test_which_core_a_plane_is_stays(tmp_path: Path) -> None:
+    """The numbers of a core are bytes, of which only those that are known stay."""
+    core = message(field(2, 3), field(5, 200), field(6, 201))
+    data = space(plane("/device:TPU:3", stats={"core_details": core + field(99, b"secret"), "other": b"secret"}))
+    copy = rewritten(tmp_path, data)
+    assert core in copy
+    assert b"secret" not in copy.lower()
+
+
 def test_a_program_keeps_its_numbers(tmp_path: Path) -> None:
     metadata = message(field(2, b"op"), field(4, 12))
     window = message(field(1, message(field(1, 3), field(2, 2))))

@@ -1,14 +1,14 @@
 """A trace file with every text replaced, written plane by plane and piece by piece.
 
 Only declared fields are kept: whatever else a file holds could be a name. Values that are bytes stay only where they
-are compiled programs, of which the texts are replaced too.
+are compiled programs, of which the texts are replaced too, or numbers of cores.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -23,7 +23,6 @@ from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk, walk_plane
 Rename = Callable[[str], str]
 _IN_MEMORY = 1 << 24
 _PLANE, _ERROR, _WARNING, _HOSTNAME, _LINE = b"\x0a", b"\x12", b"\x1a", b"\x22", b"\x1a"
-_PROGRAM_STATS = (b"Hlo Proto", b"HLO Proto")
 
 
 def rewrite(file: TraceFile, out: BinaryIO, rename: Rename, host: str) -> None:
@@ -106,17 +105,19 @@ def _has_texts(message: str, payload: bytes) -> bool:
 
 def _header(plane: Any, rename: Rename) -> bytes:
     """Return the names in a plane and its facts, renamed: all but its lines, its id and its own name."""
-    programs = {entry.key for entry in plane.stat_metadata if entry.value.name in _PROGRAM_STATS}
+    rewrites = {
+        entry.key: _OF_BYTES[entry.value.name] for entry in plane.stat_metadata if entry.value.name in _OF_BYTES
+    }
     plane.ClearField("id")
     plane.ClearField("name")
     for event in (entry.value for entry in plane.event_metadata):
         event.name, event.display_name = _renamed(event.name, rename), _renamed(event.display_name, rename)
         event.ClearField("metadata")
-        _rename_stats(event.stats, rename, programs)
+        _rename_stats(event.stats, rename, rewrites)
     for stat in (entry.value for entry in plane.stat_metadata):
         stat.name = _renamed(stat.name, rename)
         stat.ClearField("description")
-    _rename_stats(plane.stats, rename, programs)
+    _rename_stats(plane.stats, rename, rewrites)
     data: bytes = plane.SerializeToString()
     return data
 
@@ -126,15 +127,19 @@ def _rename_lines(lines: Sequence[Any], rename: Rename, *, may_have_texts: bool)
         line.name, line.display_name = _renamed(line.name, rename), _renamed(line.display_name, rename)
         if may_have_texts:  # else there is nothing to do for any event
             for event in line.events:
-                _rename_stats(event.stats, rename, frozenset())
+                _rename_stats(event.stats, rename, {})
 
 
-def _rename_stats(stats: Sequence[Any], rename: Rename, programs: set[int] | frozenset[int]) -> None:
+def _rename_stats(
+    stats: Sequence[Any], rename: Rename, rewrites: Mapping[int, Callable[[bytes, Rename], bytes]]
+) -> None:
+    """Replace texts; of bytes, those stay whose stat has a function in `rewrites`, by its metadata id."""
     for stat in stats:
         if stat.str_value:
             stat.str_value = _renamed(stat.str_value, rename)
         elif stat.bytes_value:
-            stat.bytes_value = _program(stat.bytes_value, rename) if stat.metadata_id in programs else b""
+            rewrite = rewrites.get(stat.metadata_id)
+            stat.bytes_value = b"" if rewrite is None else rewrite(stat.bytes_value, rename)
 
 
 def _program(serialized: bytes, rename: Rename) -> bytes:
@@ -148,6 +153,21 @@ def _program(serialized: bytes, rename: Rename) -> bytes:
     _rename_message(program, "HloProto", rename)
     data: bytes = program.SerializeToString()
     return data
+
+
+def _core(serialized: bytes, _rename: Rename) -> bytes:
+    """Return which core of a TPU a plane stands for, which is told by numbers alone; nothing where it is not."""
+    core = message_class("CoreDetails")()
+    try:
+        core.ParseFromString(serialized)
+    except DecodeError:
+        return b""
+    core.DiscardUnknownFields()
+    data: bytes = core.SerializeToString()
+    return data
+
+
+_OF_BYTES = {b"Hlo Proto": _program, b"HLO Proto": _program, b"core_details": _core}
 
 
 def _rename_message(message: Any, kind: str, rename: Rename) -> None:
