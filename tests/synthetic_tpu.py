@@ -9,7 +9,7 @@ SparseCore. Without the line of steps, `marked` says where the program began eac
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from builders import Event, Line, Plane, event, line, plane, space, u64
@@ -175,12 +175,15 @@ _TEXTS = {
 class Offload:
     """What is odd in `offload_tpu`. Times are in ms.
 
+    Of the chips that the program runs on, the file has some, from `first_chip` on.
     `own_clock` tells which lines state times of the chip's own clock (`device_offset_ps`); `jumps` when the clock of
-    events runs ahead of it (from, until, by how much); `early` how far the device planes lie before the host.
+    events runs ahead of it (from, until, by how much); `early` how far the device planes lie before the host. What
+    begins before `begin` is in no line.
     """
 
     chips: int = 2
     partitions: int = 4
+    first_chip: int = 2
     runs: int = 5
     run_ms: float = 800
     large_ids: bool = True
@@ -188,6 +191,7 @@ class Offload:
     own_clock: Literal["ops", "all", "none"] = "ops"
     jumps: tuple[tuple[float, float, float], ...] = ()
     early: float = 0
+    begin: float = 0
     async_on: tuple[int, ...] = (0,)
     shifted_run_ids: bool = True
     barrier: bool = True
@@ -249,8 +253,13 @@ def offload_tpu(made: Offload = Offload()) -> bytes:
         ids={name: signed(number) for name, (number, _) in names.items()},
     )
     times = {"profile_start_time": u64(1741722099081044120), "profile_stop_time": u64(1741722109081044120)}
-    chips = [_chip(made, chip) for chip in range(made.chips)]
-    return space(*chips, known, plane("/host:CPU", *_host_lines(made)), plane("Task Environment", stats=times))
+    recorded = [*(_chip(made, chip) for chip in range(made.chips)), plane("/host:CPU", *_host_lines(made))]
+    cut = [replace(each, lines=tuple(_since(made.begin, of_plane) for of_plane in each.lines)) for each in recorded]
+    return space(*cut, known, plane("Task Environment", stats=times))
+
+
+def _since(begin: float, whole: Line) -> Line:
+    return replace(whole, events=tuple(each for each in whole.events if each.start_us >= begin * MS_US))
 
 
 def signed(number: int) -> int:
@@ -358,7 +367,7 @@ def _chip(made: Offload, chip: int) -> Plane:
                 facts = {"hlo_op": name.replace("start", "done"), "_a": 1, "flow": u64(600 + number), "id": u64(number)}
                 copies.append(at(f"async {name}", run.start + scale * start, scale * length, on_all, **facts))
     steps = [at(str(nth), run.start, run.end - run.start, on_all) for nth, run in enumerate(_f_runs(made, chip))]
-    core = {2: chip, 4: chip, 5: made.partitions - made.chips + chip, 6: made.partitions - made.chips + chip}
+    core = {2: chip, 4: chip, 5: made.first_chip + chip, 6: made.first_chip + chip}
     texts = {name: (f"%{name} = {text}", name) for name, text in _TEXTS.items()}
     texts |= {f"async {name}": (texts[name][0], "async-copy") for name in F_COPIES}
     return plane(
