@@ -1,4 +1,4 @@
-"""What tfperf says of TPU profiles: of a made one of our own, and of the one of the references."""
+"""What tfperf says of TPU profiles: of made ones of our own, and of the one of the references."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import logdir_of
-from synthetic_tpu import CATEGORIES, synthetic_tpu
+from synthetic_tpu import CATEGORIES, F_ID, JUMP, Offload, offload_tpu, synthetic_tpu
 
 import tfperf
 from tfperf.linter.engine import lint_path
@@ -212,3 +212,89 @@ def test_the_profile_of_the_references() -> None:
     assert ops["fusion.2"] == (24, pytest.approx(60.0), pytest.approx(60.0))
     assert ops["while.6"] == (24, pytest.approx(24.0), pytest.approx(2.4))
     assert not GPU_WORDS.search(actions_of(report))
+
+
+def offload(tmp_path: Path, **odd: Any) -> Any:
+    return report_of(logdir_of(tmp_path, tpu=offload_tpu(Offload(**odd))))
+
+
+def rows(report: Any, section: str, table: str) -> list[Any]:
+    found: list[Any] = report["sections"][section]["tables"][table]["rows"]
+    return found
+
+
+STEP = {"Device compute": 80, "To device": 480, "To host": 240}
+ODDITIES: dict[str, dict[str, Any]] = {
+    "small ids": {"large_ids": False},
+    "a line of steps": {"steps_line": True},
+    "all lines on the clock of the chip": {"own_clock": "all"},
+    "no clock of the chip": {"own_clock": "none"},
+    "jump": {"jumps": (JUMP,)},
+    "early": {"early": 0.4},
+    "no asynchronous line": {"async_on": ()},
+    "asynchronous line on all chips": {"async_on": (0, 1)},
+    "run ids are those of all chips": {"shifted_run_ids": False},
+    "no barrier": {"barrier": False},
+    "no flows": {"flows": False},
+    "allocators": {"allocator": True},
+    "4 of 8": {"chips": 4, "partitions": 8, "first_chip": 4},
+    "all chips": {"partitions": 2, "first_chip": 0},
+}
+
+
+@pytest.mark.parametrize("odd", ODDITIES.values(), ids=ODDITIES)
+def test_what_is_odd_changes_no_step(tmp_path: Path, odd: dict[str, Any]) -> None:
+    """Runs of 800 ms, whatever the clock of events, ids, and lines that are absent say."""
+    report = offload(tmp_path, **odd)
+    summary, times = report["summary"], report["summary"]["step_time_ms"]
+    assert (summary["step_count"], summary["soundness"]["level"]) == (5, "sound")
+    assert (times["average"], times["maximum"]) == (pytest.approx(800), pytest.approx(800, rel=1e-4))
+    ops = {row["hlo_op"]: row for row in rows(report, "xla", "hlo_ops") if row["module"] == "jit_f"}
+    runs = 5 * odd.get("chips", 2)
+    assert {name: (row["runs"], row["mean_us"]) for name, row in ops.items()} == {
+        "copy-start": (runs, 0),
+        "copy-start.1": (runs, 0),
+        "copy-start.2": (runs, 0),
+        "copy-start.3": (runs, 0),
+        "copy-done": (runs, pytest.approx(200e3)),
+        "copy-done.1": (runs, 0),
+        "copy-done.2": (runs, pytest.approx(280e3)),
+        "copy-done.3": (runs, pytest.approx(240e3)),
+        "broadcast_add_fusion": (runs, pytest.approx(40e3)),
+        "broadcast_add_fusion.1": (runs, pytest.approx(40e3)),
+    }
+
+
+@pytest.mark.parametrize("odd", ODDITIES.values(), ids=ODDITIES)
+def test_what_is_odd_changes_no_link(tmp_path: Path, odd: dict[str, Any]) -> None:
+    functions = {row["function"]: row for row in rows(offload(tmp_path, **odd), "functions", "jitted_functions")}
+    assert functions["f"]["calls"] == 5
+    assert functions["f"]["work_ms"] == pytest.approx(5 * 800)
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_ids_of_programs_have_no_sign(tmp_path: Path, large: bool) -> None:
+    report = offload(tmp_path, large_ids=large)
+    programs = {row["module"]: row["program_id"] for row in rows(report, "xla", "hlo_modules")}
+    assert programs["jit_f"] == (F_ID if large else 7)
+    assert min(programs.values()) > 0
+
+
+@pytest.mark.parametrize("chips", [2, 4])
+def test_chips_that_are_in_no_file_are_said(tmp_path: Path, chips: int) -> None:
+    path = logdir_of(tmp_path, tpu=offload_tpu(Offload(chips=chips, partitions=2 * chips, first_chip=chips)))
+    assert f"{chips} of {2 * chips} chips" in render(tfperf.load(path).report(), "table", RenderOptions())
+
+
+def test_chips_of_other_hosts_are_not_missing(tmp_path: Path) -> None:
+    files = {f"host_{first}": offload_tpu(Offload(first_chip=first)) for first in (0, 2)}
+    report = tfperf.load(logdir_of(tmp_path, **files)).report()
+    for view in ("answer", "whole"):
+        text = render(report, "table", RenderOptions(view=view))
+        assert "chips of the program" not in text
+        assert "of 4 chips" not in text
+
+
+def test_without_names_of_allocators_memory_is_that_of_chips(tmp_path: Path) -> None:
+    names = [row["allocator"] for row in rows(offload(tmp_path), "memory", "memory_allocators")]
+    assert sorted(names) == ["TPU:0", "TPU:1"]
