@@ -195,8 +195,8 @@ def _hosts(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
         "events": of_hosts(lambda trace: len(trace.name)),
         "malformed_events": of_hosts(lambda trace: trace.malformed_events),
         "aggregated_events": of_hosts(lambda trace: trace.aggregated_events),
-        "start_ps": of_hosts(lambda trace: int(trace.start_ps.min()) if len(trace.name) else None),
-        "end_ps": of_hosts(lambda trace: int(trace.end_ps.max()) if len(trace.name) else None),
+        "start_ps": of_hosts(lambda trace: trace.extent_ps[0] if len(trace.name) else None),
+        "end_ps": of_hosts(lambda trace: trace.extent_ps[1] if len(trace.name) else None),
         "errors": words(["; ".join(trace.errors) or None for trace in hosts]),
         "warnings": words(["; ".join(trace.warnings) or None for trace in hosts]),
     }

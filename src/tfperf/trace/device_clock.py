@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int64s, lookup
-from tfperf.wire.event_columns import MODULE_LINE, NO_STAT, OP_LINES, EventColumns, Line, Stat
+from tfperf.wire.event_columns import MODULE_LINE, NO_STAT, OP_LINES, EventColumns, Line
 
 LONGEST_PS = 1 << 60
 """13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
@@ -35,13 +35,13 @@ _FASTEST = 1e-3
 """Clocks drift apart by less, as a share of the time."""
 _LEAST_DRIFT_PS = 1_000_000
 """A drift that adds up to less over the trace is rounding."""
-_PIECES = 64
+_PIECES = 32
 """Lines are tried through pairs of so many pieces."""
 _ROUNDS = 5
 """So often at most, the line through events near to the last line is found."""
 _CONTRADICTION_PS = 1_000_000_000
 """Bounds of a shift that contradict each other by less do so by what clocks wander."""
-ENQUEUE, COMPLETION = "DoEnqueueProgram", "CompleteCallbacks"
+_OF_RUNS = ("DoEnqueueProgram", "CompleteCallbacks")
 """What a host does when it hands a run to a chip, and first when it knows that the run is over."""
 
 
@@ -69,7 +69,13 @@ class DeviceClock(Struct, frozen=True, kw_only=True):
 
     def to_host(self, ps: Int64s) -> Int64s:
         """Return times of the chip on the clock of the host."""
-        return np.asarray(ps + np.rint(self.drift * (ps - self.agrees_ps)), np.int64)
+        return np.asarray(ps + np.rint(self.drift * (ps - self.agrees_ps)).astype(np.int64), np.int64)
+
+    def to_device(self, ps: Int64s) -> Int64s:
+        """Return times of the host on the clock of the chip."""
+        return np.asarray(
+            ps - np.rint(self.drift / (1 + self.drift) * (ps - self.agrees_ps)).astype(np.int64), np.int64
+        )
 
     def later(self, shift_ps: int) -> DeviceClock:
         """Return the clock of a trace whose times are all later by so much."""
@@ -91,7 +97,8 @@ def put_on_device_clocks(
     # All clocks are set at one moment, so that chips whose clocks go alike stay comparable without regard to the host.
     origin = min(int(each.measured.start.min()) for each in planes.values())
     clocks = {plane: _on_own_clock(events, each, origin) for plane, each in planes.items()}
-    bounds = {plane: _bounds(events, names, plane, chips[plane], clock) for plane, clock in clocks.items()}
+    handled = [_handled(events, [place for place, each in enumerate(names) if each == name]) for name in _OF_RUNS]
+    bounds = {plane: _bounds(events, handled, plane, chips[plane], clock) for plane, clock in clocks.items()}
     shared = _common([*bounds.values()])
     for plane, clock in clocks.items():
         least, most = bounds[plane] if shared is None else shared
@@ -188,17 +195,7 @@ def _fit(device: Int64s, converted: Int64s) -> _Fit:
     """
     order = np.argsort(device, kind="stable")
     device, difference = device[order], (converted - device)[order]
-    x, y, weight = _pieces(device, difference)
-    first, second = np.triu_indices(len(x), 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slope = (y[second] - y[first]) / (x[second] - x[first])
-    possible = np.abs(slope) <= _FASTEST
-    at = np.concatenate((np.arange(len(x)), first[possible]))
-    slope = np.concatenate((np.zeros(len(x)), slope[possible]))
-    away = (y - y[at, None]) - slope[:, None] * (x - x[at, None])
-    support = (np.abs(away) <= _NEAR_PS) @ weight
-    best = np.lexsort((np.abs(slope), -support))[0]
-    fit = _Fit(float(x[at[best]]), float(y[at[best]]), float(slope[best]))
+    fit = _through_most(*_pieces(device, difference))
     near = np.empty(0, np.bool_)
     for _ in range(_ROUNDS):
         before, near = near, np.abs(fit.residual(device, difference)) <= _NEAR_PS
@@ -208,6 +205,18 @@ def _fit(device: Int64s, converted: Int64s) -> _Fit:
     length = int(device[-1] - device[0])
     is_drift = abs(fit.drift) * length >= _LEAST_DRIFT_PS and abs(fit.drift) <= _FASTEST
     return fit if is_drift else _Fit(fit.middle, fit.value, 0.0)
+
+
+def _through_most(x: Float64s, y: Float64s, weight: Float64s) -> _Fit:
+    first, second = np.triu_indices(len(x), 1)
+    rise, run = y[second] - y[first], x[second] - x[first]
+    possible = np.abs(rise) <= _FASTEST * run
+    at = np.concatenate((np.arange(len(x)), first[possible]))
+    slope = np.concatenate((np.zeros(len(x)), rise[possible] / np.maximum(run[possible], 1)))
+    away = (y - y[at, None]) - slope[:, None] * (x - x[at, None])
+    support = (np.abs(away) <= _NEAR_PS) @ weight
+    best = np.lexsort((np.abs(slope), -support))[0]
+    return _Fit(float(x[at[best]]), float(y[at[best]]), float(slope[best]))
 
 
 def _least_squares(device: Int64s, difference: Int64s) -> _Fit:
@@ -272,8 +281,7 @@ class _Points(NamedTuple):
         before = np.maximum(np.searchsorted(self.ends, start, side="right") - 1, 0)
         to_next, to_previous = np.abs(self.starts[begins] - end), np.abs(start - self.ends[before])
         beside = np.where(to_next < to_previous, self.off_at_start[begins], self.off_at_end[before])
-        by_line = np.rint(clock.drift / (1 + clock.drift) * (start - clock.agrees_ps)).astype(np.int64)
-        alone = np.where(np.minimum(to_next, to_previous) < _JUMP_PS, beside, by_line)
+        alone = np.where(np.minimum(to_next, to_previous) < _JUMP_PS, beside, start - clock.to_device(start))
         moved = start - np.where(holds, self.off_at_start[begins], alone)
         moved_end = end - np.where(holds, self.off_at_end[ends], alone)
         return moved, np.maximum(moved_end - moved, 0)
@@ -284,38 +292,56 @@ class _Points(NamedTuple):
 Bounds = tuple[int | None, int | None]
 
 
-def _bounds(events: EventColumns, names: Sequence[str], plane: int, plane_name: str, clock: DeviceClock) -> Bounds:
+class _Handled(NamedTuple):
+    """Events of the host about a run on a chip: the numbers of both, and when they start."""
+
+    ordinal: Int64s
+    run: Int64s
+    start: Int64s
+
+
+def _handled(events: EventColumns, names: list[int]) -> _Handled:
+    """Return the events with one of the names that say which run on which chip they are about."""
+    run_id, ordinal = (events.stats.get(name, NO_STAT) for name in ("run_id", "device_ordinal"))
+    which = np.flatnonzero(np.isin(events.name[run_id.event], names))
+    place = lookup(ordinal.event, run_id.event[which])
+    which, place = which[place >= 0], place[place >= 0]
+    return _Handled(ordinal.value[place], run_id.value[which], events.start_ps[run_id.event[which]])
+
+
+def _bounds(
+    events: EventColumns, handled: Sequence[_Handled], plane: int, plane_name: str, clock: DeviceClock
+) -> Bounds:
     """Return by how much the events of a chip must be later at least, and may be at most, by its runs; None: unknown.
 
-    A run and what the host does for it have the number of the run and that of the plane.
+    A run and what the host does for it (`handled`, by `_OF_RUNS`) have the number of the run and that of the plane.
     """
-    number = re.match(r"/device:TPU:(\d+)", plane_name)
-    run_id, ordinal = (events.stats.get(name, NO_STAT) for name in ("run_id", "device_ordinal"))
-    lines = [line for line in events.lines if line.plane == plane and line.name == MODULE_LINE]
-    if number is None or not lines:
+    number = re.match(r"/device:TPU:(\d{1,18})", plane_name)
+    run_id, rows = events.stats.get("run_id", NO_STAT), [NO_NUMBERS]
+    for line in events.lines:
+        if line.plane == plane and line.name == MODULE_LINE:
+            rows.append(np.arange(*np.searchsorted(run_id.event, (line.start, line.stop))))
+    of_chip = np.concatenate(rows)
+    if number is None or not len(of_chip):
         return None, None
-    on_chip = np.zeros(len(run_id.event), np.bool_)
-    for line in lines:
-        on_chip |= (run_id.event >= line.start) & (run_id.event < line.stop)
-    runs, rows = _once(run_id, np.flatnonzero(on_chip))
-    here = lookup(ordinal.event, run_id.event)
-    of_chip = (here >= 0) & (np.append(ordinal.value, -1)[here] == int(number[1]))
-    start = clock.to_host(events.start_ps[rows])
-    end = clock.to_host(events.start_ps[rows] + events.duration_ps[rows])
+    runs, which = _once(run_id.value[of_chip])
+    row = run_id.event[of_chip[which]]
+    start = clock.to_host(events.start_ps[row])
+    end = clock.to_host(events.start_ps[row] + events.duration_ps[row])
     found: list[Int64s] = []
-    for name, times in ((ENQUEUE, start), (COMPLETION, end)):
-        named = np.array([each == name for each in names], np.bool_)[events.name[run_id.event]]
-        numbers, of_host = _once(run_id, np.flatnonzero(of_chip & named & ~on_chip))
+    for host, times in zip(handled, (start, end), strict=True):
+        here = np.flatnonzero(host.ordinal == int(number[1]))
+        numbers, which = _once(host.run[here])
         place = lookup(numbers, runs)
-        found.append(events.start_ps[of_host[place[place >= 0]]] - times[place >= 0])
+        found.append(host.start[here[which[place[place >= 0]]]] - times[place >= 0])
     enqueued, completed = found
     return int(enqueued.max()) if len(enqueued) else None, int(completed.min()) if len(completed) else None
 
 
-def _once(stat: Stat, which: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the values of the stat that stand there once, ascending, and the rows of their events."""
-    values, first, counts = np.unique(stat.value[which], return_index=True, return_counts=True)
-    return values[counts == 1], stat.event[which[first[counts == 1]]].astype(np.int64)
+def _once(values: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the values that stand there once, ascending, and where."""
+    distinct, first, counts = np.unique(values, return_index=True, return_counts=True)
+    return distinct[counts == 1], first[counts == 1]
 
 
 def _common(bounds: Sequence[Bounds]) -> Bounds | None:

@@ -157,6 +157,11 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         clock = self.device_clocks.get(plane)
         return ps if clock is None else clock.to_host(ps)
 
+    def on_device_clock(self, plane: int, ps: Int64s) -> Int64s:
+        """Return times of the host on the clock of a plane (its index); the same unless it has a clock of its own."""
+        clock = self.device_clocks.get(plane)
+        return ps if clock is None else clock.to_device(ps)
+
     @cached_property
     def clock_start_ns(self) -> int | None:
         """Return the time that is 0 on the clock of the file, in nanoseconds since 1970; None if the file has none."""

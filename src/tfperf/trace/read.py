@@ -20,7 +20,7 @@ from tfperf.trace.logdir import HostFile
 from tfperf.trace.oddities import Oddities, OdditiesOfPlane
 from tfperf.trace.python_activity import PythonActivity, read_activity
 from tfperf.wire.capture_plane import CAPTURE_PLANE
-from tfperf.wire.event_columns import ASYNC_LINE, COUNTER_LINE, MODULE_LINE, OP_LINES, EventColumns, Line, join_columns
+from tfperf.wire.event_columns import ASYNC_LINE, MODULE_LINE, OP_LINES, EventColumns, Line, join_columns
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
 from tfperf.wire.planes import check_planes, read_events, read_header
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
@@ -42,8 +42,8 @@ class AlsoRead(Struct, frozen=True):
 
 _NEEDED_WITH = {JITTED_CALL.encode(): JAX, b"/device:TPU:": TPU}
 """Stats that a file is read with if the names of one of its planes hold this."""
-_COUNTED_LINES = (*OP_LINES, MODULE_LINE, ASYNC_LINE)
-"""Lines of a TPU all of whose events count, also what took no time."""
+_COUNTED_LINES = (*OP_LINES, MODULE_LINE, ASYNC_LINE, "Steps")
+"""Lines of a TPU all of whose events count, also what took no time; these say how long it was captured."""
 LONGEST_NAME = 4096
 """Longer names and texts are cut before anything looks into them: real ones are a tenth of that."""
 
@@ -259,11 +259,13 @@ class _Reading:
         put_on_clock(memory, zeros)
         clocks = self._on_device_clocks(events)
         extents = []
+        with_ops = {line.plane for line, _ in of_lines if line.name in _COUNTED_LINES}
         for line, (start, end) in of_lines:
             shift = (line.timestamp_ns - zeros[line.timestamp_ns]) * 1000
             if self.planes[line.plane].kind not in TPU_KINDS:
                 extents.append((start + shift, end + shift))
-            elif line.stop > line.start and line.raw_name != COUNTER_LINE:
+            elif line.stop > line.start and (line.name in _COUNTED_LINES or line.plane not in with_ops):
+                # What is beside the ops of a TPU may have an end that is no time of the capture.
                 starts, durations = (column[line.start : line.stop] for column in (events.start_ps, events.duration_ps))
                 extents.append((int(starts.min()), int((starts + durations).max())))
         allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
@@ -347,14 +349,16 @@ def in_order(events: EventColumns) -> EventColumns:
     same: dict[tuple[int, int], list[Line]] = {}
     for line in events.lines:
         same.setdefault((line.plane, line.id), []).append(line)
-    rows = [slice(line.start, line.stop) for line in events.lines]
-    if len(same) == len(rows) and all(_is_ordered(events.start_ps[some], events.duration_ps[some]) for some in rows):
+    starts, lasts, ordered = events.start_ps, events.duration_ps, []
+    for parts in same.values():
+        rows = slice(parts[0].start, parts[0].stop)
+        ordered.append(len(parts) == 1 and _is_ordered(starts[rows], lasts[rows]))
+    if all(ordered):
         return events
     order, merged, start = [NO_NUMBERS], [], 0
-    for parts in same.values():
+    for parts, is_ordered in zip(same.values(), ordered, strict=True):
         on_line = np.concatenate([np.arange(part.start, part.stop) for part in parts])
-        begins, lasts = events.start_ps[on_line], events.duration_ps[on_line]
-        order.append(on_line if _is_ordered(begins, lasts) else on_line[np.lexsort((-lasts, begins))])
+        order.append(on_line if is_ordered else on_line[np.lexsort((-lasts[on_line], starts[on_line]))])
         merged.append(replace(parts[0], start=start, stop=start + len(on_line)))
         start += len(on_line)
     return events.ordered(np.concatenate(order), tuple(merged))

@@ -66,8 +66,8 @@ class Line(Struct, frozen=True):
 
     @property
     def derived(self) -> bool:
-        """Tell whether the profiler computed the line (steps, name scopes, ops) instead of recording it."""
-        return is_derived(self.id)
+        """Tell whether the line was computed (steps, name scopes, ops; counters by the compiler), and not recorded."""
+        return is_derived(self.id) or self.raw_name == COUNTER_LINE
 
     def continued_by(self, more: Line) -> Line:
         """Return the line after one more piece of it, which may hold fields that a writer puts behind the events."""
