@@ -24,3 +24,11 @@ def test_a_stat_is_read_where_it_means_something() -> None:
     assert host.only_on["buffer_limit"]("Iterator::Root")
     assert not host.only_on["buffer_limit"]("MatMul")
     assert gpu.only_on == {}
+
+
+def test_what_links_runs_of_a_tpu_is_read_on_all_its_events_and_on_no_gpu() -> None:
+    host, gpu, tpu = (wanted_stats(kind, known_stats.TPU) for kind in get_args(PlaneKind)[:3])
+    assert tpu.types.keys() == known_stats.TPU - {"device_ordinal"}
+    assert host.types.keys() == known_stats.TPU - {"device_offset_ps", "device_duration_ps", "queue_id", "flow"}
+    assert host.only_on.keys() == {"device_ordinal"}
+    assert gpu.types == {}

@@ -40,7 +40,7 @@ EVENTS = SqlTable(
         SqlColumn("line_name", "VARCHAR", "", "name of its thread or stream"),
         SqlColumn("name", "VARCHAR", "", "name of the event"),
         SqlColumn("op_type", "VARCHAR", "", "type of the op, if the event is one: MatMul, Dataset, ..."),
-        SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host"),
+        SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host; of a TPU: on its own"),
         SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
         SqlColumn("self_ps", "BIGINT", "ps", "duration without the events inside it on its line"),
         SqlColumn("depth", "INTEGER", "", "number of events around it on its line"),

@@ -67,7 +67,7 @@ RECORDED: tuple[SqlTable, ...] = (
         _DERIVED,
         SqlColumn("name", "VARCHAR", "", "name of the event"),
         SqlColumn("display_name", "VARCHAR", "", "short name, where the trace has one; else the name"),
-        SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host"),
+        SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host; of a TPU: on its own"),
         SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
         SqlColumn("end_ps", "BIGINT", "ps", "start + duration"),
         SqlColumn("start_ms", "DOUBLE", "ms", "start in milliseconds"),
