@@ -49,7 +49,7 @@ Profiler = Literal["block", "keras", "run", "jax"]
 
 NOTHING = "nothing"
 """The headline says that nothing is worth fixing, and what the step computes."""
-COMPUTE = (NOTHING, "dominant_layer", "dominant_op", "one_hot_product", "optimizer_update", "host_ops")
+COMPUTE = (NOTHING, "input_in_step", "dominant_layer", "dominant_op", "one_hot_product", "optimizer_update", "host_ops")
 BETWEEN = ("between_steps", "slow_steps")
 PYTHON = ("python_between_steps", "between_steps")
 EAGER = ("eager_ops", "run_eagerly")

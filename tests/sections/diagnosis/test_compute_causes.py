@@ -74,6 +74,9 @@ def test_what_only_waits_does_not_compute(tmp_path: Path) -> None:
         ("m/norm/PyFunc:PyFunc", "python_in_graph", "m/norm/PyFunc runs Python, one call at a time"),
         ("EagerPyFunc:EagerPyFunc", "python_in_graph", "EagerPyFunc runs Python, one call at a time"),
         ("debug_1/StringFormat:StringFormat", "print_in_graph", "in debug_1/StringFormat"),
+        ("split/StringSplitV2:StringSplitV2", "input_in_step", "(most time: split/StringSplitV2)"),
+        ("DecodeJpeg:DecodeJpeg", "input_in_step", "(most time: DecodeJpeg)"),
+        ("ParseExample/ParseExampleV2:ParseExampleV2", "input_in_step", "(most time: ParseExample/ParseExampleV2)"),
     ],
 )
 def test_ops_that_a_step_can_do_without(tmp_path: Path, op: str, code: str, text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Line, Plane, event, host, line, plane, results_of, trace_of
+from builders import Event, Line, Plane, event, host, line, plane, ref, results_of, trace_of
 
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.wire.capture_plane import CAPTURE_PLANE
@@ -118,6 +118,42 @@ def test_several_steps_in_one_call_are_for_what_a_framework_does_itself(
     )
     cause = cause_of(diagnosis(tmp_path, job(*frames, function=function)))
     assert [each.code for each in cause.actions] == codes
+
+
+def callback_job(read_us: float) -> Plane:
+    """Steps of 20 ms: a function takes the first 8, and a callback the next 10, which reads two variables."""
+    events: list[Event] = []
+    for n in range(COUNT):
+        begin = STEP_US * n
+        events += [event("train", begin, STEP_US, step_num=n), event("EagerExecute", begin, 8_000)]
+        events += [event("__inference_multi_step_on_iterator_7", begin + 5, 7_980, is_func=1)]
+        events += [event("$tensorflow.python._pywrap_tfe TFE_Py_Execute", begin, 8_000)]
+        events += [event("MatMul:MatMul", begin + 10, 7_960)]
+        events += [event("$callback_list.py:168 on_train_batch_end", begin + 8_000, 10_500)]
+        events += [event("$train.py:15 on_train_batch_end", begin + 8_000, 10_000)]
+        for start in (8_000, 8_500 + read_us):
+            events += [event("EagerExecute", begin + start, read_us, is_func=0, eager_op=ref("ReadVariableOp"))]
+    return host(*events)
+
+
+def test_a_callback_that_mostly_reads_is_one_cause(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, callback_job(3_000))
+    cause = found.causes[0]
+    assert cause.code == "fetch_results"
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(50.0, abs=0.1)
+    assert "2 variables each time" in cause.detail
+    assert cause.detail.endswith(", with all that the callback does")
+    assert "python_between_steps" not in {each.code for each in found.causes}
+
+
+def test_a_callback_that_mostly_computes_is_one_cause(tmp_path: Path) -> None:
+    found = diagnosis(tmp_path, callback_job(400))
+    cause = found.causes[0]
+    # 12 ms of the step are in no call of a function, and in these the callback reads for 0.8 ms.
+    assert (cause.code, cause.cost_percent) == ("python_between_steps", Range(60.0, 60.0))
+    assert "train.py:15 on_train_batch_end, a callback" in cause.detail
+    assert "fetch_results" not in {each.code for each in found.causes}
 
 
 def test_collections_in_each_step(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ def eager(percent: int) -> EagerOps:
         stretch_ps=np.full(10, percent * MS),
         stretch_calls=np.ones(10, np.int64),
         kernel_ps=np.zeros(10, np.int64),
+        held_ps=np.zeros(10, np.int64),
+        callback_ps=np.zeros(10, np.int64),
         step_calls=np.ones(10, np.int64),
     )
 

@@ -35,6 +35,16 @@ COMPUTE_ADVICE: Mapping[str, Advice] = {
         assumption="the text is not needed in each step",
         url=f"{API}/print",
     ),
+    "prepare_ahead": Advice(
+        texts=in_tensorflow(
+            "run these ops in the input pipeline: dataset.map(f, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2), or "
+            "once before the training"
+        ),
+        least=0.5,
+        most=1.0,
+        assumption="a core is free for them while the step before runs, or their results are kept",
+        url=f"{GUIDE}/keras/preprocessing_layers",
+    ),
     "sparse_product": Advice(
         texts=in_tensorflow(
             "keep the batch sparse: tf.sparse.sparse_dense_matmul, or tf.nn.embedding_lookup_sparse for ids"

@@ -79,6 +79,17 @@ def print_in_graph(case: Case) -> Cause | None:
     )
 
 
+def input_in_step(case: Case) -> Cause | None:
+    """Judge ops on text, lookup tables, encoded pictures and records, which a pipeline could run ahead of the step."""
+    return _of_ops(
+        case,
+        "input_in_step",
+        "Preparing input in the step",
+        lambda ops, _: f"an input pipeline could run these ops before the step needs them (most time: {ops})",
+        ("prepare_ahead",),
+    )
+
+
 def densified_sparse(case: Case) -> Cause | None:
     """Judge sparse batches that are made dense before a product, which then multiplies zeros."""
 

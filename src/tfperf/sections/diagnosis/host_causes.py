@@ -37,6 +37,7 @@ _HALF_OF_IT = 0.5
 _BESIDE = 0.8
 """Share of the time of two things that take as long when they go on beside each other."""
 _FEW_STEPS = 0.25
+_NEARLY_ALL = 0.9
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
@@ -64,7 +65,21 @@ def compilation(case: Case) -> Cause | None:
         return case.over_wall().cause(
             "compilation", "Compilation", outside, detail, actions=(action_against,), rests_on=rests_on
         )
+    if code == "compilation" and _always_compiles(functions):
+        # Each run is the first one of what was compiled, and prepares it. How much shorter a later one is is not known:
+        # preparing takes no longer than compiling.
+        cost = Range(cost.low, cost.high + case.ledger.claim("host_compute", most=cost.high).high)
+        detail += "; every run is a first run, which takes longer"
     return case.cause(code, title, cost, detail, actions=(action,), rests_on=rests_on)
+
+
+def _always_compiles(functions: Functions) -> bool:
+    """Tell whether nearly all calls of the function that is compiled most compile it."""
+    jitted = functions.jitted.most_compiled
+    if jitted is not None:
+        return jitted.compiling_calls >= _NEARLY_ALL * jitted.calls
+    most = max(functions.functions, key=lambda each: each.compiling_calls, default=None)
+    return most is not None and most.compiling_calls >= _NEARLY_ALL * max(most.call_count, 1)
 
 
 def _what_compiles(functions: Functions) -> tuple[str, str, tuple[Evidence, ...]]:
@@ -202,12 +217,13 @@ def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | No
     cost = case.ledger.claim(*parts, most=share)
     of_whole, wholes = case.of_whole(case.quantity("fetching", share), cost)
     what = "arrays" if kind == "arrays" else "variables"
+    callback = ", with all that the callback does" * (eager.held_percent >= LEAST_PERCENT)
     read = f", {format_number(variables)} {what} each time{_HOW[kind]}" if variables else _HOW[kind]
     return case.cause(
         code,
         title,
         cost,
-        f"in {steps} of {counted(case.summary.averaged_count, 'step')}{read}{of_whole}",
+        f"in {steps} of {counted(case.summary.averaged_count, 'step')}{read}{callback}{of_whole}",
         actions=("save_less_often" if kind == "save" else "fetch_less_often",),
         rests_on=(Evidence("functions", "eager_ops", op),) if op in eager.op_types else (),
         quantities=wholes,
@@ -515,16 +531,23 @@ def python_between_steps(case: Case) -> Cause | None:
     be saved is open.
     """
     # What Python hides between ops that it runs one by one belongs to these.
-    of_ops = case.results["functions"].eager.stretch_percent or 0.0
-    hidden = max(case.program.hidden_python_percent - of_ops, 0.0)
-    if case.program.is_tpu or case.ledger.left("all_others") + hidden < LEAST_PERCENT:
+    eager, between = case.results["functions"].eager, _between(case)
+    hidden = max(case.program.hidden_python_percent - (eager.stretch_percent or 0.0), 0.0)
+    # A callback is one cause: with the calls that it makes, or with what it reads or runs.
+    calls = eager.callback_percent
+    if case.program.is_tpu or case.ledger.left("all_others") + hidden + calls < LEAST_PERCENT:
         return None
     outside = case.program.outside_calls_percent
-    if outside is not None and outside < LEAST_PERCENT:
+    if outside is not None and outside + calls < LEAST_PERCENT:
         return None
     collecting = 0.0 if case.program.collections is None else case.program.collections.alone_percent
     alone = min(case.ledger.left("all_others"), 100.0 if outside is None else max(outside - collecting, 0.0))
+    if between is not None and between.callback and 2.0 * eager.held_percent >= (outside or 0.0):
+        case.ledger.claim("all_others", most=alone)
+        return None  # what is left is not of that callback
     cost = case.ledger.claim("all_others", "host_compute", most=alone + hidden, least=alone)
+    in_calls = case.ledger.claim("host_compute", "all_others", most=calls).high
+    cost = Range(cost.low + in_calls, cost.high + in_calls)
     if outside is None:
         return case.cause(
             "python_between_steps",
@@ -535,7 +558,7 @@ def python_between_steps(case: Case) -> Cause | None:
             rests_on=(in_categories("all_others"),),
             confidence="low",
         )
-    between, ready = _between(case), case.program.ready_outside
+    ready = case.program.ready_outside
     does = _what_python_does(between, ready)
     detail, quantities = _between_calls(case, between, ready)
     return case.cause(

@@ -115,6 +115,10 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "print_in_graph": CauseMeaning(
         "tf.print or jax.debug.print formats text in the graph", "part of the category Host compute"
     ),
+    "input_in_step": CauseMeaning(
+        "the step itself prepares its input by ops on text, lookup tables, encoded pictures and records",
+        "part of the category Host compute",
+    ),
     "densified_sparse": CauseMeaning(
         "a sparse batch is made dense in the step, and a product of matrices reads it",
         "part of the category Host compute",

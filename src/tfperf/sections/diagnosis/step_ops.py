@@ -58,6 +58,13 @@ _MOST_OPS, _MOST_LAYERS = 48, 12
 _WAITING = re.compile(r"_?(?:Host)?(?:Send|Recv)$|.*Call$|IteratorGetNext|Collective|.*AllReduce")
 _PYTHON = re.compile(r"(?:Eager)?PyFunc(?:Stateless)?$|(?:pure|io)_callback$")
 _PRINT = re.compile(r"Print(?:V\d)?$|StringFormat$|debug_(?:print|callback)$")
+_TEXT = re.compile(
+    r"(?:Static)?Regex\w+|String(?!Format)\w+|Unicode(?:De|Trans)code\w*|Substr|AsString|ReduceJoin\w*|DecodeBase64"
+    r"|LookupTableFind\w*"
+)
+_FILES = re.compile(r"ReadFile|Parse\w*(?:Example|Tensor)\w*|Decode(?!Base64)\w+")
+_RAGGED = re.compile(r"Ragged\w+")
+"""What splits text makes ragged arrays, which become dense."""
 _DENSE_TYPES = {"SparseToDense": "densified_sparse", "OneHot": "one_hot_product"}
 """Ops that make an array of which few numbers are not zero, and the cause if a product of matrices reads it."""
 _LARGE_BYTES = 1 << 20
@@ -435,12 +442,17 @@ def _flags(keys: Sequence[OpKey], full_names: Sequence[str], arrays: _Arrays) ->
         return np.fromiter(is_of_kind, np.bool_, len(keys))
 
     known = [arrays.by_op.get(name) for name in full_names]
+    is_text = flags(bool(_TEXT.fullmatch(key.type)) for key in keys)
+    is_ragged = flags(bool(_RAGGED.fullmatch(key.type)) for key in keys)
     all_double = (arrays.double_percent or 0.0) >= _NEARLY_ALL_PERCENT
     return {
         "double_precision": flags(all_double if each is None else each.is_double for each in known),
         "optimizer_update": flags(bool(_OPTIMIZER.search(key.name) or _UPDATE.match(key.type)) for key in keys),
         "python_in_graph": flags(bool(_PYTHON.match(key.type)) for key in keys),
         "print_in_graph": flags(bool(_PRINT.match(key.type)) for key in keys),
+        "input_in_step": (
+            is_text | flags(bool(_FILES.fullmatch(key.type)) for key in keys) | (is_ragged if is_text.any() else False)
+        ),
     }
 
 

@@ -211,6 +211,7 @@ NEEDS: Mapping[str, _Need] = {
     "slow_replica": _Need(("host_compute",), _ops),
     "python_in_graph": _Need(("host_compute",), _ops),
     "print_in_graph": _Need(("host_compute",), _ops),
+    "input_in_step": _Need(("host_compute",), _ops),
     "densified_sparse": _Need(("host_compute",), _ops),
     "one_hot_product": _Need(("host_compute",), _ops),
     "loop_in_graph": _Need(("host_compute",), _ops),

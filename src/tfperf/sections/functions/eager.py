@@ -5,6 +5,8 @@
 counted: it is input, however it is called; and what a `py_function` of the input pipeline runs is no part of the step.
 Nor are the ops by which Keras runs its own loop, where it calls functions: they are counted apart.
 
+A callback that the frames of Python show is one thing: all of it belongs to what most of it is spent on, or to Python.
+
 Python between two ops belongs to running them one by one: a *stretch* goes from the first op to the last one with no
 call of a function, no fetch and no long pause between them.
 """
@@ -17,7 +19,20 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, Bools, Int64s, Intervals, covers, distinct, distinct_index, overlap, union, union_all
+from tfperf.arrays import (
+    MOST,
+    Bools,
+    Int64s,
+    Intervals,
+    covers,
+    difference,
+    distinct,
+    distinct_index,
+    intersection,
+    overlap,
+    union,
+    union_all,
+)
 from tfperf.report.model import Data
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.sections.tabular import Tabular
@@ -50,6 +65,10 @@ _COMPUTES = re.compile(r"\w*(?:Grad|Apply)\w*|Assign(?:Add|Sub)VariableOp|\w*Mat
 """What steps compute, rather than results of metrics."""
 BESIDE_READS, _BESIDE_OPS = 2, 8
 """Which part of a run Python takes at most before it, and after it: to save files, or to prepare the first op."""
+_CALLBACK = re.compile(
+    r"\$(?!callback(?:_list|s)\.py:).+:\d+ on_(?:(?:train|test|predict)_)?(?:batch|epoch)?_?(?:begin|end)", re.DOTALL
+)
+_HALF = 0.5
 LONGEST_PAUSE_PS = 10_000_000_000
 """10 ms: Python of TensorFlow and Keras between two ops takes less."""
 _MANY_OPS, _LONGEST_AMONG_MANY_PS = 20, 100_000_000_000
@@ -77,6 +96,10 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
     stretch_ps: Int64s
     stretch_calls: Int64s
     kernel_ps: Int64s
+    held_ps: Int64s
+    """Of each step, the time of callbacks that runs hold whole, with their Python."""
+    callback_ps: Int64s
+    """Of each step, the time of eager ops in callbacks that are mostly Python: no other time of these counts here."""
     step_calls: Int64s
     busy_ps: int = 0
     capture_ps: int = 0
@@ -98,6 +121,16 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
     def kernel_percent(self) -> float:
         """Return the share of the step time in which kernels of these ops run."""
         return self.steps.percent(self.kernel_ps) or 0.0
+
+    @property
+    def held_percent(self) -> float:
+        """Return the share of the step time of callbacks that runs hold whole."""
+        return self.steps.percent(self.held_ps) or 0.0
+
+    @property
+    def callback_percent(self) -> float:
+        """Return the share of the step time of eager ops in callbacks that are mostly Python."""
+        return self.steps.percent(self.callback_ps) or 0.0
 
     @property
     def stretch_calls_per_step(self) -> float:
@@ -157,6 +190,9 @@ def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
         rows, op_type = rows[is_own], op_type[is_own]
     busy = union(trace.start_ps[rows], trace.end_ps[rows])
     fetches, read, stretches, left = _runs(trace, rows, op_type, names, steps)
+    hooks = trace.host_events(mask(trace.names, _CALLBACK.fullmatch))
+    callbacks = union(trace.start_ps[hooks], trace.end_ps[hooks])
+    (*fetches, stretches), held, of_python = _by_callback([*fetches, stretches], callbacks)
     kernels = trace.host_events(mask(trace.names, lambda name: name == _KERNEL))
     kernels = kernels[last_around(trace, left, kernels) >= 0]
 
@@ -174,6 +210,8 @@ def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
         stretch_ps=in_steps(stretches),
         stretch_calls=_counts(trace, left, steps),
         kernel_ps=in_steps(union(trace.start_ps[kernels], trace.end_ps[kernels])),
+        held_ps=in_steps(held),
+        callback_ps=in_steps(intersection(busy, of_python)),
         step_calls=_counts(trace, rows, steps),
         busy_ps=busy.total(),
         capture_ps=trace.extent_ps[1] - trace.extent_ps[0],
@@ -236,13 +274,29 @@ def _runs(
     return fetches, rows[reads & ~is_left], stretches, rows[is_left]
 
 
+def _by_callback(kinds: list[Intervals], callbacks: Intervals) -> tuple[list[Intervals], Intervals, Intervals]:
+    """Give all of a callback to the kind of runs that most of it is spent on, if runs take half of it or more.
+
+    Return the runs, the callbacks that they hold, and others in which there are some: no run has a part of these.
+    """
+    inside = np.stack([overlap(times, callbacks.start, callbacks.end) for times in kinds])
+    most, total = inside.argmax(axis=0), inside.sum(axis=0)
+    of_runs = (total > 0) & (total >= _HALF * (callbacks.end - callbacks.start))
+    some = _at(callbacks, total > 0)
+    given = (_at(callbacks, of_runs & (most == kind)) for kind in range(len(kinds)))
+    runs = [union_all([difference(times, some), whole]) for times, whole in zip(kinds, given, strict=True)]
+    return runs, _at(callbacks, of_runs), _at(callbacks, ~of_runs & (total > 0))
+
+
+def _at(times: Intervals, places: Bools) -> Intervals:
+    return Intervals(times.start[places], times.end[places])
+
+
 def with_python_beside(stretches: Intervals, ops: Int64s, start: Int64s, end: Int64s) -> Intervals:
     """Return stretches, the long ones with Python around them; `ops` is when ops start."""
     count = np.searchsorted(ops, stretches.end) - np.searchsorted(ops, stretches.start)
     is_long = count >= _MANY_OPS
-    long = Intervals(stretches.start[is_long], stretches.end[is_long])
-    short = Intervals(stretches.start[~is_long], stretches.end[~is_long])
-    return union_all([short, with_python_around(long, start, end, _BESIDE_OPS)])
+    return union_all([_at(stretches, ~is_long), with_python_around(_at(stretches, is_long), start, end, _BESIDE_OPS)])
 
 
 def with_python_around(runs: Intervals, start: Int64s, end: Int64s, part: int) -> Intervals:
@@ -282,6 +336,8 @@ def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
         stretch_ps=np.concatenate([part.stretch_ps for part in parts]),
         stretch_calls=np.concatenate([part.stretch_calls for part in parts]),
         kernel_ps=np.concatenate([part.kernel_ps for part in parts]),
+        held_ps=np.concatenate([part.held_ps for part in parts]),
+        callback_ps=np.concatenate([part.callback_ps for part in parts]),
         step_calls=np.concatenate([part.step_calls for part in parts]),
         busy_ps=min(sum(part.busy_ps for part in parts), MOST),
         capture_ps=min(sum(part.capture_ps for part in parts), MOST),

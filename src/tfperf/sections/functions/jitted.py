@@ -183,6 +183,8 @@ def single_ops(trace: HostTrace, calls: JaxCalls, steps: Steps) -> EagerOps:
         stretch_ps=overlap(stretches, steps.start_ps, steps.end_ps),
         stretch_calls=last - first,
         kernel_ps=overlap(kernels, steps.start_ps, steps.end_ps),
+        held_ps=np.zeros(len(steps), np.int64),
+        callback_ps=np.zeros(len(steps), np.int64),
         step_calls=last - first,
     )
 
