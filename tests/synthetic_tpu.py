@@ -91,7 +91,7 @@ def core(
         f"/device:TPU:{number}",
         *lines,
         *([line("XLA Ops", *ops, id=3)] if with_ops else []),
-        stats={"device_type_string": "TPU v5 lite", **(PEAKS if with_work else {})},
+        stats=PEAKS if with_work else {"device_type_string": "TPU v5 lite"},
         name_stats=facts,
     )
 
@@ -114,8 +114,8 @@ PRODUCT = "%dot.1 = bf16[8] dot(bf16[8] %p)"
 
 
 def core_with_work() -> Plane:
-    """A core whose profile states its peak, and the work of the only op, a product of 1 ms."""
-    work = {"program_id": 7, "hlo_category": "dot", "flops": 50_000_000_000, "bytes_accessed": 123_400_000}
+    """A core whose profile states its peak, and the work of the only op, a product of 1 ms: half of the public peak."""
+    work = {"program_id": 7, "hlo_category": "dot", "flops": 98_500_000_000, "bytes_accessed": 123_400_000}
     return plane(
         "/device:TPU:0",
         line("XLA Ops", event(PRODUCT, 0, 1000)),

@@ -31,6 +31,7 @@ from builders import Event, Plane, event, host, iterator_call, line, logdir_of, 
 from click.testing import CliRunner, Result
 from job_environment import job_environment
 from sections.hosts.jobs import host_of_job
+from synthetic_tpu import offload_tpu
 
 import tfperf
 from tfperf.capture.outcomes import Captured
@@ -379,6 +380,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
         "xla": {"a": space(host(event("dot.1", 0, 5, hlo_op="dot.1", program_id=7)))},
         "jax": {"a": space(host(*jax.call("step", 0, 90), *jax.call("step", 100, 90)))},
         "roofline": {"a": space(_tpu())},
+        "host_memory": {"a": offload_tpu()},
         "none": {"a": space(host(event("MatMul:MatMul", 0, 10)))},
         "late": {"a": host_of_job([0] * 4, [20_000] * 4), "b": host_of_job([20_000] * 4, [20_000] * 4)},
         "layers": {

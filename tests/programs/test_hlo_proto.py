@@ -118,8 +118,16 @@ def test_memory_by_the_plan_of_the_compiler() -> None:
     rows = [field(3, message(field(2, size), *([field(kind, 1)] if kind else []))) for size, kind in kinds]
     inner = computation("main", instruction(1, "r", "iota", VECTOR))
     read = read_proto(program(inner, buffers=message(*rows), extra=field(8, field(1, message(field(2, 3))))))
-    assert read.buffers == BufferSizes(parameters=100, outputs=30, temporaries=11, constants=7)
-    assert (read.buffers.total, read.aliased_parameters) == (148, frozenset({3}))
+    sizes = BufferSizes(parameters=100, outputs=30, temporaries=11, constants=7)
+    assert (read.buffers, sizes.total, read.aliased_parameters) == ({0: sizes}, 148, frozenset({3}))
+
+
+def test_memory_spaces_are_apart_and_a_parameter_that_lives_to_the_end_is_an_output_too() -> None:
+    inner = computation("main", instruction(1, "r", "iota", VECTOR))
+    in_host_memory = field(2, 100) + field(5, 1) + field(7, 1) + field(8, 5)
+    rows = [field(3, message(in_host_memory)), field(3, message(field(2, 11))), field(3, message(field(8, 1)))]
+    read = read_proto(program(inner, buffers=message(*rows)))
+    assert read.buffers == {5: BufferSizes(parameters=100, aliased=100), 0: BufferSizes(temporaries=11)}
 
 
 A = instruction(1, "a", "parameter", VECTOR)

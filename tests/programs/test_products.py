@@ -9,9 +9,9 @@ import pytest
 from hlo_modules import of_one, op
 from msgspec.structs import replace
 
-from tfperf.programs.library_calls import sizes_of
-from tfperf.programs.model import ConvolutionDims, DotDims, WindowDim
-from tfperf.programs.products import Product, off_multiple, product_of, rounded_up
+from tfperf.programs.library_calls import kernel_product, sizes_of, vmem_bytes
+from tfperf.programs.model import ConvolutionDims, DotDims, OpMetadata, WindowDim
+from tfperf.programs.products import Product, off_multiple, product_by_shapes, product_of, rounded_up
 
 NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 IMAGE, KERNEL, MADE = "f16[8,32,32,3]", "f16[3,3,3,64]", "f16[8,32,32,64]"
@@ -90,3 +90,55 @@ def test_what_has_no_sizes(opcode: str, operands: tuple[str, ...], fields: dict[
 def test_sizes_off_a_multiple_and_the_next_one() -> None:
     assert off_multiple({"M": 1, "N": 8, "K": 33}, 8) == {"K": 33}
     assert (rounded_up(33, 8), rounded_up(40, 8)) == (40, 40)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "result", "product"),
+    [
+        ((8, 5), (5, 3), (8, 3), Product(8, 3, 5)),
+        ((5, 8), (5, 3), (8, 3), Product(8, 3, 5)),
+        ((8, 5), (3, 5), (8, 3), Product(8, 3, 5)),
+        ((4, 4), (4, 4), (4, 4), Product(4, 4, 4)),
+        ((8, 5), (5, 3), (3, 8), None),
+        ((8, 5), (5,), (8,), None),
+        ((8, 5), (8, 5), (8, 5), None),
+    ],
+)
+def test_shapes_tell_a_product(
+    left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...], product: Product | None
+) -> None:
+    assert product_by_shapes(left, right, result) == product
+
+
+@pytest.mark.parametrize(
+    ("name", "op_name", "target", "result", "is_product"),
+    [
+        ("matmul_optimized.1", "", "tpu_custom_call", "f32[8,3]", True),
+        ("call.1", "jit(f)/gemm_kernel", "tpu_custom_call", "f32[8,3]", True),
+        ("call.1", "jit(matmul)/pallas_call", "tpu_custom_call", "f32[8,3]", False),  # the function, not the kernel
+        ("command.1", "", "tpu_custom_call", "f32[8,3]", False),
+        ("matmul.1", "", "Cholesky", "f32[8,3]", False),
+        ("matmul.1", "", "tpu_custom_call", "f32[8,5]", False),
+        ("matmul.1", "", "tpu_custom_call", "s32[8,3]", False),
+    ],
+)
+def test_a_kernel_is_a_product_only_if_its_name_and_shapes_say_so(
+    name: str, op_name: str, target: str, result: str, is_product: bool
+) -> None:
+    """The kernel is not square: a sum of two square arrays has the shapes of a product, too."""
+    made = op(name, "custom-call", result, "a", "b", target=target, metadata=OpMetadata(op_name=op_name))
+    inside = of_one(made, "f32[8,5]", "f32[5,3]").entry
+    call = inside.instructions[inside.root]
+    found = kernel_product(call, [operand.shape for operand in inside.operands_of(call)])
+    assert found == (Product(8, 3, 5) if is_product else None)
+
+
+def test_the_vector_memory_of_a_program_is_that_of_the_instruction_that_works_in_most() -> None:
+    config = (
+        '{"scoped_memory_configs":[{"memory_space":"0","offset":"0","size":"67108864"}],'
+        '"used_scoped_memory_configs":[{"memory_space":"1","offset":"0","size":"%d"}]}'
+    )
+    calls = [op(f"c{size}", "add", "f32[8]", "a", "b", backend_config=config % size) for size in (300, 4000)]
+    instructions = [of_one(call, "f32[8]", "f32[8]").entry.root_instruction for call in calls]
+    assert vmem_bytes(instructions) == 4000
+    assert vmem_bytes([replace(each, backend_config="") for each in instructions]) is None

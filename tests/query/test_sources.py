@@ -10,7 +10,7 @@ import pytest
 from builders import event, host, iterator_call, line, logdir_of, plane, space
 from jax_builders import three_steps
 from sections.hosts.jobs import job
-from synthetic_tpu import core_with_work
+from synthetic_tpu import core_with_work, offload_tpu
 
 import tfperf
 from tfperf.query.sources import Source, source_of
@@ -62,9 +62,10 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def of_xla(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Logdirs of programs of XLA: of a job of JAX, and of a TPU."""
+    """Logdirs of programs of XLA: of a job of JAX, of a TPU, and of one whose program uses host memory."""
+    made = {"jax": three_steps(), "tpu": space(core_with_work()), "offload": offload_tpu()}
     folder = tmp_path_factory.mktemp("xla")
-    return [logdir_of(folder / "jax", a=three_steps()), logdir_of(folder / "tpu", a=space(core_with_work()))]
+    return [logdir_of(folder / name, a=data) for name, data in made.items()]
 
 
 @pytest.fixture(scope="module")

@@ -92,12 +92,21 @@ def test_a_model_of_which_only_the_bandwidth_is_public_has_arithmetic_by_its_clo
     assert peaks.teraflops["bf16"] == pytest.approx(2516.6, abs=0.1)
 
 
-def test_a_tpu_states_its_own_peaks() -> None:
+@pytest.mark.parametrize("stated", [918.0, 946.7])
+def test_a_tpu_has_its_public_peaks_whatever_its_plane_states(stated: float) -> None:
+    """Versions of libtpu state different peaks for one chip."""
+    stats = {"peak_teraflops_per_second": stated, "peak_hbm_bw_gigabytes_per_second": 1637.993152512}
+    peaks = peaks_of(device("tpu", device_type_string="TPU v6 Lite", **stats))
+    assert (peaks.model, peaks.teraflops) == ("TPU v6e", {"bf16": 918, "int8": 1836})
+    assert (peaks.memory_gb_per_second, peaks.compute_source) == (1638, "Cloud TPU documentation")
+    assert (peaks.stated_teraflops, peaks.stated_gb_per_second) == (stated, 1637.993152512)
+
+
+def test_a_tpu_that_is_in_no_table_has_the_peaks_that_its_plane_states() -> None:
     stats = {"peak_teraflops_per_second": 200.0, "peak_hbm_bw_gigabytes_per_second": 800.0}
-    peaks = peaks_of(device("tpu", device_type_string="TPU v5 lite", **stats))
-    assert peaks.teraflops == {"bf16": 200, "fp32": 200}
-    assert (peaks.memory_gb_per_second, peaks.compute_source) == (800, "the trace")
-    assert peaks.model == "TPU v5e"
+    peaks = peaks_of(device("tpu", device_type_string="TPU v99", **stats))
+    assert (peaks.model, peaks.teraflops, peaks.memory_gb_per_second) == ("", {"bf16": 200}, 800)
+    assert (peaks.compute_source, peaks.memory_source) == ("the trace", "the trace")
 
 
 def test_a_tpu_that_states_nothing_is_looked_up_by_its_type() -> None:

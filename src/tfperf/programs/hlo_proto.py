@@ -235,21 +235,25 @@ def _padding(item: Any) -> tuple[tuple[int, int, int], ...]:
     return tuple((each.edge_padding_low, each.edge_padding_high, each.interior_padding) for each in item.dimensions)
 
 
-def _buffer_sizes(serialized: bytes) -> BufferSizes:
-    """Add up the allocations: each is what the first of these rules says; those of a thread are of no kind."""
-    parameters = outputs = temporaries = constants = 0
+def _buffer_sizes(serialized: bytes) -> dict[int, BufferSizes]:
+    """Add up the allocations of each memory space; each is what the first of these rules says.
+
+    Those of a thread are of no kind. A parameter that may be alive at the end is one whose memory a result takes over.
+    """
+    sizes: dict[int, BufferSizes] = {}
     for each in XLA.message_class("BufferAssignment").FromString(serialized).buffer_allocations:
-        if each.is_thread_local:
+        if each.is_thread_local or not each.size:
             continue
         if each.is_entry_computation_parameter:
-            parameters += each.size
+            own = BufferSizes(parameters=each.size, aliased=each.size if each.maybe_live_out else 0)
         elif each.is_constant:
-            constants += each.size
+            own = BufferSizes(constants=each.size)
         elif each.maybe_live_out:
-            outputs += each.size
+            own = BufferSizes(outputs=each.size)
         else:
-            temporaries += each.size
-    return BufferSizes(parameters, outputs, temporaries, constants)
+            own = BufferSizes(temporaries=each.size)
+        sizes[each.color] = sizes.get(each.color, BufferSizes()).plus(own)
+    return sizes
 
 
 _Field = tuple[str, Callable[[Any], Any]]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from tfperf.programs.cost_rules import UNKNOWN_WORK, Site, Work, convolution_flops, size_of
 from tfperf.programs.model import DotDims, Instruction, Shape
-from tfperf.programs.products import has_dims, product_of
+from tfperf.programs.products import Product, has_dims, product_by_shapes, product_of
 
 MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"))
 """Matrix products; on AMD devices, too, they are called so."""
@@ -18,6 +19,11 @@ CONVOLUTION_CALLS = frozenset(
     f"__cudnn$conv{kind}"
     for kind in ("Forward", "ForwardGraph", "BiasActivationForward", "BackwardInput", "BackwardFilter")
 )
+KERNEL_CALL = "tpu_custom_call"
+"""A kernel that the program brings along for a TPU, as those of Pallas."""
+_PRODUCT_NAME = re.compile(r"matmul|gemm|(?<![a-z])dot(?![a-z])|(?<![a-z])mm(?![a-z])", re.IGNORECASE)
+_VMEM = re.compile(r'"memory_space":"1"[^{}]*?"size":"(\d{1,18})"')
+_FLOATS = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
 _MOST_TIMES = 1 << 63
 
 
@@ -28,11 +34,38 @@ def library_work(site: Site) -> Work:
         flops = _product_flops(site)
     elif target in CONVOLUTION_CALLS:
         flops = _convolution_flops(site)
+    elif (product := kernel_product(site.instruction, site.operands)) is not None:
+        leaves = [leaf for shape in (*site.operands, site.shape) for leaf in shape.leaves()]
+        in_hbm = sum(leaf.bytes for leaf in leaves if not leaf.memory_space)
+        return Work(product.flops, bytes=in_hbm, matrix_flops=product.flops)
     else:
         flops = None
     if flops is None:
         return UNKNOWN_WORK
     return Work(flops, bytes=site.operand_bytes + _result_bytes(site.shape), matrix_flops=flops)
+
+
+def kernel_product(instruction: Instruction, operands: Sequence[Shape]) -> Product | None:
+    """Return the product that a kernel of a TPU computes, if its name says so and its shapes leave one; else None.
+
+    The program says nothing else of what a kernel computes. It reads its operands at least once.
+    """
+    name = f"{instruction.name} {instruction.metadata.op_name.rpartition('/')[2]}"
+    shapes = (*operands, instruction.shape)
+    if (
+        instruction.target != KERNEL_CALL
+        or len(operands) != 2
+        or not all(shape.is_known and shape.type in _FLOATS for shape in shapes)
+        or not _PRODUCT_NAME.search(name)
+    ):
+        return None
+    return product_by_shapes(operands[0].dims, operands[1].dims, instruction.shape.dims)
+
+
+def vmem_bytes(instructions: Iterable[Instruction]) -> int | None:
+    """Return the most vector memory that one of the instructions of a TPU works in; None if none says so."""
+    found = (int(size) for each in instructions for size in _VMEM.findall(each.backend_config))
+    return max(found, default=None)
 
 
 def product_dims(instruction: Instruction) -> DotDims | None:

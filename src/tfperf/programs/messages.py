@@ -63,7 +63,9 @@ XLA = Schema(
                     "output_batch_dimension output_feature_dimension output_spatial_dimensions"
                 ),
                 "BufferAssignment": "buffer_allocations",
-                "BufferAllocation": ("size is_thread_local is_entry_computation_parameter maybe_live_out is_constant"),
+                "BufferAllocation": (
+                    "size is_thread_local is_entry_computation_parameter maybe_live_out color is_constant"
+                ),
             },
         ),
     },

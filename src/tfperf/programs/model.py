@@ -11,7 +11,7 @@ again and again while a program is read: nothing of it can refer to itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from msgspec import Struct
@@ -257,10 +257,16 @@ class Computation(Struct, frozen=True, dict=True):
         return tuple(sorted(found, key=lambda at: self.instructions[at].parameter))
 
 
+HOST_MEMORY = 5
+"""The memory space of a host's memory in layouts, `S(5)`; 0 is the main memory of the device that a program runs on."""
+
+
 class BufferSizes(Struct, frozen=True):
-    """Memory that a program takes while it runs, in bytes, by the compiler's plan (`BufferAssignmentProto`)."""
+    """Memory of one space that a program takes while it runs, in bytes, by the compiler's plan."""
 
     parameters: int = 0
+    aliased: int = 0
+    """The part of the parameters whose memory results take over."""
     outputs: int = 0
     """Results that are not written into the memory of a parameter."""
     temporaries: int = 0
@@ -270,6 +276,10 @@ class BufferSizes(Struct, frozen=True):
     def total(self) -> int:
         """Return all of it."""
         return self.parameters + self.outputs + self.temporaries + self.constants
+
+    def plus(self, other: BufferSizes) -> BufferSizes:
+        """Return both added up."""
+        return BufferSizes(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
 class Module(Struct, frozen=True, dict=True):
@@ -284,8 +294,8 @@ class Module(Struct, frozen=True, dict=True):
     id: int = 0
     aliased_parameters: frozenset[int] = frozenset()
     """Parameters of the entry whose memory a result takes over."""
-    buffers: BufferSizes | None = None
-    """None: the program states none."""
+    buffers: Mapping[int, BufferSizes] | None = None
+    """By memory space, from `BufferAssignmentProto`; None: the program states none."""
 
     @property
     def entry(self) -> Computation:

@@ -13,6 +13,8 @@ ALIGNED_BYTES = 16
 """Tensor cores are fastest at sizes that are multiples of so many bytes, whatever the type (NVIDIA, Deep Learning
 Performance: matrix multiplication background)."""
 Dims = Sequence[int]
+_MATRIX = 2
+"""Dimensions of a matrix."""
 
 
 class Product(NamedTuple):
@@ -44,6 +46,18 @@ def product_of(left: Dims, right: Dims, dims: DotDims) -> Product | None:
         for sizes, others in ((left, of_left), (right, of_right))
     )
     return Product(m, n, prod(left[at] for at in dims.lhs_contracting), prod(left[at] for at in dims.lhs_batch))
+
+
+def product_by_shapes(left: Dims, right: Dims, result: Dims) -> Product | None:
+    """Return the product of two matrices (or of their transposes) that has this result; None without one.
+
+    Sizes that leave several ways to multiply, with other operations, leave it unknown.
+    """
+    if not len(left) == len(right) == len(result) == _MATRIX:
+        return None
+    ways = [(i, j) for i in (0, 1) for j in (0, 1) if left[i] == right[j]]
+    found = {Product(left[1 - i], right[1 - j], left[i]) for i, j in ways if (*result,) == (left[1 - i], right[1 - j])}
+    return found.pop() if len(found) == 1 else None
 
 
 def has_dims(sizes: Dims, places: Iterable[int]) -> bool:

@@ -1,8 +1,9 @@
 """What a device can do at most: operations per second by number type, and bytes of its memory per second.
 
-The first source that states a figure gives it: a file of the user's, the plane of a TPU, the table of public peaks
-(`device_peaks.toml`), and for arithmetic of a GPU that is not in the table, cores x clock x operations per clock. A
-driver that is known to state a wrong bandwidth is not asked.
+The first source that states a figure gives it: a file of the user's, the table of public peaks (`device_peaks.toml`),
+the plane of a TPU, and for arithmetic of a GPU that is not in the table, cores x clock x operations per clock. A driver
+that is known to state a wrong bandwidth is not asked. Versions of libtpu state different peaks for one chip: what the
+plane of a TPU states stands beside the public figure, and counts only where there is none.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tfperf.trace.host_trace import Plane
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 """What numbers an operation is counted in."""
+STATED = "the trace"
+"""The source of what the plane of a TPU states."""
 _Figure = Annotated[float, Meta(gt=0, le=1e9)]
 _Count = Annotated[int, Meta(gt=0, le=1 << 20)]
 
@@ -58,6 +61,9 @@ class DevicePeaks(Struct, frozen=True, kw_only=True):
     memory_gb_per_second: float | None = None
     compute_source: str = ""
     memory_source: str = ""
+    stated_teraflops: float | None = None
+    """What the plane of a TPU states, whether it counts or not: of bfloat16."""
+    stated_gb_per_second: float | None = None
 
     def flops_per_second(self, precision: Precision | None) -> float | None:
         """Return the peak for numbers of a type; None where it is unknown."""
@@ -105,8 +111,8 @@ def public_peaks() -> tuple[DeviceModel, ...]:
 def peaks_of(plane: Plane, own: Sequence[DeviceModel] = ()) -> DevicePeaks:
     """Return the peaks of the device that a plane stands for; `own` are those of the user's file, which come first."""
     users, public = _recognized(plane, own), _recognized(plane, public_peaks())
-    layers = [_of_model(users, plane), _stated_by_tpu(plane), _of_model(public, plane)]
-    layers += [_by_clock(plane, public), _stated_bandwidth(plane)]
+    stated = _stated_by_tpu(plane)
+    layers = [_of_model(users), _of_model(public), stated, _by_clock(plane, public), _stated_bandwidth(plane)]
     teraflops: dict[Precision, float] = {}
     compute_sources: dict[str, None] = {}
     for layer in layers:
@@ -122,6 +128,8 @@ def peaks_of(plane: Plane, own: Sequence[DeviceModel] = ()) -> DevicePeaks:
         memory_gb_per_second=memory.memory_gb_per_second,
         compute_source=", ".join(compute_sources),
         memory_source=memory.memory_source,
+        stated_teraflops=stated.teraflops.get("bf16"),
+        stated_gb_per_second=stated.memory_gb_per_second,
     )
 
 
@@ -172,21 +180,16 @@ def _number(plane: Plane, stat: str) -> float:
 # --- the sources ---
 
 
-def _of_model(model: DeviceModel | None, plane: Plane) -> DevicePeaks:
+def _of_model(model: DeviceModel | None) -> DevicePeaks:
     if model is None:
         return DevicePeaks()
     return DevicePeaks(
         model=model.name,
-        teraflops=_with_tpu_floats(model.teraflops, is_tpu=plane.kind == "tpu"),
+        teraflops=model.teraflops,
         memory_gb_per_second=model.memory_gb_per_second,
         compute_source=model.source,
         memory_source=model.source,
     )
-
-
-def _with_tpu_floats(teraflops: Mapping[Precision, float], *, is_tpu: bool) -> Mapping[Precision, float]:
-    """Return the peaks of a TPU with that of float32, which its matrix units multiply as bfloat16 by default."""
-    return {**teraflops, "fp32": teraflops["bf16"]} if is_tpu and "bf16" in teraflops else teraflops
 
 
 def _stated_by_tpu(plane: Plane) -> DevicePeaks:
@@ -195,10 +198,10 @@ def _stated_by_tpu(plane: Plane) -> DevicePeaks:
         return DevicePeaks()
     teraflops, rate = (_number(plane, f"peak_{figure}_per_second") for figure in ("teraflops", "hbm_bw_gigabytes"))
     return DevicePeaks(
-        teraflops=_with_tpu_floats({"bf16": float(teraflops)}, is_tpu=True) if teraflops else {},
+        teraflops={"bf16": float(teraflops)} if teraflops else {},
         memory_gb_per_second=float(rate) if rate else None,
-        compute_source="the trace",
-        memory_source="the trace",
+        compute_source=STATED,
+        memory_source=STATED,
     )
 
 

@@ -63,6 +63,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", _none), ("symbol_id",)),
     (KnownStat("number", _none, device="tpu"), ("device_offset_ps", "device_duration_ps", "queue_id", "flow")),
     (KnownStat("number", _none), ("flops", "bytes_accessed")),
+    (KnownStat("bytes", _none), ("memory_access_breakdown",)),
     (KnownStat("number", is_iterator, device=False), ("parent_id", "parallelism", "buffered_elements", "buffer_limit")),
     (KnownStat("number", is_iterator, device=False), ("cycle_length", "cpu_budget", "threadpool_size")),
     (KnownStat("number", may_state_batch_size, device=False), ("batch_size",)),
@@ -96,6 +97,7 @@ MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memor
 HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
 """HLO ops and the compiled programs that they are part of (`HostTrace.programs`)."""
 XLA_FACTS = frozenset({"bytes_accessed", "deduplicated_name", "flops", "shape_with_layout", "source"})
+XLA_FACTS |= {"memory_access_breakdown"}
 """What a TPU's profiler writes about each instruction."""
 EAGER = frozenset({"is_func"})
 """What Python runs op by op (`eager_calls`, `run_from_python`)."""

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s, distinct_index
 
-StatType = Literal["number", "real", "text"]
-"""From the narrowest to the widest: every number can be a text."""
+StatType = Literal["number", "real", "text", "bytes"]
+"""From the narrowest to the widest: every number can be a text. Bytes are texts of characters up to 255 (Latin-1)."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 STEPS_LINE = -559038737
@@ -106,11 +106,13 @@ class Stat(Struct, frozen=True):
         """Return the stat as one of a wider type: numbers as real numbers, any as texts."""
         if self.type == wanted:
             return self
+        if self.type == "text":
+            return replace(self, type=wanted)
         values = self.value.view(np.float64) if self.type == "real" else self.value
         if wanted == "real":
             return Stat(self.event, values.astype(np.float64).view(np.int64), "real")
         numbers, index = distinct_index(values)
-        return Stat(self.event, index, "text", tuple(map(str, numbers.tolist())))
+        return Stat(self.event, index, wanted, tuple(map(str, numbers.tolist())))
 
 
 NO_STAT = Stat(np.empty(0, np.int32), NO_NUMBERS)
@@ -250,7 +252,7 @@ def _joined_stat(pieces: list[tuple[int, Stat]]) -> Stat:
     stats = [stat.converted(widest) for _, stat in pieces]
     values = [stat.value for stat in stats]
     texts: tuple[str, ...] = ()
-    if widest == "text":
+    if widest in ("text", "bytes"):
         texts, places = _united([stat.texts for stat in stats])
         values = [place[value] for place, value in zip(places, values, strict=True)]
     return Stat(_shifted([(first, stat.event) for first, stat in pieces]), np.concatenate(values), widest, texts)

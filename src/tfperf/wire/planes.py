@@ -175,7 +175,7 @@ def _core_details(serialized: bytes) -> dict[str, int]:
 
 def _values(stat: Stat) -> dict[int, int | float | str]:
     values: list[Any] = (stat.value.view(np.float64) if stat.type == "real" else stat.value).tolist()
-    shown = [stat.texts[value] for value in values] if stat.type == "text" else values
+    shown = [stat.texts[value] for value in values] if stat.type in ("text", "bytes") else values
     return dict(zip(stat.event.tolist(), shown, strict=True))
 
 

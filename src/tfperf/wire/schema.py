@@ -52,11 +52,13 @@ MESSAGES: Messages = {
         "stat_metadata 5 []StatMetadataEntry, stats 6 []XStat"
     ),
     "XSpace": "planes 1 []XPlane, errors 2 []bytes, warnings 3 []bytes, hostnames 4 []bytes",
-    # What a stat of a TPU's plane holds.
+    # What stats of TPUs hold as bytes.
     "CoreDetails": (
         "device_ordinal 2 int64, core_num 3 int64, local_chip_id 4 int64, global_chip_id 5 int64, "
         "global_core_id 6 int64, is_sparse_core 7 bool"
     ),
+    "MemoryAccesses": "accesses 1 []MemoryAccess",
+    "MemoryAccess": "operation 1 int64, space 2 int64, bytes 3 int64",
     # Projections: the same bytes, fewer columns.
     "Event": "metadata_id 1 int64, offset_ps 2 int64, duration_ps 3 int64, stats 4 []bytes, num_occurrences 5 int64",
     "Line": "id 1 int64, name 2 bytes, timestamp_ns 3 int64, events 4 []bytes, display_name 11 bytes",

@@ -130,11 +130,14 @@ class _Rows(Struct, frozen=True):
     sizes: Int32s
     """Lengths of values that are bytes."""
     strings: Any
+    blobs: Any
 
     def only(self, rows: Int64s) -> _Rows:
         """Return these rows alone."""
-        numbers = {name: getattr(self, name)[rows] for name in self.__struct_fields__ if name != "strings"}
-        return _Rows(strings=decoder.take(self.strings, rows), **numbers)
+        texts = {name: decoder.take(getattr(self, name), rows) for name in ("strings", "blobs")}
+        return _Rows(
+            **texts, **{name: getattr(self, name)[rows] for name in self.__struct_fields__ if name not in texts}
+        )
 
 
 def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
@@ -148,6 +151,7 @@ def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
         refs=decoder.numbers(rows.column("ref_value")).view(np.int64),
         sizes=np.diff(decoder.offsets(rows.column("bytes_value"))),
         strings=rows.column("str_value"),
+        blobs=rows.column("bytes_value"),
     )
 
 
@@ -219,6 +223,11 @@ def _column(rows: _Rows, which: Int64s, kind: StatType, names: Mapping[int, str]
     if kind == "real":
         real = np.where(number != 0, number.astype(np.float64), rows.real[which])
         return Stat(owner, real.view(np.int64), "real")
+    if kind == "bytes":
+        values = [value.decode("latin-1") for value in decoder.take(rows.blobs, which).to_pylist()]
+        texts = tuple(dict.fromkeys(values))
+        place = {text: index for index, text in enumerate(texts)}
+        return Stat(owner, np.array([place[value] for value in values], np.int64), "bytes", texts)
     texts, value = _texts(decoder.take(rows.strings, which), rows.refs[which], names)
     return Stat(owner, value, "text", texts)
 

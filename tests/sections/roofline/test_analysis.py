@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, event, host, line, plane, results_of, trace_of
+from builders import Event, event, host, line, logdir_of, plane, results_of, trace_of
+from protobytes import field, message
+from tpu_twin import FLOPS, STATED_FLOPS, tpu_twin
 
 from tfperf.analysis import load
 from tfperf.sections.roofline.analysis import Roofline, derive
@@ -99,6 +101,41 @@ def test_without_peaks_nothing_is_judged(tmp_path: Path) -> None:
 def test_a_host_has_no_roofline(tmp_path: Path) -> None:
     made = host(event("dot", 0, 5, hlo_op="dot", program_id=7))
     assert derive(results_of(trace_of(tmp_path, made), sections=["roofline"])) == Roofline()
+
+
+def test_the_operations_of_a_kernel_that_is_a_product_are_those_of_its_shapes(tmp_path: Path) -> None:
+    """The profile states those of one pass; bytes are a lower bound, so nothing tells what bounds the kernel."""
+    roofline = load(logdir_of(tmp_path, tpu=tpu_twin()), sections=["roofline"])["roofline"]
+    (row,) = roofline.ops
+    assert (row.op.flops, row.op.pass_flops, row.op.bytes) == (FLOPS, STATED_FLOPS, 32 << 20)
+    assert (row.op.counted_by, row.op.is_least, row.judged.bound) == ("program", True, None)
+    assert row.work.tflops_per_second == pytest.approx(113.4, abs=0.05)
+    assert row.judged.compute_percent == pytest.approx(12.4, abs=0.05)
+    assert row.judged.memory_percent == pytest.approx(27.0, abs=0.1)
+    assert (roofline.peaks.teraflops["bf16"], roofline.peaks.stated_teraflops) == (918, 946.7)
+    assert roofline.bound_percent == {"unknown": 100}
+
+
+def test_a_kernel_of_which_only_one_pass_is_stated_has_no_utilisation(tmp_path: Path) -> None:
+    op = Op("call", 4, 5, category="custom-call", flops=1_000_000_000, bytes_accessed=0)
+    roofline = roofline_of(tmp_path, op)
+    assert roofline.ops == ()
+    assert [(kernel.op, kernel.flops, kernel.pass_flops) for kernel in roofline.kernels] == [("call", None, 1e9)]
+    assert roofline.busy.hardware is None
+
+
+def test_bytes_of_hbm_are_those_of_the_breakdown_and_steps_count_copies(tmp_path: Path) -> None:
+    """A copy from the host writes 4e8 bytes of HBM in 1 ms of a step of 10 ms, in which HBM could move 1e10."""
+    written = message(field(1, message(field(1, 2), field(2, 1), field(3, 400_000_000)))).decode("latin-1")
+    facts: dict[str, Any] = {"flops": 0, "bytes_accessed": 999_000_000}
+    fusion = Op("fusion", 1, category="loop fusion", memory_access_breakdown=written.encode("latin-1"), **facts)
+    copy = Op("copy-done", 3, category="copy-done", memory_access_breakdown=written.encode("latin-1"), **facts)
+    roofline = roofline_of(tmp_path, fusion, copy, steps=(event("1", 0, 10_000),))
+    (row,) = roofline.ops
+    assert row.op.op == "fusion"
+    assert row.judged.memory_percent == pytest.approx(40)
+    assert roofline.busy.bandwidth == pytest.approx(40)
+    assert roofline.steps.bandwidth == pytest.approx(8)
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the references are not here")

@@ -25,27 +25,29 @@ def test_peaks_say_where_they_come_from(tmp_path: Path) -> None:
     section = section_of(tmp_path, CORE)
     facts = {fact.key: (fact.value, fact.note) for fact in section.facts}
     assert facts["device_model"] == ("TPU v5e", "")
-    assert facts["peak_flops"] == ("bf16 100, fp32 100 TFLOP/s", "the trace")
+    source = "Cloud TPU documentation; the trace states bf16 100"
+    assert facts["peak_flops"] == ("bf16 197, int8 393 TFLOP/s", source)
     assert facts["peak_bandwidth"] == ("819 GB/s", "Cloud TPU documentation")
     assert facts["judged_percent"][0] == 100
     assert facts["bound_compute_percent"][0] == 100
     assert facts["busy_hardware_percent"][0] == 50
     (table,) = section.tables
-    assert table.data["tflops_per_second"] == [50]
+    assert table.data["precision"] == ["bf16"]
+    assert table.data["tflops_per_second"] == [98.5]
     assert table.data["gb_per_second"] == [123]
 
 
 def test_the_page_shows_work_under_the_roof_of_the_device(tmp_path: Path) -> None:
-    """The ridge point is 100e12 / 819e9 = 122.1 flop/byte; the instruction has 405.2 and 50 TFLOP/s."""
+    """The ridge point is 197e12 / 819e9 = 240.5 flop/byte; the instruction has 798.2 and 98.5 TFLOP/s."""
     (chart,) = section_of(tmp_path, CORE).charts
     assert isinstance(chart, LogChart)
     ((name, x, y),) = chart.points
     assert name == "dot.1"
-    assert (x, y) == pytest.approx((405.2, 50), abs=0.1)
+    assert (x, y) == pytest.approx((798.2, 98.5), abs=0.1)
     (roof,) = chart.lines.values()
-    assert roof[1] == pytest.approx((122.1, 100), abs=0.1)
-    assert roof[0] == pytest.approx((61.05, 50), abs=0.1)
-    assert roof[2][1] == 100
+    assert roof[1] == pytest.approx((240.5, 197), abs=0.1)
+    assert roof[0] == pytest.approx((120.3, 98.5), abs=0.1)
+    assert roof[2][1] == 197
 
 
 def test_without_peaks_the_section_asks_for_them(tmp_path: Path) -> None:

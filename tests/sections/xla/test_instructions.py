@@ -65,7 +65,7 @@ def test_a_product_has_the_sizes_that_tiles_cover(tmp_path: Path) -> None:
 def test_a_program_ran_as_often_as_its_most_frequent_instruction(tmp_path: Path) -> None:
     (module,) = xla_of(tmp_path, run("t.1", 0, 5), run("t.1", 10, 5), run("c.2", 5, 5)).modules
     assert (module.module, module.runs, module.instructions, module.time_ps) == ("jit_step", 2, 4, 15_000_000)
-    assert module.parameters_bytes is None
+    assert module.memory is None
 
 
 def test_a_program_that_is_not_there_or_damaged_leaves_only_times(tmp_path: Path) -> None:

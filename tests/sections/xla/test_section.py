@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from builders import event, host, line, plane, ref, results_of, trace_of
+from synthetic_tpu import offload_tpu
 
 from tfperf.report.model import Section
 from tfperf.sections.xla.section import NO_PROGRAMS, build
+from tfperf.trace.read import read_host
 
 
 def section_of(tmp_path: Path, *programs: tuple[int, str]) -> Section:
@@ -47,3 +50,41 @@ def test_times_on_a_host_are_an_upper_bound(tmp_path: Path) -> None:
     section = build(results_of(trace_of(tmp_path, made), sections=["xla"]))
     assert "an upper bound" in section.notes[0]
     assert [fact.key for fact in section.facts] == ["hlo_modules"]
+
+
+def rows(section: Section, name: str, *keys: str) -> list[tuple[object, ...]]:
+    data = next(table.data for table in section.tables if table.name == name)
+    return list(zip(*(data[key] for key in keys), strict=True))
+
+
+def of_offload(tmp_path: Path) -> Section:
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(offload_tpu())
+    return build(results_of(read_host(path), sections=["xla"]))
+
+
+def test_memory_of_a_tpu_program_is_told_by_where_it_is(tmp_path: Path) -> None:
+    """Two arrays lie in host memory, whose outputs take it over; their copies are temporaries of the device."""
+    section = of_offload(tmp_path)
+    memory = ("module", "memory", "parameters_bytes", "aliased_bytes", "temporaries_bytes")
+    array = 1 << 30
+    assert rows(section, "hlo_memory", *memory) == [
+        ("jit_f", "HBM", 0, 0, 2 * array + 98304),
+        ("jit_f", "host memory", 2 * array, 2 * array, 0),
+    ]
+    assert "parameters_bytes" not in shown(section, 1)
+    (of_f, *_) = rows(section, "hlo_modules", "module", "parameters_bytes", "temporaries_bytes", "outputs_bytes")
+    assert of_f == ("jit_f", 0, 2 * array + 98304, 0)
+
+
+def test_sums_over_chips_have_the_mean_of_a_chip_beside_them(tmp_path: Path) -> None:
+    section = of_offload(tmp_path)
+    assert {"total_ms", "device_mean_ms"} <= {*shown(section, 0)}
+    for total, mean in rows(section, "hlo_ops", "total_ms", "device_mean_ms"):
+        assert total == pytest.approx(2 * mean)  # type: ignore[operator]
+
+
+def test_one_device_needs_no_mean(tmp_path: Path) -> None:
+    section = section_of(tmp_path, (7, "f"))
+    assert "device_mean_ms" not in shown(section, 0)
+    assert rows(section, "hlo_ops", "total_ms", "device_mean_ms") == [(0.005, 0.005)]

@@ -63,6 +63,9 @@ class Roofline(Tabular, frozen=True, kw_only=True):
     whole_ps: int = 0
     untold_percent: Mapping[str, float] = {}
     """Ops of TensorFlow whose shapes are recorded and do not tell their work: share of device time by type of op."""
+    kernels: tuple[HloOp, ...] = ()
+    """Kernels that programs bring along for a TPU, of which only one pass or a lower bound is known."""
+    is_tpu: bool = False
 
     @property
     def judged_percent(self) -> float | None:
@@ -88,6 +91,7 @@ def derive(results: Results) -> Roofline:
     whole_ps = framework.whole_ps
     if not whole_ps:
         return Roofline()
+    kernels = tuple(op for op in compiled if op.pass_flops is not None or op.is_least)
     times = Counter[Bound | None]()
     for row in ops:
         times[row.judged.bound] += row.work.time_ps
@@ -96,7 +100,9 @@ def derive(results: Results) -> Roofline:
     peak, bandwidth = peaks.flops_per_second(precision), peaks.bytes_per_second
     known_ps = sum(row.work.time_ps for row in ops)
     run = [(row.op, float(row.op.runs)) for row in ops]
-    stepped = [(row.op, row.op.runs_in_steps) for row in ops]
+    # What moves data between host and HBM, or between chips, is work of neither, but moves bytes of HBM.
+    copies = [op for op in compiled if op.work is None and op.counted_by == "trace"]
+    stepped = [(op, op.runs_in_steps) for op in (*(row.op for row in ops), *copies)]
     return Roofline(
         ops=tuple(ops),
         peaks=peaks,
@@ -108,6 +114,8 @@ def derive(results: Results) -> Roofline:
         host_count=framework.host_count,
         whole_ps=whole_ps,
         untold_percent={kind: 100.0 * time_ps / whole_ps for kind, time_ps in framework.untold_ps.items()},
+        kernels=kernels,
+        is_tpu=xla.place == "tpu",
     )
 
 

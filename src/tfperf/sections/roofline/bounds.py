@@ -29,6 +29,8 @@ class Work(Struct, frozen=True, kw_only=True):
     time_ps: int
     precision: Precision | None
     """The numbers that it computes with, as the device has a peak for them; None: it has none, or they are unknown."""
+    is_least: bool = False
+    """Whether it may be more: then nothing tells what bounds it."""
 
     @property
     def intensity(self) -> float | None:
@@ -97,7 +99,8 @@ def _is_more(rate: float | None, peak: float | None) -> bool:
 def _bound(work: Work, peaks: DevicePeaks, compute: float | None, memory: float | None) -> Bound | None:
     """Return what bounds work; None where anything that tells is unknown."""
     intensity, ridge = work.intensity, ridge_point(peaks, work.precision)
-    if memory is None or work.flops is None or (work.flops and (compute is None or intensity is None or ridge is None)):
+    is_judged = not work.flops or not (compute is None or intensity is None or ridge is None)
+    if work.is_least or memory is None or work.flops is None or not is_judged:
         return None
     if max(compute or 0.0, memory) < LOW_PERCENT:
         return "latency"

@@ -9,6 +9,7 @@ from tfperf.report.model import Fact, LogChart, Quantity, Section
 from tfperf.sections.registry import present
 from tfperf.sections.roofline.bounds import attainable_flops, ridge_point
 from tfperf.sections.roofline.tables import ROOFLINE_OPS
+from tfperf.trace.device_peaks import STATED
 from tfperf.units import counted, format_number, format_percent
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ _NO_PEAKS = (
     "(docs/roofline.md)."
 )
 _BYTES = "Bytes are an upper bound: where caches serve, more than 100 % of the bandwidth is possible."
+_TPU_NOTES = (
+    "The peak is that of the matrix units. They multiply float32 as bfloat16 by default; vector units have no public "
+    "peak, so other operations are compared with the same one.",
+    "Bytes are those of HBM. Copies between host and HBM have no row; their bytes count in the bandwidth of steps.",
+)
+_KERNELS_SHOWN = 3
 _BOUNDS = ("compute", "memory", "latency", "unknown")
 _MARGIN = 2.0
 """How far the chart goes beyond its points."""
@@ -44,7 +51,8 @@ def build(results: Results) -> Section:
     """Build the section."""
     roofline: Roofline | None = results["roofline"]
     if roofline is None or not roofline.ops:
-        return Section("roofline", _TITLE, notes=(_NOTHING,), level="full")
+        kernels = () if roofline is None else _kernels(roofline)
+        return Section("roofline", _TITLE, notes=kernels or (_NOTHING,), level="full")
     has_peaks = bool(roofline.peaks.teraflops or roofline.peaks.memory_gb_per_second)
     return Section(
         "roofline",
@@ -52,8 +60,8 @@ def build(results: Results) -> Section:
         facts=(*_peaks(roofline), *_judged(roofline), *_used(roofline)) if has_peaks else (),
         charts=_charts(roofline),
         tables=present(ROOFLINE_OPS.build(results)),
-        notes=(*_untold(roofline), *(() if has_peaks else (_NO_PEAKS,))),
-        detail_notes=(_BYTES,),
+        notes=(*_kernels(roofline), *_untold(roofline), *(() if has_peaks else (_NO_PEAKS,))),
+        detail_notes=_TPU_NOTES if roofline.is_tpu else (_BYTES,),
         pointer="More: -s roofline.",
     )
 
@@ -94,22 +102,48 @@ def _untold(roofline: Roofline) -> tuple[str, ...]:
     return (f"Shapes of inputs do not tell the work of {first}{others}: shares of device time.",)
 
 
+def _kernels(roofline: Roofline) -> tuple[str, ...]:
+    """Say of which kernels only a lower bound is known, or nothing but one pass through the body."""
+    notes = []
+    least = [op for op in roofline.kernels if op.is_least]
+    if least:
+        others = f" and {counted(len(least) - _KERNELS_SHOWN, 'more kernel')}" if len(least) > _KERNELS_SHOWN else ""
+        notes.append(
+            f"{', '.join(op.op for op in least[:_KERNELS_SHOWN])}{others}: flops are those of the matrix product that "
+            "name and shapes imply, and bytes count each operand and result once, so the true bandwidth may be higher."
+        )
+    passes = [(op.op, op.pass_flops) for op in roofline.kernels if not op.is_least and op.pass_flops]
+    notes += [
+        f"{name}: the profile states {format_number(flops / 1e9)} GFLOP for one pass of the kernel; the true number is "
+        "unknown, so it has no utilization."
+        for name, flops in passes[:_KERNELS_SHOWN]
+    ]
+    return tuple(notes)
+
+
 def _peaks(roofline: Roofline) -> tuple[Fact, ...]:
-    """Return the peaks, each with where it comes from."""
+    """Return the peaks, each with where it comes from, and what the plane of a TPU states beside it."""
     peaks, facts = roofline.peaks, []
     if peaks.model:
         facts.append(Fact("device_model", "Device", peaks.model))
     if peaks.teraflops:
-        facts.append(Fact("peak_flops", "Peak", _teraflops(peaks), note=peaks.compute_source))
+        stated = None if peaks.stated_teraflops is None else f"bf16 {format_number(peaks.stated_teraflops)}"
+        facts.append(Fact("peak_flops", "Peak", _teraflops(peaks), note=_source(peaks.compute_source, stated)))
     if peaks.memory_gb_per_second is not None:
         text = f"{format_number(peaks.memory_gb_per_second)} GB/s"
-        facts.append(Fact("peak_bandwidth", "Memory", text, note=peaks.memory_source))
+        stated = None if peaks.stated_gb_per_second is None else format_number(peaks.stated_gb_per_second)
+        facts.append(Fact("peak_bandwidth", "Memory", text, note=_source(peaks.memory_source, stated)))
     ridge = ridge_point(peaks, roofline.precision)
     if ridge is not None and roofline.precision is not None:
         numbers = _NAMES.get(roofline.precision, roofline.precision)
         note = f"flop/byte in {numbers}: below, memory is what bounds"
         facts.append(Fact("ridge_point", "Ridge point", float(f"{ridge:.4g}"), "", note))
     return tuple(facts)
+
+
+def _source(source: str, stated: str | None) -> str:
+    """Return the source of a figure, and what the trace states if that is another source."""
+    return source if stated is None or source == STATED else f"{source}; {STATED} states {stated}"
 
 
 def _teraflops(peaks: DevicePeaks) -> str:

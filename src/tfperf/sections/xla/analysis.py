@@ -44,6 +44,8 @@ class Xla(Tabular, frozen=True, kw_only=True):
     step_ps: int = 0
     """The time of the steps that count, once for each device that works."""
     step_count: int = 0
+    device_count: int = 0
+    """Devices that worked, which times are summed over; 0 on a host."""
 
     def judged(self, op: HloOp) -> Judged:
         """Return what bounds an instruction, and how near it comes to the peaks of the devices."""
@@ -84,6 +86,7 @@ def analyze(host: Host) -> Xla:
         peaks=common_peaks([peaks_of(trace.planes[plane], host.peaks) for plane in trace.devices]),
         step_ps=capped_sum(steps.duration_ps[counts]) * len(host.device_times),
         step_count=int(counts.sum()),
+        device_count=0 if times.place == "cpu" else len(host.device_times),
     )
 
 
@@ -104,7 +107,7 @@ def _modules(times: OpTimes, programs: dict[int | None, Module], compiled: dict[
     from tfperf.sections.xla.instructions import joined_module, program_keys
 
     modules = [
-        joined_module(key, programs.get(key.program), times.ops, time_ps=times.busy_ps[key.program])
+        joined_module(key, programs.get(key.program), times.ops, times.place, time_ps=times.busy_ps[key.program])
         for key in program_keys(times.ops)
     ]
     names = Counter(module.module for module in modules)
@@ -128,6 +131,7 @@ def combine(hosts: Sequence[Xla]) -> Xla:
         peaks=common_peaks([host.peaks for host in ran]),
         step_ps=capped_total(host.step_ps for host in ran),
         step_count=sum(host.step_count for host in ran),
+        device_count=sum(host.device_count for host in ran),
     )
 
 

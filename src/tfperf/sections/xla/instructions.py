@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tfperf.arrays import MOST
+from tfperf.programs.library_calls import vmem_bytes
+from tfperf.programs.model import HOST_MEMORY
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Work
 from tfperf.sections.xla.costs import CONTAINERS, OpCost, ProgramCosts
-from tfperf.sections.xla.op_events import Key, OpTime
+from tfperf.sections.xla.op_events import Key, OpTime, Place
+from tfperf.sections.xla.work_columns import main_memory
 from tfperf.trace.device_peaks import Precision
 from tfperf.trace.event_names import parse_op
+from tfperf.wire.memory_access import accessed_bytes
 
 if TYPE_CHECKING:
-    from tfperf.programs.model import Instruction, Module
+    from tfperf.programs.model import BufferSizes, Instruction, Module
     from tfperf.trace.host_trace import HostTrace
 
 
@@ -60,6 +64,10 @@ class HloOp(Struct, frozen=True, kw_only=True):
     """Of a product or convolution, those that tiles of matrix units cover, by name."""
     counted_by: str = ""
     """Who counted operations and bytes: the trace, or tfperf by the program."""
+    is_least: bool = False
+    """Whether it may have computed and moved more: of a kernel of a TPU, only its shapes are known."""
+    pass_flops: float | None = None
+    """Of a kernel of a TPU, the operations of one pass through its body, as the profile states them."""
 
     @property
     def key(self) -> tuple[str, int | None, str, str]:
@@ -78,7 +86,7 @@ class HloOp(Struct, frozen=True, kw_only=True):
         if is_elsewhere or self.is_estimated:
             return None
         flops, moved = (None if each is None else each * self.runs for each in (self.flops, self.bytes))
-        return Work(flops=flops, bytes=moved, time_ps=self.time_ps, precision=self.precision)
+        return Work(flops=flops, bytes=moved, time_ps=self.time_ps, precision=self.precision, is_least=self.is_least)
 
     @property
     def runs_in_steps(self) -> float:
@@ -98,7 +106,7 @@ def moves_elsewhere(opcode: str) -> bool:
 class HloModule(Struct, frozen=True, kw_only=True):
     """A program that ran. `time_ps` is that of its instructions; on a host, that in which any was under way.
 
-    Bytes are those of the compiler's plan; None where the trace has none.
+    Memory is by the compiler's plan, by the name of the memory; None where the trace has none.
     """
 
     module: str
@@ -109,10 +117,9 @@ class HloModule(Struct, frozen=True, kw_only=True):
     compile_ps: int | None = None
     instructions: int | None = None
     """None: the trace does not hold the program, or it cannot be read."""
-    parameters_bytes: int | None = None
-    outputs_bytes: int | None = None
-    temporaries_bytes: int | None = None
-    constants_bytes: int | None = None
+    memory: Mapping[str, BufferSizes] | None = None
+    vmem_bytes: int | None = None
+    """The most vector memory of a TPU core that one of its instructions works in."""
 
     @property
     def key(self) -> tuple[str, int | None]:
@@ -219,24 +226,36 @@ def _facts_of_name(trace: HostTrace, name: int) -> dict[str, Any]:
 
 def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[str, Any]:
     """Return operations and bytes of a run: those that the profiler of a TPU writes, else by the program."""
+    is_tpu = trace.device_kind == "tpu"
+    # Matrix units of a TPU multiply float32 as bfloat16 by default, and no other peak of it is public.
+    precision = "bf16" if is_tpu and cost.precision in _TPU_FLOATS else cost.precision
     stated = {stat: trace.name_stat(stat).get(op.name) for stat in ("flops", "bytes_accessed")}
     flops, moved = (float(value) if isinstance(value, int) and value >= 0 else None for value in stated.values())
-    is_call = category == "custom-call"
-    if flops is None or category in CONTAINERS or (is_call and not flops):  # 0 stands for unknown in a call
-        precision = cost.precision
+    breakdown = trace.name_stat("memory_access_breakdown").get(op.name)
+    if isinstance(breakdown, str) and (in_hbm := accessed_bytes(breakdown)) is not None:
+        moved = float(in_hbm)
+    is_kernel = is_tpu and category == "custom-call"
+    if is_kernel:
+        # What is stated of a kernel is one pass through its body, as often as that runs, and no bytes.
+        flops, pass_flops = None, max(flops or 0.0, float(op.pass_flops or 0)) or None
+        if pass_flops is not None and pass_flops > (cost.flops or 0.0):
+            return {"pass_flops": pass_flops}
+    if flops is None or category in CONTAINERS or (category == "custom-call" and not flops):  # 0: unknown in a call
         if precision == "fp32" and cost.matrix_flops and "tf32" in trace.names[op.name].lower():
             precision = "tf32"
         counted_by = "program" if cost.flops is not None or cost.bytes is not None else ""
+        of_kernel = {"is_least": cost.flops is not None, "pass_flops": pass_flops} if is_kernel else {}
         return {
             "flops": cost.flops,
             "matrix_flops": cost.matrix_flops,
             "bytes": cost.bytes,
             "precision": precision,
             "counted_by": counted_by,
+            **of_kernel,
         }
-    is_product = is_call or any(word in category for word in ("convolution", "dot", "matmul"))
+    is_product = any(word in category for word in ("custom-call", "convolution", "dot", "matmul"))
     matrix = cost.matrix_flops if cost.matrix_flops is not None else flops if is_product else 0.0
-    precision = cost.precision or ("bf16" if is_product else "fp32")
+    precision = precision or ("bf16" if is_tpu or is_product else "fp32")
     return {"flops": flops, "matrix_flops": matrix, "bytes": moved, "precision": precision, "counted_by": "trace"}
 
 
@@ -265,6 +284,7 @@ def _layer(framework_op: str) -> dict[str, Any]:
     return {} if layer == NO_SCOPE else {"layer": layer}
 
 
+_TPU_FLOATS = ("fp32", "fp16")
 _FUSIONS = {"kLoop": "loop fusion", "kInput": "input fusion", "kOutput": "output fusion", "kCustom": "custom fusion"}
 _FORMATTING = frozenset({"copy", "transpose", "reshape", "reverse", "bitcast", "copy-start", "copy-done"})
 
@@ -287,6 +307,15 @@ def category(instruction: Instruction) -> str:
 
 # --- programs ---
 
+_TPU_MEMORIES = {1: "VMEM", 2: "sync flags"}
+
+
+def _memory_name(space: int, place: Place | None) -> str:
+    """Return what a memory space of a program is; what tfperf does not know is called by its number."""
+    if space == HOST_MEMORY and place != "cpu":
+        return "host memory"
+    return _TPU_MEMORIES.get(space, f"space {space}") if place == "tpu" and space else main_memory(place)
+
 
 def program_keys(ops: Sequence[OpTime]) -> tuple[Key, ...]:
     """Return the key of an instruction for each program."""
@@ -296,7 +325,9 @@ def program_keys(ops: Sequence[OpTime]) -> tuple[Key, ...]:
     return tuple(first.values())
 
 
-def joined_module(key: Key, module: Module | None, ops: Sequence[OpTime], **times: int | None) -> HloModule:
+def joined_module(
+    key: Key, module: Module | None, ops: Sequence[OpTime], place: Place | None, **times: int | None
+) -> HloModule:
     """Return what a program did as a whole; `times` are fields of it.
 
     It ran as often as the instruction of its entry that ran most often; without the program that is an estimate.
@@ -308,9 +339,13 @@ def joined_module(key: Key, module: Module | None, ops: Sequence[OpTime], **time
     facts: dict[str, Any] = dict(times)
     if module is not None:
         facts["instructions"] = sum(len(each.instructions) for each in module.computations)
+        facts["vmem_bytes"] = vmem_bytes(module.entry.instructions) if place == "tpu" else None
         if module.buffers is not None:
-            sizes = ("parameters", "outputs", "temporaries", "constants")
-            facts |= {f"{size}_bytes": getattr(module.buffers, size) for size in sizes}
+            memory: dict[str, BufferSizes] = {}
+            facts["memory"] = memory
+            for space, sizes in sorted(module.buffers.items()):
+                name = _memory_name(space, place)
+                memory[name] = memory[name].plus(sizes) if name in memory else sizes
     return HloModule(
         module=module.name if module else key.module,
         program_id=key.program,

@@ -56,6 +56,8 @@ class OpTime(Struct, frozen=True, kw_only=True):
     in_steps: int = 0
     """Those of the events that start in the steps that count."""
     devices: int = 0
+    pass_flops: int | None = None
+    """On a TPU, the operations that events of a kernel state: those of one pass through its body."""
     name: int
     """The name of its longest event: index into the names of the trace."""
 
@@ -127,6 +129,9 @@ def _most_of_one_name(op: Int64s, name: Int32s, count: int) -> Int64s:
 def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
     """Sum the op line of each core; runs are events."""
     programs = trace.name_stat("program_id")
+    stated = trace.stat("flops")
+    stating, first = np.unique(trace.name[stated.event], return_index=True)
+    pass_flops = dict(zip(stating.tolist(), stated.value[first].tolist(), strict=True))
     found: dict[Key, OpTime] = {}
     for line in trace.lines:
         if line.plane not in trace.devices or line.name not in OP_LINES or line.stop == line.start:
@@ -151,6 +156,7 @@ def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
                 time_ps=time_ps,
                 in_steps=in_steps,
                 devices=1 + (before.devices if before else 0),
+                pass_flops=pass_flops.get(name),
                 name=name,
             )
     ops = tuple(found.values())

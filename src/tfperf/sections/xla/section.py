@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.sections.registry import percent, present
-from tfperf.sections.xla.tables import HLO_MODULES, HLO_OPS, RATES
+from tfperf.sections.xla.tables import HLO_MEMORY, HLO_MODULES, HLO_OPS, MEMORY_KEYS, PER_DEVICE, RATES
 from tfperf.units import counted
 
 if TYPE_CHECKING:
@@ -29,26 +28,34 @@ def build(results: Results) -> Section:
     xla: Xla = results["xla"]
     if not xla.ops:
         return Section("xla", _TITLE, notes=(NO_PROGRAMS,), level="full")
+    memory = HLO_MEMORY.build(results)
     return Section(
         "xla",
         _TITLE,
         facts=_facts(xla),
         tables=present(
             HLO_OPS.build(results, columns=at_levels(HLO_OPS.columns, _levels(xla))),
-            HLO_MODULES.build(results, columns=at_levels(HLO_MODULES.columns, _levels(xla, always=("module",)))),
+            HLO_MODULES.build(results, columns=at_levels(HLO_MODULES.columns, _module_levels(xla, memory is not None))),
+            memory,
         ),
         notes=_notes(xla),
         pointer="More: -s xla.",
     )
 
 
-def _levels(xla: Xla, *, always: Sequence[str] = ()) -> dict[str, Level]:
+def _levels(xla: Xla) -> dict[str, Level]:
     """Return which columns people need to tell programs apart: none for one, and the id where names are the same."""
     names = [module.module for module in xla.modules]
     levels: dict[str, Level] = {} if len(names) > 1 else {"module": "data"}
     levels |= {"program_id": "brief"} if len({*names}) < len(names) else {}
-    levels |= dict.fromkeys(RATES, "data") if xla.place == "cpu" else {}
-    return {key: level for key, level in levels.items() if key not in always}
+    levels |= {PER_DEVICE.key: "brief"} if xla.device_count > 1 else {}
+    return levels | (dict.fromkeys(RATES, "data") if xla.place == "cpu" else {})
+
+
+def _module_levels(xla: Xla, has_memory_table: bool) -> dict[str, Level]:
+    """Return the same for programs; memory that has a table of its own is omitted."""
+    in_own_table: dict[str, Level] = {key: "data" for key in MEMORY_KEYS if has_memory_table}
+    return {**_levels(xla), "module": "brief", **in_own_table}
 
 
 def _facts(xla: Xla) -> tuple[Fact, ...]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data, Ranked, at_levels
 from tfperf.sections.registry import TableSpec, fields, percent
-from tfperf.sections.xla.work_columns import LAYER, PROGRAM_ID, WORK_COLUMNS, program_ids, work_cells
+from tfperf.sections.xla.work_columns import LAYER, PROGRAM_ID, WORK_COLUMNS, main_memory, program_ids, work_cells
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
+    from tfperf.programs.model import BufferSizes
     from tfperf.sections.results import Results
     from tfperf.sections.xla.analysis import Xla
+    from tfperf.sections.xla.instructions import HloModule
+    from tfperf.sections.xla.op_events import Place
 
 _MODULE = Column("module", "Program", str, "", "name of the program")
 _ESTIMATED = Column(
     "runs_are_estimated", "Estimated", bool, "", "whether runs are counted by kernels or without the program", "data"
 )
+PER_DEVICE = Column("device_mean_ms", "Per device", float, "ms", "total / devices that worked in the capture", "data")
 _ONLY_IN_ROOFLINE = ("gb_per_second", "compute_percent", "memory_percent")
 """What people look up in the table of the roofline."""
 _OP_COLUMNS = (
@@ -37,7 +42,8 @@ _OP_COLUMNS = (
     _ESTIMATED,
     Column("events", "Kernels", int, "count", "kernels and copies of a GPU, else events", level="data"),
     Column("devices", "Devices", int, "count", "devices that it ran on; 0 on a host", level="data"),
-    Column("total_ms", "Total", float, "ms", "time of all runs; on a host an upper bound"),
+    Column("total_ms", "Total", float, "ms", "time of all runs, over all devices; on a host an upper bound"),
+    PER_DEVICE,
     Column("least_ms", "At least", float, "ms", "on a host, time until its work was handed out", level="data"),
     Column("mean_us", "Mean", float, "us", "time of a run; on a host an upper bound", level="data"),
     Column("percent", "Time", float, "%", "share of device time; on a host, of the times of all instructions"),
@@ -66,6 +72,7 @@ def _ops(results: Results) -> Data | None:
         "events": [op.events for op in xla.ops],
         "devices": [op.devices for op in xla.ops],
         "total_ms": [op.time_ps / PS_PER_MS for op in xla.ops],
+        "device_mean_ms": _per_device(xla, [op.time_ps for op in xla.ops]),
         "least_ms": [None if op.least_ps is None else op.least_ps / PS_PER_MS for op in xla.ops],
         "mean_us": [1000.0 * op.time_ps / PS_PER_MS / op.runs if op.runs else None for op in xla.ops],
         "percent": [percent(op.time_ps, xla.whole_ps) for op in xla.ops],
@@ -85,24 +92,75 @@ def _modules(results: Results) -> Data | None:
         "program_id": program_ids([module.program_id for module in xla.modules]),
         "runs_are_estimated": [module.is_estimated for module in xla.modules],
         "total_ms": [module.time_ps / PS_PER_MS for module in xla.modules],
+        "device_mean_ms": _per_device(xla, [module.time_ps for module in xla.modules]),
         "compile_ms": [None if each.compile_ps is None else each.compile_ps / PS_PER_MS for each in xla.modules],
+        **{f"{size}_bytes": [_main_size(each, size, xla.place) for each in xla.modules] for size in _SIZES},
     }
 
 
-_PLAN = "by the compiler's plan"
+def _per_device(xla: Xla, times_ps: Sequence[int]) -> list[float | None]:
+    return [time_ps / xla.device_count / PS_PER_MS if xla.device_count else None for time_ps in times_ps]
+
+
+def _main_size(module: HloModule, size: str, place: Place | None) -> int | None:
+    """Return a size in the main memory of what the program runs on; None if the plan is not known."""
+    if module.memory is None:
+        return None
+    sizes = module.memory.get(main_memory(place))
+    return 0 if sizes is None else int(getattr(sizes, size))
+
+
+def _memory(results: Results) -> Data | None:
+    """Return a row for each memory that a program uses; None where all have everything in the main memory."""
+    xla: Xla = results["xla"]
+    main = main_memory(xla.place)
+    rows: list[tuple[HloModule, str, BufferSizes | None]] = []
+    for module in xla.modules:
+        memory = {name: sizes for name, sizes in (module.memory or {}).items() if name == main or sizes.total > _LITTLE}
+        scoped = {"VMEM": memory.get("VMEM")} if module.vmem_bytes else {}
+        rows += [(module, name, sizes) for name, sizes in (memory | scoped).items()]
+    if all(name == main for _, name, _ in rows):
+        return None
+    return {
+        "module": [module.module or None for module, _, _ in rows],
+        "program_id": program_ids([module.program_id for module, _, _ in rows]),
+        "memory": [name for _, name, _ in rows],
+        **{f"{size}_bytes": [sizes and getattr(sizes, size) for _, _, sizes in rows] for size in _SIZES},
+        "scoped_bytes": [module.vmem_bytes if name == "VMEM" else None for module, name, _ in rows],
+    }
+
+
+_LITTLE = 1 << 16
+"""Bytes of flags and scalars that are not worth a row."""
+_MAIN, _PLAN = "main memory", "by the compiler's plan"
 _MODULE_COLUMNS = (
     _MODULE,
     PROGRAM_ID,
     Column("runs", "Runs", int, "count", "how often it ran, over all devices"),
     _ESTIMATED,
     Column("total_ms", "Total", float, "ms", "time of its instructions; on a host, that any of them was under way"),
+    PER_DEVICE,
     Column("compile_ms", "Compile", float, "ms", "time in which it was compiled, as far as the capture shows it"),
     Column("instructions", "Instructions", int, "count", "instructions in all its computations", level="data"),
-    Column("parameters_bytes", "Parameters", int, "bytes", f"memory of its parameters, {_PLAN}"),
-    Column("temporaries_bytes", "Temporaries", int, "bytes", f"memory that it works in, {_PLAN}"),
-    Column("outputs_bytes", "Outputs", int, "bytes", f"memory of results beside that of parameters, {_PLAN}"),
-    Column("constants_bytes", "Constants", int, "bytes", f"memory of its constants, {_PLAN}", level="data"),
+    Column("parameters_bytes", "Parameters", int, "bytes", f"{_MAIN} of its parameters, {_PLAN}"),
+    Column("temporaries_bytes", "Temporaries", int, "bytes", f"{_MAIN} that it works in, {_PLAN}"),
+    Column("outputs_bytes", "Outputs", int, "bytes", f"{_MAIN} of results beside that of parameters, {_PLAN}"),
+    Column("constants_bytes", "Constants", int, "bytes", f"{_MAIN} of its constants, {_PLAN}", level="data"),
 )
+_MEMORY_COLUMNS = (
+    _MODULE,
+    PROGRAM_ID,
+    Column("memory", "Memory", str, "", "HBM or VMEM of a TPU, device memory of a GPU, host memory"),
+    Column("parameters_bytes", "Parameters", int, "bytes", "its parameters"),
+    Column("aliased_bytes", "Aliased", int, "bytes", "the part of the parameters whose memory results take over"),
+    Column("outputs_bytes", "Outputs", int, "bytes", "results beside the memory of parameters"),
+    Column("temporaries_bytes", "Temporaries", int, "bytes", "what it works in"),
+    Column("constants_bytes", "Constants", int, "bytes", "its constants", level="data"),
+    Column("scoped_bytes", "Scoped", int, "bytes", "VMEM: the most that one instruction works in"),
+)
+_SIZES = ("parameters", "aliased", "outputs", "temporaries", "constants")
+MEMORY_KEYS = tuple(f"{size}_bytes" for size in _SIZES if size != "aliased")
+"""Columns of programs that are about their main memory."""
 HLO_OPS = TableSpec(
     name="hlo_ops",
     title="Instructions of XLA, by time",
@@ -127,4 +185,17 @@ HLO_MODULES = TableSpec(
     name_key="module",
     ranked=Ranked("total_ms"),
 )
-TABLES = (HLO_OPS, HLO_MODULES)
+HLO_MEMORY = TableSpec(
+    name="hlo_memory",
+    title="Memory of XLA programs",
+    row="memories that XLA's programs use, by the compiler's plan",
+    details=(
+        "Only if a program uses more than one memory: one row per program and memory. HBM is the main memory of a TPU, "
+        "VMEM the vector memory of its core. Parameters in host memory are copied to the device by the program."
+    ),
+    columns=_MEMORY_COLUMNS,
+    data=_memory,
+    name_key="module",
+    brief_rows=12,
+)
+TABLES = (HLO_OPS, HLO_MODULES, HLO_MEMORY)

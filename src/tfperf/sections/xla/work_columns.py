@@ -10,6 +10,7 @@ from tfperf.wire.event_columns import unsigned
 
 if TYPE_CHECKING:
     from tfperf.sections.roofline.bounds import Judged, Work
+    from tfperf.sections.xla.op_events import Place
 
 PROGRAM_ID = Column("program_id", "Id", int, "", "id of the program in the profile", level="data", is_id=True)
 LAYER = Column("layer", "Layer", str, "", "layer of the model, by the name of the op", level="data")
@@ -34,6 +35,11 @@ def work_cells(works: Sequence[Work | None], judged: Sequence[Judged]) -> Data:
         **{key: [None if work is None else _rounded(getattr(work, key)) for work in works] for key in _RATES},
         **{key: [getattr(each, key) for each in judged] for key in _JUDGED},
     }
+
+
+def main_memory(place: Place | None) -> str:
+    """Return the memory where programs have their data unless they say otherwise, by what they run on."""
+    return {"tpu": "HBM", "gpu": "device memory"}.get(place or "", "memory")
 
 
 def program_ids(ids: Sequence[int | None]) -> list[int | None]:
