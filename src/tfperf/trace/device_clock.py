@@ -284,6 +284,9 @@ class _Points(NamedTuple):
         alone = np.where(np.minimum(to_next, to_previous) < _JUMP_PS, beside, start - clock.to_device(start))
         moved = start - np.where(holds, self.off_at_start[begins], alone)
         moved_end = end - np.where(holds, self.off_at_end[ends], alone)
+        # Where the conversion stands still, the last op inside may be the first one of the next run.
+        follows = np.append(end[:-1] <= start[1:], np.zeros(min(1, len(end)), np.bool_))
+        moved_end = np.where(follows, np.minimum(moved_end, np.append(moved[1:], moved[:1])), moved_end)
         return moved, np.maximum(moved_end - moved, 0)
 
 
