@@ -110,6 +110,60 @@ def test_one_shift_puts_no_run_before_its_cause(
     assert of_line(trace, "XLA Ops") == [("%a", 110 + shift, 80)]
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_line_is_found_though_most_times_have_jumped(tmp_path: Path, seed: int) -> None:
+    """Of 20 stretches, 12 are off by 2 to 200 ms, each by another time; the host's clock goes 20 millionths slower."""
+    random = np.random.default_rng(seed)
+    away = np.zeros(20)
+    away[random.permutation(20)[:12]] = random.uniform(2_000, 200_000, 12)
+    at = np.arange(0, 20_000_000, 100_000)
+    converted = 1_500 + at * (1 - 2e-5) + np.repeat(away, 10)
+    times = zip(converted.tolist(), at.tolist(), strict=True)
+    trace = trace_of(tmp_path, chip(*(on_chip("%a", file_us, 7, own, 6) for file_us, own in times)))
+    clock = trace.device_clocks[0]
+    assert clock.drift_ppm == pytest.approx(-20, abs=0.01)
+    starts, lasts = zip(*(times for _, *times in of_line(trace, "XLA Ops")), strict=True)
+    np.testing.assert_allclose(starts, 1_500 + at, atol=0.01)
+    assert set(lasts) == {6}
+    host = trace.on_host_clock(0, trace.start_ps) / US
+    np.testing.assert_allclose(host, 1_500 + at * (1 - 2e-5), atol=0.01)
+    np.testing.assert_array_equal(trace.on_device_clock(0, trace.on_host_clock(0, trace.start_ps)), trace.start_ps)
+
+
+def test_a_time_that_no_capture_has_is_none(tmp_path: Path) -> None:
+    """The first op has an impossible start by the chip, the second one no duration: both move with the others."""
+    ops = [
+        event("%a", 110, 5, device_offset_ps=u64((1 << 64) - 1), device_duration_ps=u64(5 * US)),
+        event("%b", 120, 5, device_offset_ps=u64(20 * US)),
+        *(on_chip("%c", at, 5, at - 100, 4) for at in (130, 140, 150)),
+    ]
+    assert of_line(trace_of(tmp_path, chip(*ops)), "XLA Ops") == [
+        ("%a", 110, 5),
+        ("%b", 120, 5),
+        ("%c", 130, 4),
+        ("%c", 140, 4),
+        ("%c", 150, 4),
+    ]
+
+
+def test_lines_may_count_from_1970_and_chips_from_the_start_of_the_profile(tmp_path: Path) -> None:
+    start_ns = 1_783_000_000_000_000_000
+    ops = line("XLA Ops", on_chip("%a", 50, 5, 850, 4), on_chip("%b", 60, 5, 860, 4), timestamp_ns=start_ns + 800_000)
+    python = line("python", event("f", 0, 2000), timestamp_ns=start_ns)
+    trace = trace_of(tmp_path, plane("/host:CPU", python), plane("/device:TPU:0", ops))
+    assert trace.clock_zero_ns == start_ns
+    assert of_line(trace, "XLA Ops") == [("%a", 850, 4), ("%b", 860, 4)]
+
+
+def test_runs_stay_one_after_the_other_where_the_conversion_stands_still(tmp_path: Path) -> None:
+    """It stands still at 200 us, where one run ends and the other begins with an op that looks like no time."""
+    ops = [on_chip("%a", 110, 90, 110, 80), on_chip("%start", 200, 0, 195, 1), on_chip("%b", 200, 100, 196, 104)]
+    runs = [event("jit_f(7)", 105, 95), event("jit_g(8)", 200, 100)]
+    trace = trace_of(tmp_path, chip(*ops, runs=runs))
+    (_, first, first_lasts), (_, second, second_lasts) = of_line(trace, "XLA Modules")
+    assert (second - first, first_lasts, second_lasts) == (90, 90, 105)
+
+
 def test_ops_of_no_duration_count_and_other_instants_do_not(tmp_path: Path) -> None:
     ops = line("XLA Ops", event("%copy-start", 1, 0), event("%a", 1, 5), id=3)
     points = line("Tensor Core", event("bundle.1", 2, 0), id=8)

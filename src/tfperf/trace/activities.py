@@ -353,7 +353,8 @@ def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: In
         _add_line(parts, trace, codes, slice(line.start, line.stop))
     fetches = trace.host_events(mask(trace.names, is_fetch))
     if Activity.WAIT_INPUT not in parts and len(fetches):
-        parts[Activity.WAIT_WHILE_IDLE] = [union(trace.start_ps[fetches], trace.end_ps[fetches])]
+        waits = (trace.on_device_clock(plane, times[fetches]) for times in (trace.start_ps, trace.end_ps))
+        parts[Activity.WAIT_WHILE_IDLE] = [union(*waits)]
     busy = {activity: union_all(sets) for activity, sets in parts.items()}
     return ActivityTimes(TPU_PRIORITY, busy, start, end, origin=start)
 

@@ -78,20 +78,21 @@ def trace_texts(trace: HostTrace, stat: str) -> tuple[str, ...]:
     return (*trace.stat(stat).texts, "")
 
 
-_ANNOTATIONS = ("hlo_op", "hlo_module", "program_id", "name", "annotation", "level 0", "tf_op")
+_ANNOTATIONS = ("hlo_op", "hlo_module", "name", "annotation", "level 0", "tf_op")
 
 
 def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[DeviceOp, ...]]:
     """Return for each row the index of its op (-1: unknown), and the ops; work is done per distinct annotation."""
-    values = [trace.number_at(stat, rows, -1) for stat in _ANNOTATIONS]
-    texts_of = {stat: trace_texts(trace, stat) for stat in _ANNOTATIONS if stat != "program_id"}
+    texts_of = {stat: trace_texts(trace, stat) for stat in _ANNOTATIONS}
+    programs, ids = trace.program_at(rows)
+    values = [*(trace.number_at(stat, rows, -1) for stat in _ANNOTATIONS), programs]
     order, starts = group_equal(values)
     index_of: dict[DeviceOp, int] = {}
     index = []
     for row in np.stack([column[order[starts]] for column in values], axis=1).tolist():
-        value_of = dict(zip(_ANNOTATIONS, row, strict=True))
-        texts = {stat: texts[value_of[stat]] for stat, texts in texts_of.items()}
-        op = _op(texts, trace.programs.get(value_of["program_id"]), old=old)
+        *values_of_op, program = row
+        texts = {stat: texts_of[stat][value] for stat, value in zip(_ANNOTATIONS, values_of_op, strict=True)}
+        op = _op(texts, trace.programs.get(ids[program]) if program >= 0 else None, old=old)
         index.append(-1 if op is None else index_of.setdefault(op, len(index_of)))
     of_row = np.empty(len(rows), np.int64)
     of_row[order] = np.repeat(np.array(index, np.int64), np.diff([*starts, len(rows)]))

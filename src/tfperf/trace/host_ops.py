@@ -124,22 +124,23 @@ def compiled_ops(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...
     if not on_host.any():
         return trace.name, (), {}
     rows, text = stat.event[on_host].astype(np.int64), stat.value[on_host]
-    program = trace.number_at("program_id", rows, -1)
-    ids = distinct(program)
-    key = text * len(ids) + np.searchsorted(ids, program)
+    program, ids = trace.program_at(rows)
+    key = text * (len(ids) + 1) + program + 1
     keys = distinct(key)
     ops, hlo, first = [], {}, len(trace.names)
     for index, value in enumerate(keys.tolist()):
-        op, hlo[first + index] = _compiled_op(trace, stat.texts[value // len(ids)], int(ids[value % len(ids)]))
+        place, of_program = divmod(value, len(ids) + 1)
+        known = trace.programs.get(ids[of_program - 1]) if of_program else None
+        op, hlo[first + index] = _compiled_op(stat.texts[place], known)
         ops.append(op)
     name = trace.name.copy()
     name[rows] = first + np.searchsorted(keys, key)
     return name, tuple(ops), hlo
 
 
-def _compiled_op(trace: HostTrace, text: str, program_id: int) -> tuple[Op, Hlo]:
+def _compiled_op(text: str, known: NamedProgram | None) -> tuple[Op, Hlo]:
     """Return the framework's op of an HLO op, or the HLO op under its own name where nothing leads further."""
-    program, hlo_op = trace.programs.get(program_id, NamedProgram("", {})), text.split("::")[-1]
+    program, hlo_op = known or NamedProgram("", {}), text.split("::")[-1]
     instruction = program.instructions.get(hlo_op, NamedInstruction("", "", ""))
     hlo = Hlo(hlo_op, program.module)
     if not instruction.op_name:

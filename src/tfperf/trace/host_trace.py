@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, lookup
+from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, distinct_index, lookup
 from tfperf.programs.names import NamedProgram, read_names
 from tfperf.storage.remote_path import Location
 from tfperf.trace.device_clock import DeviceClock
@@ -298,10 +298,17 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     def known_at(self, stat_name: str, rows: Int64s) -> tuple[Int64s, Bools]:
         """Return the stat of the events at `rows` (0 where one has none), and which have it: any int64 may be an id."""
+        if len(rows) * _SEARCH > len(self.name):
+            return self.number(stat_name, 0)[rows], self.has_stat(stat_name)[rows]
         stat = self.stat(stat_name)
         place = lookup(stat.event, rows)
-        known = place >= 0
-        return (np.where(known, stat.value[place], 0) if known.any() else np.zeros(len(rows), np.int64)), known
+        return np.append(stat.value, 0)[place], place >= 0
+
+    def program_at(self, rows: Int64s) -> tuple[Int64s, tuple[int, ...]]:
+        """Return which program each of the events at `rows` is of, as an index into the ids returned; -1 for none."""
+        program, known = self.known_at("program_id", rows)
+        ids, index = distinct_index(program)
+        return np.where(known, index, -1), tuple(ids.tolist())
 
     @property
     def has_groups(self) -> bool:

@@ -103,18 +103,19 @@ def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> Tally:
     )
     has_details = np.array([bool(text) for text in detail_texts], np.bool_)
     rows = work.rows[has_details[trace.number_at("kernel_details", work.rows, -1)]]
-    stats = ("kernel_details", op_stat, "hlo_op", "program_id", "equation")
-    columns: list[Column] = [trace.name[rows], *(trace.number_at(stat, rows, -1) for stat in stats)]
+    programs, ids = trace.program_at(rows)
+    stats = ("kernel_details", op_stat, "hlo_op", "equation")
+    columns: list[Column] = [trace.name[rows], *(trace.number_at(stat, rows, -1) for stat in stats), programs]
     duration = trace.duration_ps[rows] // _PS_PER_NS * _PS_PER_NS
     tally: Tally = {}
-    for (name, detail, op, hlo, program_id, equation), runs in group_sums(duration, columns):
+    for (name, detail, op, hlo, equation, place), runs in group_sums(duration, columns):
         details = NO_DETAILS if is_old else parse_kernel(detail_texts[detail])
         on_tensor_cores = tensorflow_kernel(trace.names[name], old=is_old)
         op_name, is_eligible = "", False
         if op_texts[op]:
             op_name = parse_op(op_texts[op], old_names=is_old).name
             is_eligible = is_product(equation_texts[equation]) or tensorflow_op(op_name) or on_tensor_cores
-        program = trace.programs.get(program_id) if hlo_texts[hlo] else None
+        program = trace.programs.get(ids[place]) if hlo_texts[hlo] and place >= 0 else None
         instruction = program.instructions.get(hlo_texts[hlo].split("::")[-1]) if program else None
         if instruction is not None:
             op_name = instruction.op_name
