@@ -24,6 +24,7 @@ from tfperf.arrays import (
     overlap,
     percentile,
     ranges,
+    text_index,
     touches,
     union,
     union_all,
@@ -54,6 +55,13 @@ def test_large_and_negative_numbers_are_told_apart_too() -> None:
     values = np.array([1 << 62, -5, 1 << 62, 0])
     unique, index = distinct_index(values)
     assert (unique.tolist(), index.tolist()) == ([-5, 0, 1 << 62], [2, 0, 2, 1])
+
+
+@given(st.lists(st.sampled_from("abc")))
+def test_texts_are_numbered_in_the_order_in_which_they_come(texts: list[str]) -> None:
+    distinct_texts, index = text_index(texts)
+    assert distinct_texts == [*dict.fromkeys(texts)]
+    assert [distinct_texts[place] for place in index.tolist()] == texts
 
 
 @given(numbers, numbers)

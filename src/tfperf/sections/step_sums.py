@@ -63,9 +63,8 @@ class StepSums(Struct, frozen=True):
 def analyze(host: Host) -> dict[str, StepSums]:
     """Add up what is in the steps of each kind."""
     steps: Steps = host["steps"].steps
-    kinds = np.array(steps.kinds, object)
     return {
-        kind: _sums(host, steps.only(np.flatnonzero(steps.averaged & (kinds == kind))))
+        kind: _sums(host, steps.only(np.flatnonzero(steps.averaged & steps.are(kind))))
         for kind in dict.fromkeys(steps.kinds)
     }
 

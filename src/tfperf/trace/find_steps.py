@@ -352,12 +352,11 @@ def _device_end(trace: HostTrace, start: Int64s) -> Int64s:
 
 def _late_flags(steps: Steps) -> tuple[str, ...]:
     """Add the flags that only windows show: an estimated last end, a slow first step."""
-    flags, duration = list(steps.flags), steps.duration_ps
+    flags, duration, plain = [*steps.flags], steps.duration_ps, steps.plain & steps.are(steps.kinds[0])
     if not steps.end_known and len(flags) > 1 and not flags[-1]:
-        flags[-1] = END_ESTIMATED
-    same = [i for i, kind in enumerate(steps.kinds) if kind == steps.kinds[0]]
-    plain = [i for i in same[1:] if not flags[i]]
-    if not flags[0] and len(plain) >= 3 and duration[0] > 3 * median(duration[plain]):
+        flags[-1], plain[-1] = END_ESTIMATED, False
+    others = np.flatnonzero(plain)[1:]
+    if plain[0] and len(others) >= 3 and duration[0] > 3 * median(duration[others]):
         flags[0] = SLOW_FIRST
     return tuple(flags)
 

@@ -188,7 +188,7 @@ def retrace_flags(calls: FunctionCalls, start: Int64s, end: Int64s) -> tuple[str
     """Return `RETRACE` for each span in which a call traces Python again, else an empty text."""
     times = calls.start[calls.traced]
     traced = np.searchsorted(times, end) > np.searchsorted(times, start)
-    return tuple(RETRACE if again else "" for again in traced.tolist())
+    return tuple(RETRACE if again else "" for again in traced.tolist()) if traced.any() else ("",) * len(traced)
 
 
 def from_calls(trace: HostTrace) -> Steps | None:

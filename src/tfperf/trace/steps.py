@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, median
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, median, text_index
 from tfperf.trace.activities import xla_compilations
 from tfperf.trace.event_names import concrete_function, is_gradient, mask
 from tfperf.trace.host_trace import HostTrace
@@ -102,15 +102,28 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     @cached_property
     def averaged(self) -> Bools:
         """Tell which steps count in averages: those without a flag, if at least three are; else all of their kind."""
-        plain = np.array([not flag for flag in self.flags], np.bool_)
-        codes = {kind: code for code, kind in enumerate(dict.fromkeys(self.kinds))}
-        code = np.array([codes[kind] for kind in self.kinds], np.int64)
-        return np.asarray(plain | (np.bincount(code[plain], minlength=len(codes)) < 3)[code], np.bool_)
+        plain, (kinds, code) = self.plain, self._kind_index
+        return np.asarray(plain | (np.bincount(code[plain], minlength=len(kinds)) < 3)[code], np.bool_)
+
+    @cached_property
+    def plain(self) -> Bools:
+        """Tell which steps have no flag."""
+        flags, code = text_index(self.flags)
+        return np.array([not flag for flag in flags], np.bool_)[code]
+
+    @cached_property
+    def _kind_index(self) -> tuple[list[str], Int64s]:
+        return text_index(self.kinds)
+
+    def are(self, kind: str) -> Bools:
+        """Tell which steps are of a kind."""
+        kinds, code = self._kind_index
+        return np.array([each == kind for each in kinds], np.bool_)[code]
 
     @cached_property
     def headline(self) -> Bools:
         """Tell which steps the headline figures are about: averaged ones of the headline kind."""
-        return np.asarray(self.averaged & (np.array(self.kinds, object) == self.headline_kind), np.bool_)
+        return self.averaged & self.are(self.headline_kind)
 
     @property
     def kinds_told_apart(self) -> tuple[str, ...]:
@@ -120,9 +133,8 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     @cached_property
     def headline_kind(self) -> str:
         """Return the kind that headline figures are about: train if there is one, else the most time-consuming."""
-        total: dict[str, int] = {}
-        for kind, duration in zip(self.kinds, self.duration_ps.tolist(), strict=True):
-            total[kind] = total.get(kind, 0) + duration
+        kinds, code = self._kind_index
+        total = dict(zip(kinds, np.bincount(code, self.duration_ps, len(kinds)).tolist(), strict=True))
         training = [kind for kind in total if kind.startswith("train")]
         return max(training or total, key=lambda kind: total[kind], default=UNLABELLED)
 
@@ -178,7 +190,8 @@ def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) 
     The label belongs to the concrete function (most of its steps decide), since an op of an asynchronous step may run
     late. Where no step shows such an op (an XLA-compiled function hides them) steps keep their name.
     """
-    plain = tuple(name if name in ("train", "test", "eval") else UNLABELLED for name in names)
+    label_of = {name: name if name in ("train", "test", "eval") else UNLABELLED for name in dict.fromkeys(names)}
+    plain = tuple(map(label_of.__getitem__, names))
     rows = trace.host_events(mask(trace.names, is_gradient))
     # What XLA computes while it compiles shows in those steps only that compile.
     rows = rows[~covers(xla_compilations(trace), trace.start_ps[rows])]

@@ -141,9 +141,7 @@ def diagnose(results: Results) -> Diagnosis:
 
 def _of_kind(results: Results, kind: str) -> Results:
     """Return the results over the steps of one kind."""
-    kinds = [np.array(host["steps"].steps.kinds, object) for host in results.hosts]
-    pairs = zip(results.hosts, kinds, strict=True)
-    return results.only([host.counting(np.flatnonzero(of_host == kind)) for host, of_host in pairs])
+    return results.only([host.counting(np.flatnonzero(host["steps"].steps.are(kind))) for host in results.hosts])
 
 
 def _case(results: Results, pace: int | None = None, *, is_headline: bool = True) -> Case | None:

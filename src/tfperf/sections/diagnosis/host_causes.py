@@ -112,7 +112,7 @@ def _what_compiles(functions: Functions) -> tuple[str, str, tuple[Evidence, ...]
 def warm_up(case: Case) -> Cause | None:
     """Name the first steps of the capture if they trace or take very long, so that averages omit them."""
     steps = case.results["steps"].steps
-    rows = np.flatnonzero(np.array(steps.kinds, object) == case.summary.kind)
+    rows = np.flatnonzero(steps.are(case.summary.kind))
     first = 0
     while first < len(rows) and steps.flags[rows[first]] in (RETRACE, SLOW_FIRST):
         first += 1
@@ -500,8 +500,7 @@ def garbage_collection(case: Case) -> Cause | None:
 def _rare_collections(case: Case) -> Cause | None:
     """Name the steps that averages omit because they consist of a garbage collection: what came once need not again."""
     steps, wall = case.results["steps"].steps, case.wall
-    flags = zip(steps.flags, steps.kinds, strict=True)
-    rows = np.flatnonzero([flag == COLLECTION and kind == case.summary.kind for flag, kind in flags])
+    rows = np.flatnonzero(steps.are(case.summary.kind) & [flag == COLLECTION for flag in steps.flags])
     if wall is None or not len(rows):
         return None
     longer_ms = float(steps.duration_ps[rows].sum()) / PS_PER_MS - len(rows) * case.step_ms

@@ -32,6 +32,7 @@ from tfperf.arrays import (
     distinct_index,
     intersection,
     overlap,
+    text_index,
     union,
     union_all,
 )
@@ -266,8 +267,8 @@ def step_ops(
     recurrent = _loops(trace, events, full_names, steps, recurrent=True)
     kinds = {kind: _by_step(parts, np.where(of_kind, 0, -1), 1, count)[0] for kind, of_kind in flags.items()}
     models = models_of(keys)
-    shown, op = _indexed([_shown_op(each) for each in keys])
-    layers, layer = _indexed([_layer(each, models) for each in keys])
+    shown, op = text_index([_shown_op(each) for each in keys])
+    layers, layer = text_index([_layer(each, models) for each in keys])
     op_ps = np.bincount(op[parts.key], parts.ps, len(shown)).astype(np.float64)
     layer_ps = np.bincount(layer[parts.key], parts.ps, len(layers)).astype(np.float64)
     first = {kind: _largest(op_ps, op[of_kind]) for kind, of_kind in flags.items()}
@@ -337,13 +338,6 @@ def _layer(key: OpKey, models: frozenset[str]) -> str:
     """Return the layer of an op; where nothing around it has a name, the op itself, with its gradient."""
     layer = layer_of(key.name, models)
     return key.name.rpartition("/")[2] if layer == NO_SCOPE else layer
-
-
-def _indexed(names: Iterable[str]) -> tuple[list[str], Int64s]:
-    """Return the distinct names, and for each name its index among them."""
-    places: dict[str, int] = {}
-    index = np.array([places.setdefault(name, len(places)) for name in names], np.int64)
-    return list(places), index
 
 
 def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Intervals) -> _Parts:
@@ -507,7 +501,7 @@ def _loops(trace: HostTrace, events: _Events, full_names: Sequence[str], steps: 
     """
     where = [_loop_of(name) if bool(_RECURRENT.search(name)) == recurrent else ("", "", "") for name in full_names]
     trains = {scope for scope, inside, _ in where if scope and not is_backward(scope) and _TRAINS.search(inside)}
-    names, loop = _indexed(scope if scope not in trains else "" for scope, _, _ in where)
+    names, loop = text_index([scope if scope not in trains else "" for scope, _, _ in where])
     is_loop = np.array([bool(name) for name in names], np.bool_)
     if not is_loop.any():
         return _Loops(None, EMPTY)

@@ -176,10 +176,7 @@ def by_kind(breakdown: Breakdown) -> tuple[Summary, ...]:
     """Average each kind of step (train, eval) by itself, the headline kind first."""
     steps = breakdown.steps
     kinds = dict.fromkeys((steps.headline_kind, *steps.kinds)) if len(steps) else {}
-    kind_of = np.array(steps.kinds, object)
-    return tuple(
-        summarize(breakdown, np.asarray(breakdown.averaged & (kind_of == kind), np.bool_), kind) for kind in kinds
-    )
+    return tuple(summarize(breakdown, breakdown.averaged & steps.are(kind), kind) for kind in kinds)
 
 
 def input_class(input_percent: float | None, others_percent: float | None, *, hides_none: bool = False) -> InputClass:

@@ -102,9 +102,9 @@ def analyze(host: Host) -> TfData:
 
 def _by_kind(breakdown: Breakdown) -> dict[str, Breakdown]:
     """Return the averaged steps of each kind; those of the headline kind are there even if there are none."""
-    kinds = np.array(breakdown.steps.kinds, object)
-    names = dict.fromkeys((breakdown.steps.headline_kind, *breakdown.steps.kinds))
-    return {kind: breakdown.only(np.flatnonzero(breakdown.averaged & (kinds == kind))) for kind in names}
+    steps = breakdown.steps
+    kinds = dict.fromkeys((steps.headline_kind, *steps.kinds))
+    return {kind: breakdown.only(np.flatnonzero(steps.averaged & steps.are(kind))) for kind in kinds}
 
 
 def _without_shared(outlooks: Mapping[str, Outlook], headline: Outlook | None) -> dict[str, Outlook]:

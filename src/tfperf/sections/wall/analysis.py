@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, touches, union
+from tfperf.arrays import EMPTY, NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, text_index, touches, union
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
@@ -95,7 +95,8 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     kinds: tuple[str, ...] = ()
     starts_ps: Int64s = NO_NUMBERS
     ends_ps: Int64s = NO_NUMBERS
-    parts: tuple[PartName, ...] = ()
+    codes: Int64s = NO_NUMBERS
+    """What each window counts as: an index into `PARTS`."""
     compile_ps: Int64s = NO_NUMBERS
     """Tracing and compiling in each step."""
     rows: Int64s = NO_NUMBERS
@@ -114,14 +115,9 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
         """Return the duration of each window."""
         return self.ends_ps - self.starts_ps
 
-    @cached_property
-    def _codes(self) -> Int64s:
-        code_of = {part: code for code, part in enumerate(PARTS)}
-        return np.array([code_of[part] for part in self.parts], np.int64)
-
     def are(self, *parts: PartName) -> Bools:
         """Return whether each window is one of these parts."""
-        return np.isin(self._codes, [PARTS.index(part) for part in parts])
+        return np.isin(self.codes, [PARTS.index(part) for part in parts])
 
     @property
     def is_other(self) -> Bools:
@@ -147,8 +143,8 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
         What else comes after the evaluation may be anything that the end of an epoch brings.
         """
-        is_after = self.parts[gap.row] == "other_kinds"
-        return self.parts[gap.row + 1] == "other_kinds" or (is_after and gap.content in ("calls", "compile"))
+        before, after = (self.codes[gap.row : gap.row + 2] == _OTHER).tolist()
+        return after or (before and gap.content in ("calls", "compile"))
 
     @cached_property
     def between(self) -> tuple[Gap, ...]:
@@ -280,14 +276,17 @@ def analyze(host: Host) -> Wall:
     starts, ends = np.maximum(starts, before), reach
     apart = np.flatnonzero(starts[1:] > ends[:-1])
     gaps, contents = _gaps(host, apart, ends[apart], starts[apart + 1])
+    names, kinds = steps.names, steps.kinds
+    if not np.array_equal(order, np.arange(len(order))):
+        names, kinds = (tuple(map(texts.__getitem__, order.tolist())) for texts in (names, kinds))
     wall = Wall(
         host=trace.host,
         start_ps=start_ps,
         end_ps=end_ps,
         starts_ps=starts,
         ends_ps=ends,
-        names=tuple(steps.names[row] for row in order.tolist()),
-        kinds=tuple(steps.kinds[row] for row in order.tolist()),
+        names=names,
+        kinds=kinds,
         compile_ps=breakdown.time_ps["compilation"][order],
         gaps=gaps,
         contents=contents,
@@ -320,10 +319,12 @@ def _counting(wall: Wall, breakdown: Breakdown) -> Wall:
     at = np.searchsorted(steps.start_ps[order], wall.starts_ps, side="right") - 1
     is_counted = np.isin(wall.starts_ps, steps.start_ps)
     row = order[at[is_counted]]
-    of_flag = np.array([_PART_OF_FLAG.get(flag, _PARTIAL) if flag else _AVERAGED for flag in steps.flags], np.int64)
+    flags, flag_of = text_index(steps.flags)
+    of_flag = np.array([_PART_OF_FLAG.get(flag, _PARTIAL) if flag else _AVERAGED for flag in flags], np.int64)
     flag = np.full(len(wall.starts_ps), _OMITTED)
-    flag[is_counted] = of_flag[row]
-    is_mine = np.array([other == kind for other in wall.kinds], np.bool_)
+    flag[is_counted] = of_flag[flag_of[row]]
+    kinds, kind_of = text_index(wall.kinds)
+    is_mine = np.array([other == kind for other in kinds], np.bool_)[kind_of]
     code = flag.copy()
     code[np.logical_and.accumulate((flag == _COMPILING) | ~is_mine) & (flag == _COMPILING)] = _FIRST
     code[is_counted] = np.where(steps.averaged[row], _AVERAGED, code[is_counted])
@@ -331,8 +332,7 @@ def _counting(wall: Wall, breakdown: Breakdown) -> Wall:
     mine = np.flatnonzero(is_mine & is_counted)
     # The capture does not show all of the others, so they would make the wall time per step too short.
     whole = mine[flag[mine] != _PARTIAL]
-    parts = tuple(PARTS[part] for part in code.tolist())
-    return replace(wall, kind=kind, parts=parts, rows=whole if len(whole) else mine)
+    return replace(wall, kind=kind, codes=code, rows=whole if len(whole) else mine)
 
 
 def _capture(trace: HostTrace) -> tuple[int, int]:

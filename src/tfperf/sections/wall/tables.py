@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tfperf.report.model import Column, Data
 from tfperf.sections.registry import TableSpec, percent
 from tfperf.units import PS_PER_MS, listed
@@ -72,10 +74,10 @@ def _after_rows(wall: Wall) -> Iterator[_Row]:
 
 def _step_rows(wall: Wall) -> Iterator[_Row]:
     for part, (title, detail) in _PARTS.items():
-        if count := wall.parts.count(part):
+        if count := int(wall.are(part).sum()):
             yield _Row(title, wall.part_ps(part), count, detail)
-    if count := wall.parts.count("other_kinds"):
-        others = dict.fromkeys(kind for kind, part in zip(wall.kinds, wall.parts, strict=True) if part == "other_kinds")
+    if count := int(wall.is_other.sum()):
+        others = dict.fromkeys(wall.kinds[row] for row in np.flatnonzero(wall.is_other).tolist())
         yield _Row(OTHER_KINDS, wall.other_kinds_ps, count, f"{listed([*others])}, and the time between them")
 
 
