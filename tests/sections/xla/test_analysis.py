@@ -53,6 +53,13 @@ def test_shares_are_of_all_that_devices_did(tmp_path: Path) -> None:
     assert xla.table["percent"].tolist() == [pytest.approx(200 / 3)]
 
 
+def test_ops_of_equal_time_have_an_order_even_if_the_program_of_one_is_unknown(tmp_path: Path) -> None:
+    ops = line("XLA Ops", event("known", 0, 5), event("unknown", 10, 5))
+    texts = {"known": ("%a = f32[] add()", "a"), "unknown": ("%a = f32[8] add()", "a")}
+    core = plane("/device:TPU:0", ops, texts=texts, name_stats={"known": {"program_id": 7}})
+    assert [op.program_id for op in host_of(trace_of(tmp_path, core), "xla")["xla"].ops] == [None, 7]
+
+
 def test_hosts_add_up(tmp_path: Path) -> None:
     one, other = gpu_trace(tmp_path, "one", 0, 10), gpu_trace(tmp_path, "other", 0)
     both = combine([one, Xla(), other])

@@ -180,4 +180,5 @@ def capped_total(times_ps: Iterable[int]) -> int:
 
 
 def _ordered(rows: Iterable[_Row]) -> tuple[_Row, ...]:
-    return tuple(sorted(rows, key=lambda row: (-row.time_ps, row.key)))
+    """Return rows in descending order of time; of rows of equal time, those whose program is unknown come first."""
+    return tuple(sorted(rows, key=lambda row: (-row.time_ps, [(part is not None, part) for part in row.key])))
