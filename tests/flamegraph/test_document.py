@@ -92,3 +92,15 @@ def test_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
     page = flame_text(graphs, "html")
     assert page.count('<svg class="box same"') == 4
     assert graphs.gaps == ()
+
+
+def test_sums_over_devices_are_told_with_the_mean_of_one(tmp_path: Path) -> None:
+    """Two devices run a kernel, for 10 and for 20 us."""
+    planes = [
+        plane(f"/device:GPU:{number}", line("Stream #1", event("gemm", 30, 10 * (number + 1), tf_op="m/A:A")))
+        for number in range(2)
+    ]
+    results = results_of(trace_of(tmp_path, host(event("train", 0, 100, step_num=1)), *planes), sections=["op_sums"])
+    graphs = flame_graphs(results, Question(on="device"))
+    assert [*told(graphs)] == ["device 0.030 ms on 2 devices (0.015 ms each) in 3 boxes"]
+    assert [flame.title for flame in graphs.flames] == ["Device op time by name scope, summed over 2 devices"]

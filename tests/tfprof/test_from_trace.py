@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders import Event, event, line, logdir_of, plane, space
+from synthetic_tpu import offload_tpu
 from tfprof_builders import graph, node, op_log
 
 import tfperf
@@ -332,3 +333,14 @@ def test_a_real_profile_has_a_tree_of_the_users_functions() -> None:
     assert rows["a7srv.py:13:one"][1] * 1e6 * 118 < one.total_ps
     with pytest.raises(TfprofInputError, match="no Python frames"):
         trace_model(PYTRACER / "py0.xplane.pb", "code")
+
+
+def test_copies_of_a_tpu_stay_and_sums_over_cores_are_told(tmp_path: Path) -> None:
+    """On each of two chips a step waits 720 ms for copies and computes for 80."""
+    traced = trace_model(logdir_of(tmp_path, a=offload_tpu()), view="scope")
+    of_scope = {name: own.get("accelerator_micros", 0) for name, own in values(traced).items()}
+    copies = sum(micros for name, micros in of_scope.items() if name.startswith("(no framework op)/"))
+    assert copies == pytest.approx(2 * 720_000, abs=2)
+    assert of_scope["jit(f)/jit(main)/add"] == pytest.approx(2 * 80_000, abs=2)
+    assert traced.notes[0].startswith("Times are sums over 2 TPU cores: 800 ms per core and step.")
+    assert traced.notes[-1].endswith("An op counts in the step in which it started.")

@@ -62,7 +62,7 @@ def test_a_kernel_counts_when_it_was_launched(tmp_path: Path) -> None:
     assert {*events.plane.tolist()} == {1}
 
 
-def test_ops_of_a_tpu_core_are_those_that_the_framework_names(tmp_path: Path) -> None:
+def test_ops_of_a_tpu_core_without_a_name_of_the_framework_keep_their_own(tmp_path: Path) -> None:
     ops = line("XLA Ops", event("while.1", 0, 100), event("fusion.2", 10, 30), event("copy.3", 50, 5))
     names = {"while.1": {"tf_op": "net/while:While"}, "fusion.2": {"tf_op": "net/dense/MatMul:MatMul"}}
     core = plane("/device:TPU:0", ops, name_stats=names)
@@ -70,6 +70,7 @@ def test_ops_of_a_tpu_core_are_those_that_the_framework_names(tmp_path: Path) ->
     assert rows(device_op_events(trace_of(tmp_path, core))) == [
         ("net/while", "While", 0, 65),
         ("net/dense/MatMul", "MatMul", 10, 30),
+        ("(no framework op)/copy.3", "", 50, 5),
     ]
 
 

@@ -41,9 +41,13 @@ _VALUES = {
 
 
 class FlameGraphs(Struct, frozen=True, kw_only=True):
-    """All that a file shows: its graphs, and sentences about them; `gaps` are those that say what is missing."""
+    """All that a file shows: its graphs, and sentences about them; `gaps` are those that say what is missing.
+
+    Values of devices are sums over `device_count` of them.
+    """
 
     title: str
+    device_count: int
     other_title: str
     flames: tuple[Flame, ...]
     sentences: tuple[str, ...]
@@ -62,6 +66,7 @@ def flame_graphs(results: Results, question: Question, other: Results | None = N
     per_step = question.per == "step" or (question.per is None and other is not None and have_steps)
     sides = answer(results, question, per_step=per_step)
     others = {} if other is None else {side.place: side for side in answer(other, question, per_step=per_step)}
+    device_count = 0 if question.by == "python" else results["op_sums"].device_count
     sentences = [_meaning(question), _over(runs, question, per_step=per_step)]
     gaps = [gap for side in (*sides, *others.values()) for gap in side.gaps]
     gaps += [text for side in sides if side.place in others for text in _gone(side, others[side.place])]
@@ -72,18 +77,22 @@ def flame_graphs(results: Results, question: Question, other: Results | None = N
     ]
     return FlameGraphs(
         title=results.run.name,
+        device_count=device_count,
         other_title="" if other is None else other.run.name,
-        flames=tuple(_flame(side, others.get(side.place), is_compared=other is not None) for side in sides),
+        flames=tuple(
+            _flame(side, others.get(side.place), device_count, is_compared=other is not None) for side in sides
+        ),
         sentences=tuple(sentences),
         gaps=tuple(dict.fromkeys(gaps)),
     )
 
 
-def _flame(side: Side, other: Side | None, *, is_compared: bool) -> Flame:
+def _flame(side: Side, other: Side | None, device_count: int, *, is_compared: bool) -> Flame:
+    is_sum = side.place == "device" and device_count > 1
     before = (other.stacks if other else {}) if is_compared else None
     return Flame(
         name=side.place,
-        title=side.title,
+        title=f"{side.title}, summed over {device_count} devices" if is_sum else side.title,
         scale=side.scale,
         tree=flame_tree(side.stacks, before),
         other=None if before is None else flame_tree(before),
@@ -152,6 +161,9 @@ def told(graphs: FlameGraphs) -> Iterator[str]:
     for flame in graphs.flames:
         value = measure_text(int(flame.tree.total[0]) / flame.scale.divisor, flame.scale.unit)
         boxes = int((flame.tree.total > 0).sum())
+        if flame.name == "device" and graphs.device_count > 1:
+            mean = measure_text(int(flame.tree.total[0]) / graphs.device_count / flame.scale.divisor, flame.scale.unit)
+            value = f"{value} on {graphs.device_count} devices ({mean} each)"
         parts.append(f"{flame.name} {value} in {counted(boxes, 'box', 'boxes')}")
     yield ", ".join(parts)
     yield from graphs.gaps

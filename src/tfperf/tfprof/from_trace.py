@@ -31,10 +31,10 @@ from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
-from tfperf.trace.op_events import OpEvents, device_op_events, host_op_events
+from tfperf.trace.op_events import NO_FRAMEWORK_OP, OpEvents, device_op_events, host_op_events
 from tfperf.trace.read import read_host
 from tfperf.trace.steps import Steps, step_word
-from tfperf.units import counted
+from tfperf.units import counted, format_ms
 
 NO_FRAMES = (
     "the profile has no Python frames, so it has no code view: take one with `tfperf run --python-trace train.py`, or "
@@ -56,6 +56,7 @@ _WHY = {
     "accelerator_micros": "kernels are launched by threads without Python frames",
 }
 _CPU = "/device:cpu:0"
+_US_PER_MS = 1000.0
 _INLINED = re.compile(r"(?:Stateful)?PartitionedCall(?:_\d+)?/")
 """What stands before the names of nodes of a function that was called by another one, and is now part of it."""
 
@@ -133,6 +134,7 @@ class _Windows:
         if len(distinct(self.numbers)) < len(rows):
             self.numbers = np.arange(len(rows))
             self.notes += ("The program gave several steps one number: here they are numbered from 0.",)
+        started = "it started" if trace.device_kind == "tpu" else "the host started it"
         kind = step_word(counted_steps.kinds[0])
         whole = "" if not any(counted_steps.flags) else ", some of them not whole"
         left_out = len(steps) - len(every)
@@ -142,7 +144,7 @@ class _Windows:
         )
         self.notes += (
             f"The mean is over {counted(len(rows), kind)}{whole}, whether an op ran in all of them or not"
-            f"{others}. An op counts in the step in which the host started it.",
+            f"{others}. An op counts in the step in which {started}.",
         )
 
     def executions(self, costs: Costs, order: Int64s) -> tuple[dict[int, Executions], Executions]:
@@ -177,7 +179,10 @@ def _of_ops(trace: HostTrace, steps: _Windows, graph: Graph, log: OpLog | None) 
     if {name_of[name] for name, _ in on_device.ops} - {name_of[name] for name, _ in on_host.ops}:
         unknown |= {"occurrence", "float_ops"}
     traced = _with(model, steps, costs, devices, types)
-    return TracedModel(model=traced, notes=_notes(graph, kernels, on_device), unknown=frozenset(unknown))
+    notes = _notes(graph, kernels, on_device)
+    if trace.device_kind == "tpu":
+        notes = _tpu_notes(traced, len(distinct(on_device.plane)))
+    return TracedModel(model=traced, notes=notes, unknown=frozenset(unknown))
 
 
 def _joined_names(*ops: Sequence[tuple[str, str]], graph: Graph) -> dict[str, str]:
@@ -207,6 +212,16 @@ def _notes(graph: Graph, kernels: dict[str, list[str]], on_device: OpEvents) -> 
     if len(on_device.op):
         notes.append("Time on devices is that of kernels and copies of which the op is known, added up over devices.")
     return tuple(notes)
+
+
+def _tpu_notes(model: Model, cores: int) -> tuple[str, ...]:
+    """Say over how many cores times are added up, what each has, and where ops without a name of the framework are."""
+    sum_us = 0 if model.mean is None else int(model.mean.accelerator_micros.sum())
+    mean = format_ms(sum_us / max(cores, 1) / _US_PER_MS)
+    return (
+        f"Times are sums over {counted(cores, 'TPU core')}: {mean} ms per core and step. A core that waits for a copy "
+        f"counts too. {NO_FRAMEWORK_OP}: ops that the compiler added, such as copies.",
+    )
 
 
 def _costs(events: OpEvents, place: dict[str, int], *, on_device: bool) -> Costs:

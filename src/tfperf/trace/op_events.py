@@ -15,6 +15,9 @@ from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import nest, self_time
 from tfperf.wire.event_columns import OP_LINES
 
+NO_FRAMEWORK_OP = "(no framework op)"
+"""The scope of what a device runs without an op of the framework behind it, such as copies from the host's memory."""
+
 
 class OpEvents(Struct, frozen=True, kw_only=True):
     """Events of ops of the framework: `op` indexes `ops`, which are names of nodes and types of their kernels.
@@ -91,7 +94,7 @@ def device_op_events(trace: HostTrace) -> OpEvents:
 
 
 def _tpu(trace: HostTrace) -> OpEvents:
-    """Return the ops of TPU cores that the framework has a name for; a loop is without its body."""
+    """Return the ops of TPU cores; a loop is without its body. What the framework has no name for keeps its own."""
     lines = [line for line in trace.lines if line.plane in trace.devices and line.name in OP_LINES]
     rows, times = [NO_NUMBERS], [NO_NUMBERS]
     for line in lines:
@@ -99,11 +102,12 @@ def _tpu(trace: HostTrace) -> OpEvents:
         rows.append(np.arange(line.start, line.stop))
         times.append(self_time(end - start, nest(start, end).parent))
     row, self_ps = np.concatenate(rows), np.concatenate(times)
-    named = trace.name_stat("tf_op")
-    ops = [parse_op(str(named.get(name, ""))) for name in range(len(trace.names))]
-    is_named = np.array([bool(op.name) for op in ops], np.bool_)[trace.name[row]]
-    row, self_ps = row[is_named], self_ps[is_named]
-    return _events([(op.name, op.type) for op in ops], trace, trace.name[row].astype(np.int64), row, self_ps)
+    named, categories = trace.name_stat("tf_op"), trace.name_stat("hlo_category")
+    ops = []
+    for name, text in enumerate(trace.display_names):
+        op, category = parse_op(str(named.get(name, ""))), str(categories.get(name, ""))
+        ops.append((op.name or f"{NO_FRAMEWORK_OP}/{text or trace.names[name]}", op.type or category))
+    return _events(ops, trace, trace.name[row].astype(np.int64), row, self_ps)
 
 
 def _events(names: list[tuple[str, str]], trace: HostTrace, which: Int64s, rows: Int64s, self_ps: Int64s) -> OpEvents:

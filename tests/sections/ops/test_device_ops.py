@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
 from builders import Event, Plane, event, host, host_of, line, plane, ref, trace_of
+from synthetic_tpu import F_OPS, Offload, offload_tpu
 
+import tfperf
 from tfperf.sections.ops.op_table import OpTable
 from tfperf.trace.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.read import read_host
 
+OFFLOAD = Path(__file__).parents[4] / "shared" / "traces" / "tpu_v6e"
 US = 1_000_000
 
 
@@ -205,3 +210,36 @@ def test_ops_of_a_tpu_bear_the_framework_s_name_where_it_is_known(tmp_path: Path
     table = device_ops(trace_of(tmp_path, core, host(event("x", 0, 100))))
     assert rows(table) == [("m/dense/MatMul", "MatMul", 1, 60, 60)]
     assert (table.keys[0].hlo_op, table.idle_ps) == ("fusion.2", 40 * US)
+
+
+def test_ops_of_tpu_programs_are_apart_and_zero_lengths_count(tmp_path: Path) -> None:
+    """Two chips, each with one run of `jit__psum` and some of `jit_f`, in which the issue of a copy takes no time."""
+    (tmp_path / "tpu.xplane.pb").write_bytes(offload_tpu())
+    device = host_of(read_host(tmp_path / "tpu.xplane.pb"), "ops")["ops"].device
+    pairs = zip(device.keys, device.occurrences.tolist(), strict=True)
+    counts = {(key.hlo_module, key.hlo_op or key.name): count for key, count in pairs}
+    assert {counts["jit_f", name] for name, _, _ in F_OPS} == {2 * Offload().runs}
+    assert counts["jit__psum", "all-reduce"] == device.places == 2
+    columns = device.columns()
+    assert columns["device_mean_ms"] == [value / 2 for value in columns["self_ms"]]
+
+
+@pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the real TPU profile is not here")
+def test_ops_of_the_real_tpu_profile_are_those_of_xprof() -> None:
+    """XProf names programs by their ids; only one here has several instructions."""
+    device = tfperf.load(OFFLOAD / "offload" / "tpu.xplane.pb", sections=["ops"])["ops"].device
+    ours = {
+        (key.hlo_module, key.hlo_op or key.name): (count, self_ps)
+        for key, count, self_ps in zip(device.keys, device.occurrences.tolist(), device.self_ps.tolist(), strict=True)
+    }
+    modules = {"12190760917235803885": "jit_f", "9646411105960254074": "jit__psum"}
+    with (OFFLOAD / "reference" / "xprof_hlo_stats.A.csv").open(newline="", encoding="utf-8") as file:
+        theirs = {
+            (modules.get(row["program_id"], "jit_broadcast_in_dim"), row["hlo_op_name"]): (
+                int(float(row["occurrences"])),
+                pytest.approx(1e6 * float(row["total_self_time"]), abs=1),
+            )
+            for row in csv.DictReader(file)
+        }
+    assert ours == theirs
+    assert device.places == 4

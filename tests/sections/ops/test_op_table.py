@@ -43,6 +43,7 @@ def test_columns(tmp_path: Path) -> None:
         "total_ms": [0.02, 0.005],
         "average_ms": [0.01, 0.005],
         "self_ms": [0.015, 0.005],
+        "device_mean_ms": [0.015, 0.005],
         "average_self_ms": [0.0075, 0.005],
         "self_percent": [75, 25],
         "cumulative_self_percent": [75, 100],

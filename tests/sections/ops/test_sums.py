@@ -11,7 +11,7 @@ from builders import Event, Line, Plane, event, host, line, plane, results_of, t
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_gpu import synthetic_gpu
-from synthetic_tpu import synthetic_tpu
+from synthetic_tpu import offload_tpu, synthetic_tpu
 
 from tfperf.analysis import assemble
 from tfperf.sections.ops.op_table import OTHERS, OpKey, OpTable
@@ -121,6 +121,14 @@ def test_devices_have_the_sums_of_their_tables(made: object, tmp_path: Path) -> 
     sums = results["op_sums"]
     assert sums.has_device
     assert sum(value.step_self_ps for value in sums.device.values()) > 0
+
+
+def test_ops_of_a_tpu_are_of_the_functions_of_their_programs(tmp_path: Path) -> None:
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(offload_tpu())
+    sums = results_of(read_host(path), sections=["op_sums"])["op_sums"]
+    assert {key.function for key in sums.device} == {"f", "_psum", "broadcast_in_dim"}
+    assert sums.device_count == 2
 
 
 def test_ops_beyond_those_kept_are_one() -> None:

@@ -173,12 +173,15 @@ def tpu_op_lines(trace: HostTrace) -> list[Line]:
 
 
 def tpu_keys(trace: HostTrace) -> Callable[[int], OpKey]:
-    """Return the function that gives the op of a name on a line of ops."""
-    categories, framework_ops = (trace.name_stat(stat) for stat in ("hlo_category", "tf_op"))
+    """Return the function that gives the op of a name on a line of ops, with the program that it is of."""
+    categories, framework_ops, programs = (trace.name_stat(stat) for stat in ("hlo_category", "tf_op", "program_id"))
 
     def key_of(name: int) -> OpKey:
         hlo_op = trace.display_names[name] or trace.names[name]
         category, op = str(categories.get(name, "")), parse_op(str(framework_ops.get(name, "")))
-        return OpKey(op.name, op.type or category, hlo_op) if op.name else OpKey(hlo_op, category)
+        program = programs.get(name)
+        named = trace.programs.get(program) if isinstance(program, int) else None
+        module = named.module if named else ""
+        return OpKey(op.name or hlo_op, op.type or category, hlo_op if op.name else "", module)
 
     return key_of

@@ -196,6 +196,7 @@ class OpTable(Tabular, frozen=True, kw_only=True):
             "average_ms": (self.total_ps / count / PS_PER_MS).tolist(),
             "self_ms": (self.self_ps / PS_PER_MS).tolist(),
             "average_self_ms": (self.self_ps / count / PS_PER_MS).tolist(),
+            "device_mean_ms": (self.self_ps / max(self.places, 1) / PS_PER_MS).tolist(),
             "self_percent": share.tolist(),
             "cumulative_self_percent": np.cumsum(share).tolist(),
             "self_with_idle_percent": percent_of(self.self_ps, self.time_ps),

@@ -86,6 +86,8 @@ def _facts(side: OpTable, attribution: Attribution, level: Level) -> list[Fact]:
     places = f"{side.places} {'thread' if name == 'host' else name}{'s' * (side.places != 1)}"
     busy_ms = float(side.self_ps.sum(dtype=float)) / PS_PER_MS
     note = f"{len(side):,} ops, summed over {'streams and devices' if name == 'device' else places}"
+    if name == "device" and side.places > 1:
+        note = f"{len(side):,} ops, summed over {places}: {format_ms(busy_ms / side.places)} ms on each"
     facts = [Fact(f"{name}_op_time", f"{title} op time", busy_ms, "ms", note, level=level)]
     if side.idle_share is None or side.idle_ps is None or side.time_ps is None:
         return facts
@@ -125,6 +127,8 @@ def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
     levels: dict[str, Level] = {}
     if any(text is not None for text in table.data["hlo_op"]):
         levels = {"hlo_op": "brief", "cumulative_self_percent": "data"}
+    if spec.name in ("device_ops", "device_op_patterns") and results["ops"].device.places > 1:
+        levels["device_mean_ms"] = "brief"
     if any(share is not None for share in table.data["tensor_core_percent"]):
         levels["tensor_core_percent"] = "full"
     return replace(table, columns=at_levels(table.columns, levels))

@@ -71,12 +71,13 @@ Sums = dict[OpOfFunction, OpSum]
 
 
 class OpSums(Struct, frozen=True, kw_only=True):
-    """The sums of both sides; `step_count` counts the steps of all hosts."""
+    """The sums of both sides; `step_count` counts the steps of all hosts, `device_count` the devices that worked."""
 
     host: Sums
     device: Sums
     has_device: bool
     step_count: int
+    device_count: int = 0
 
 
 def analyze(host: Host) -> OpSums:
@@ -96,6 +97,7 @@ def sums_in(host: Host, steps: Steps) -> OpSums:
         device=of_device(host, functions, counted) if of_device else {},
         has_device=bool(trace.devices),
         step_count=len(steps),
+        device_count=len(host.device_times),
     )
 
 
@@ -108,6 +110,7 @@ def combine(hosts: Sequence[OpSums]) -> OpSums:
         device=_added(pair for each in hosts for pair in each.device.items()),
         has_device=any(each.has_device for each in hosts),
         step_count=sum(each.step_count for each in hosts),
+        device_count=sum(each.device_count for each in hosts),
     )
 
 
@@ -238,7 +241,7 @@ def _gpu_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums:
 
 
 def _tpu_sums(host: Host, _functions: FunctionCalls, counted: Intervals) -> Sums:
-    """Add up the op lines of cores, which no call of the host leads to; ops nest."""
+    """Add up the op lines of cores, by the functions of their programs; ops nest."""
     trace, key_of_name = host.trace, tpu_keys(host.trace)
     rows, above, count = [NO_NUMBERS], [NO_NUMBERS], 0
     for line in tpu_op_lines(trace):
@@ -251,4 +254,4 @@ def _tpu_sums(host: Host, _functions: FunctionCalls, counted: Intervals) -> Sums
     self_ps = self_time(trace.duration_ps[row], parent)
     in_steps = own_time_in(start, end, parent, counted)
     groups = _grouped(trace.name[row].astype(np.int64), start, self_ps, in_steps, counted)
-    return _added(_rows_of(groups, lambda event: OpOfFunction(key_of_name(int(trace.name[row[event]])), NO_FUNCTION)))
+    return _added(_rows_of(groups, lambda event: of_function(key_of_name(int(trace.name[row[event]])))))

@@ -45,6 +45,9 @@ _PATTERN_COLUMNS = (
     Column("ops", "Ops", int, "count", "distinct ops that the row adds up"),
     *_OP_COLUMNS[3:],
 )
+_PER_DEVICE = Column(
+    "device_mean_ms", "Per device", float, "ms", "self time / devices that worked in the capture", "data"
+)
 _RANKED, _RANKED_BY_SIDE = Ranked("self_percent"), Ranked("self_percent", apart="side")
 
 
@@ -119,13 +122,14 @@ _REPEATS = (
 def _side_tables(side: Side, details: str = "") -> tuple[TableSpec, TableSpec]:
     """Declare the tables of a side: one row for each op, and one for ops that repeat each other."""
     title = f"{side.capitalize()} ops by self time"
+    of_side = (_PER_DEVICE,) if side == "device" else ()
     row = f"ops by self time on {'devices' if side == 'device' else 'host threads'}"
     single = TableSpec(
         name=f"{side}_ops",
         title=title,
         row=row,
         details=details,
-        columns=_OP_COLUMNS,
+        columns=(*_OP_COLUMNS, *of_side),
         data=partial(_ops_of, (side,)),
         name_key="op_name",
         ranked=_RANKED,
@@ -135,7 +139,7 @@ def _side_tables(side: Side, details: str = "") -> tuple[TableSpec, TableSpec]:
         title=f"{title}, repeated layers as one row",
         row=f"{row}, those of replicas and repeated layers added up",
         details=_REPEATS if details else "",
-        columns=_PATTERN_COLUMNS,
+        columns=(*_PATTERN_COLUMNS, *of_side),
         data=partial(_repeats, side),
         name_key="op_name",
         in_limits=False,
