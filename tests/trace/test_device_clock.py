@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from builders import Event, Plane, event, line, plane, trace_of, u64
 
+from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
+from tfperf.trace.soundness import find_flaws
 
 A = Path(__file__).parents[3] / "shared" / "traces" / "tpu_v6e"
 REAL = pytest.mark.skipif(not A.exists(), reason="the real profile is not beside the repository")
@@ -83,14 +85,24 @@ def test_what_moves_with_no_op_moves_with_the_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("enqueued", "completed", "shift"),
-    [(130, 400, 30), (90, 400, 0), (50, 160, -40), (130, 210, 20), (5000, 210, 0), (130, None, 30), (None, None, 0)],
+    [
+        (130, 400, 30),
+        (90, 400, 0),
+        (50, 160, -40),
+        (130, 210, 20),
+        (5000, 210, 0),
+        (130, None, 30),
+        (None, None, 0),
+        (2e7, None, 0),
+    ],
 )
 def test_one_shift_puts_no_run_before_its_cause(
     tmp_path: Path, enqueued: float | None, completed: float | None, shift: float
 ) -> None:
     """The run is at 100 to 200 us by the converted clock; the other chip has the same number of a run.
 
-    Bounds that contradict each other by 20 us are met in the middle, and those that do by milliseconds are no bounds.
+    Bounds that contradict each other by 20 us are met in the middle, and those that do by milliseconds are no bounds,
+    like one of 20 s.
     """
     run = on_chip("jit_f(7)", 100, 100, 100, 100, run_id=u64(4))
     op = on_chip("%a", 110, 80, 110, 80)
@@ -178,6 +190,7 @@ def test_reckoned_counters_are_not_part_of_the_capture(tmp_path: Path) -> None:
     counters = line("_counters_", event("MXU", 1, 90_000), id=9)
     trace = trace_of(tmp_path, plane("/device:TPU:0", line("XLA Ops", event("%a", 1, 5), id=3), counters))
     assert trace.extent_ps == (US, 6 * US)
+    assert [each.name for each in trace.device_lines(0)] == ["XLA Ops"]
 
 
 @REAL
@@ -207,3 +220,9 @@ def test_runs_of_a_real_profile_last_as_long_as_the_chips_say() -> None:
         assert clock.shift_ps == truth["clock"]["shift_device_to_host_ms"] == 0
     largest = max(clock.largest_jump_ps for clock in trace.device_clocks.values())
     assert largest / 1e9 == pytest.approx(truth["clock"]["largest_ms"], abs=0.05)
+
+
+@REAL
+def test_clocks_that_jump_are_no_damage() -> None:
+    trace = read_host(A / "offload" / "tpu.xplane.pb")
+    assert find_flaws(trace, find_steps(trace)) == ()

@@ -41,6 +41,8 @@ _ROUNDS = 5
 """So often at most, the line through events near to the last line is found."""
 _CONTRADICTION_PS = 1_000_000_000
 """Bounds of a shift that contradict each other by less do so by what clocks wander."""
+_LONGEST_SHIFT_PS = 10_000_000_000_000
+"""10 s: clocks of one machine that are set at the start of a profile are not further apart."""
 _OF_RUNS = ("DoEnqueueProgram", "CompleteCallbacks")
 """What a host does when it hands a run to a chip, and first when it knows that the run is over."""
 
@@ -355,8 +357,13 @@ def _common(bounds: Sequence[Bounds]) -> Bounds | None:
 
 
 def _least_shift(least: int | None, most: int | None) -> int:
-    """Return the smallest shift within the bounds; their middle where they contradict each other a little, else 0."""
+    """Return the smallest shift within the bounds, their middle where they contradict each other a little.
+
+    It is 0 where they contradict each other, or are of clocks that nobody set.
+    """
     if least is not None and most is not None and least > most:
-        return (least + most) // 2 if least - most < _CONTRADICTION_PS else 0
-    shift = 0 if least is None else max(0, least)
-    return shift if most is None else min(shift, most)
+        shift = (least + most) // 2 if least - most < _CONTRADICTION_PS else 0
+    else:
+        shift = max(0, least or 0)
+        shift = shift if most is None else min(shift, most)
+    return shift if abs(shift) <= _LONGEST_SHIFT_PS else 0
