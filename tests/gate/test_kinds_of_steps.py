@@ -40,6 +40,11 @@ def test_without_a_kind_the_gate_says_what_it_leaves_out(tmp_path: Path) -> None
     assert outcome.notes[0] == "Figures are over train steps; 4 eval steps are not judged: --by-kind eval."
 
 
+def test_the_steps_that_are_left_have_no_kind_if_all_are_skipped(tmp_path: Path) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", skip_first=100)
+    assert outcome.notes[0].startswith("Figures are over steps; 5 train steps and 4 eval steps are not judged")
+
+
 def test_a_kind_is_judged_in_place_of_the_main_one(tmp_path: Path) -> None:
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", by_kind="eval")
     (judged,) = outcome.judged

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, host, logdir_of, results_of, space, trace_of
+from builders import Event, Plane, event, host, logdir_of, ref, results_of, space, trace_of
 from click.testing import CliRunner
 from jax_builders import call
 
@@ -157,6 +157,33 @@ def test_slow_steps_that_come_regularly(tmp_path: Path, computing: float, code: 
         cause = found.causes[0]
         assert (cause.of, cause.cost_percent) == ("wall", Range(48.75, 48.75))
         assert cause.detail.endswith("the additional time is Host compute")
+
+
+def test_large_kernels_of_eager_ops_are_not_the_cost_of_running_ops_one_by_one(tmp_path: Path) -> None:
+    # Every fifth step writes a picture in 80 ms; a busy machine makes another step a little slower.
+    events, begin = [], 0.0
+    for number in range(30):
+        pictures, slow = number % 5 == 4, number == 12
+        length = 100_000 if pictures else 25_000 if slow else 10_000
+        events += [event("train", begin, length, step_num=number), event(OP, begin, 8_000)]
+        if pictures:
+            stats = {"is_func": 0, "eager_op": ref("EncodePng")}
+            events += [event("EagerExecute", begin + 10_000, 90_000, **stats)]
+            events += [event("EagerKernelExecute", begin + 11_000, 80_000)]
+            events += [event("KernelAndDeviceFunc::Run", begin + 11_000, 80_000)]
+        begin += length
+    found = diagnosis(tmp_path, host(*events))
+    first = found.causes[0]
+    assert first.code == "slow_steps"
+    assert first.detail == (
+        "every fifth step takes 100 ms, the others 10.0 ms; the additional time is Host compute (EncodePng)"
+    )
+    eager = the_cause(found, "eager_ops")
+    assert eager.cost_percent is not None
+    whole_us = 6 * 100_000 + 23 * 10_000 + 25_000
+    assert eager.cost_percent.high == pytest.approx(100 * 6 * 10_000 / whole_us, abs=0.1)
+    assert eager.detail.endswith(", inside a function as well")
+    assert "small_work_per_step" not in {each.code for each in found.causes}
 
 
 def test_evaluation_of_a_fifth_of_the_time_is_a_cause(tmp_path: Path) -> None:

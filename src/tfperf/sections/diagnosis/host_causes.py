@@ -176,6 +176,8 @@ _OVERHEAD_OF_OP = Range(0.85, 0.98)
 """What a function saves of the time of eager ops that is not their kernels': measured with small jobs."""
 _KERNELS_OF_OP = Range(0.0, 0.8)
 """What it saves of their kernels, where they are fused."""
+_LARGE_KERNEL_MS = 1.0
+"""Kernels that take this long on average take as long inside a function: what they do is another matter."""
 
 
 def checkpointing(case: Case) -> Cause | None:
@@ -233,11 +235,14 @@ def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | No
 def eager_ops(case: Case) -> Cause | None:
     """Judge ops that Python runs one by one, with the Python between them: `run_eagerly` where Keras does so."""
     eager, program = case.results["functions"].eager, case.program
-    share = eager.stretch_percent or 0.0
+    whole = eager.stretch_percent or 0.0
+    of_kernels = min(eager.kernel_percent, whole)
+    if of_kernels * case.step_ms / 100.0 >= _LARGE_KERNEL_MS * eager.stretch_calls_per_step:
+        case.ledger.of_kernels = of_kernels
+    share = whole - case.ledger.of_kernels
     parts = ("host_compute", "kernel_launch", "all_others")
     if min(share, case.ledger.left(*parts)) < LEAST_PERCENT:
         return None
-    of_kernels = min(eager.kernel_percent, share)
     kernels = case.quantity("eager_kernels", of_kernels)
     most = ", ".join(without_middle(name, LONGEST_NAME) for name in eager.own_types[:3])
     detail = (
@@ -245,12 +250,13 @@ def eager_ops(case: Case) -> Cause | None:
         f"them (most time: {most})"
     )
     if of_kernels >= LEAST_PERCENT:
-        detail += f"; their kernels take {kernels}"
+        detail += f"; their kernels take {kernels}" + ", inside a function as well" * bool(case.ledger.of_kernels)
     rests_on = [Evidence("functions", "eager_ops", eager.own_types[0])] if eager.own_types else []
-    between = case.ledger.claim("all_others", most=max(share - (eager.percent or 0.0), 0.0)).high
+    between = case.ledger.claim("all_others", most=max(whole - (eager.percent or 0.0), 0.0)).high
     claimed = between + case.ledger.claim(*parts, most=share - between).high
-    # A kernel takes as long inside a function, or a part of it where it is fused.
-    cost = Range(claimed * (1.0 - (1.0 - _KERNELS_OF_OP.low) * of_kernels / share), claimed)
+    # A small kernel takes as long inside a function, or a part of it where it is fused.
+    small = (of_kernels - case.ledger.of_kernels) / share
+    cost = Range(claimed * (1.0 - (1.0 - _KERNELS_OF_OP.low) * small), claimed)
     of_whole, wholes = case.of_whole(case.quantity("eager_stretch", share), cost)
     code, title, action = "eager_ops", "Running ops one by one", "use_function"
     if program.calls.runs_keras_eagerly:
@@ -262,7 +268,7 @@ def eager_ops(case: Case) -> Cause | None:
         title,
         cost,
         detail + of_whole,
-        actions=(_as_function(case, action, claimed, of_kernels / share),),
+        actions=(_as_function(case, action, claimed, small),),
         rests_on=rests_on,
         quantities=(kernels, *wholes),
     )
@@ -399,7 +405,8 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
     if ops is None or case.summary.percent["compilation"] >= LEAST_PERCENT or compiling_percent(case) is not None:
         return {}, case.quantity("ops", 0.0)
     unclaimed = max(ops - case.ledger.of_ops, 0.0)
-    without_ops = 0.0 if _waits_for_cores(case, ops) else max(left["host_compute"] - unclaimed, 0.0)
+    in_ops = unclaimed + case.ledger.of_kernels
+    without_ops = 0.0 if _waits_for_cores(case, ops) else max(left["host_compute"] - in_ops, 0.0)
     return {"host_compute": without_ops, "all_others": left["all_others"]}, case.quantity("ops", ops)
 
 

@@ -35,6 +35,8 @@ class Ledger:
         self.step_ms = step_ms
         self.of_ops, self.of_exchanges = 0.0, 0.0
         """The shares of Host compute that causes have claimed in which ops run, and in which replicas exchange data."""
+        self.of_kernels = 0.0
+        """The share of Host compute of kernels that Python runs one by one, where running them so costs little."""
         self._left = {part: percent.get(part, 0.0) for part in _PARTS if part not in unknown}
 
     def left(self, *parts: str) -> float:

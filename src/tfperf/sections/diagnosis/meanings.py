@@ -76,7 +76,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     ),
     "eager_ops": CauseMeaning(
         "Python runs ops one by one, outside any function; Python between them counts too",
-        "part of Host compute, Kernel launch and All others",
+        "part of Host compute, Kernel launch and All others, without kernels of 1 ms or more on average",
     ),
     "run_eagerly": CauseMeaning(
         "Keras runs the ops of its steps one by one, because of `compile(run_eagerly=True)`",

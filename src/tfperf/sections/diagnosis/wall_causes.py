@@ -19,7 +19,7 @@ from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
 from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.sections.wall.section import modes_text
 from tfperf.sections.wall.tables import CONTENT_TEXTS, OTHER_KINDS, between_row
-from tfperf.units import PS_PER_MS, counted, format_ms, format_percent, without_middle
+from tfperf.units import PS_PER_MS, counted, format_ms, format_percent, listed, without_middle
 
 if TYPE_CHECKING:
     from tfperf.arrays import Int64s
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _EVALUATION_PERCENT = 20.0
 """Evaluation is a cause from this share of the wall time on."""
+_NAMED = 2
 _SHORT_MS = 10.0
 """A machine with other programs keeps a thread from running for a few milliseconds."""
 _EPOCH_TURN_MS = 100.0
@@ -180,11 +181,13 @@ def slow_steps(case: Case) -> Cause | None:
         case.ledger.claim(part, most=most)
     main = max(costs, key=lambda part: costs[part])
     modes = modes_text(wall, slow)
+    types = [without_middle(name, LONGEST_NAME) for name in case.results["functions"].eager.own_types[:_NAMED]]
+    ops = f" ({listed(types)})" if main == "host_compute" and case.ledger.of_kernels >= costs[main] / 2.0 else ""
     return case.over_wall().cause(
         "slow_steps",
         "Extra time of slow steps",
         Range(share, share),
-        f"{modes[:1].lower()}{modes[1:]}; the additional time is {CATEGORY_TITLES[main]}",
+        f"{modes[:1].lower()}{modes[1:]}; the additional time is {CATEGORY_TITLES[main]}{ops}",
         actions=("less_often",),
         rests_on=(Evidence("steps", "steps", wall.names[int(slow[0])]),),
         confidence="medium",

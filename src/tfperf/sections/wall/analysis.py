@@ -50,6 +50,8 @@ _NAMES_A_GAP = 0.3
 """An activity that covers less of a gap does not name it."""
 _SLOW = 2.0
 """A step is slow if it takes longer than this times the median of its kind."""
+_OF_MODE = 0.25
+"""Slow steps take this much more time, at least, of what slow steps take more on average, weighted by that time."""
 _REPEATS = 2
 """Slow steps are a second mode if there are at least this many of them."""
 _CHECKPOINT = re.compile(r".*\b(?:SaveV2|SaveSlices|MergeV2Checkpoints|RestoreV2|ShardedFilename)\b")
@@ -250,10 +252,13 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     def slow(self, *parts: PartName) -> Int64s:
         """Return the steps of these parts that take over twice the median, if they are a second mode.
 
-        One alone is not, and more than half of the steps are not slow.
+        One alone is not, and more than half of the steps are not slow. Beside much slower ones, a step that is a little
+        slower is one of the others.
         """
         rows = self.counted(*parts)
         slow = rows[self.step_ps[rows] > _SLOW * self.median_ps]
+        more = self.step_ps[slow] - self.median_ps
+        slow = slow[more * more.sum() >= _OF_MODE * (more * more).sum()]
         return slow if _REPEATS <= len(slow) <= self.count // 2 else NO_NUMBERS
 
     def period(self, rows: Int64s) -> int:
