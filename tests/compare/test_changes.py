@@ -98,6 +98,14 @@ def test_a_category_that_is_unknown_in_one_run_has_no_change() -> None:
     assert "compilation" not in rows
 
 
+def test_copies_to_a_device_that_are_no_part_of_input_have_a_change_of_their_own() -> None:
+    before, after = (host_of(category_ms={"input": 0.0, "host_to_device": ms, "output": 1.0}) for ms in (4.0, 3.0))
+    changed = category_changes(before, after)
+    assert next((row.entry.name, row.change_ms) for row in changed) == ("Host to device", -1.0)
+    usual = host_of(category_ms={"input": 5.0, "host_to_device": 4.0})
+    assert [row.entry.detail for row in category_changes(usual, usual)] == ["input"]
+
+
 # --- direction ---
 
 

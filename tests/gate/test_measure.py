@@ -9,6 +9,7 @@ import pytest
 from builders import STEPS_LINE, Event, Line, Plane, event, host, line, logdir_of, plane, ref, space
 from gate.example_jobs import analysis_of, bare_job, input_job
 from msgspec.structs import replace
+from synthetic_tpu import Offload, offload_tpu
 
 import tfperf
 from tfperf.gate.grammar import read_limit
@@ -123,6 +124,15 @@ def test_skipped_steps_do_not_count_for_devices_either(tmp_path: Path) -> None:
     assert measured("idle_devices.idle_percent < 20", skipped).value == pytest.approx(10.0)
     stale = measured("idle_devices.gaps < 20", skipped)
     assert (stale.value, stale.gap) == (None, "idle_devices.gaps also counts steps that are not judged")
+
+
+def test_a_tpu_that_waits_for_data_is_not_busy(tmp_path: Path) -> None:
+    """Of 800 ms, it computes for 80, and waits for copies in its ops for the rest."""
+    analysis = tfperf.load(logdir_of(tmp_path, a=offload_tpu(Offload(own_clock="none", steps_line=True))))
+    (judged,) = judged_hosts(analysis, stat="mean", skip_first=0, min_steps=3)
+    measurement = measured("device_busy >= 90%", judged)
+    assert measurement.value == pytest.approx(10)
+    assert "it waits for data 90.0% of the step, which does not count" in measurement.why
 
 
 @pytest.mark.parametrize("text", ["device_busy >= 0%", "kernel_launch <= 100%"])

@@ -113,3 +113,35 @@ def test_where_no_op_is_an_infeed_waiting_of_the_host_explains_idle_time(tmp_pat
     trace = trace_of(tmp_path, host(event("IteratorGetNextOp::DoCompute", 0, 9)), core)
     times = tpu_times(trace, 1, tpu_codes(trace), np.array([0]), np.array([30 * US]))
     assert busy(times) == {"COMPUTE_32": [(10, 15)], "WAIT_WHILE_IDLE": [(0, 9)]}
+
+
+COPY = "%copy-done = {0} copy-done(({0}, {1}, u32[]) %copy-start)"
+HBM, HOST = "f32[8]{0}", "f32[8]{0:S(5)}"
+
+
+def test_a_core_that_awaits_copies_does_not_compute(tmp_path: Path) -> None:
+    ops = [(COPY.format(HBM, HOST), "copy-done"), (COPY.format(HOST, HBM), "copy-done"), ("copy-done.9", "copy-done")]
+    ops += [("all-gather-done", "all-gather-done"), ("fusion", "loop fusion")]
+    events = [event(name, 10 * place, 10) for place, (name, _) in enumerate(ops)]
+    core = plane(
+        "/device:TPU:0",
+        line("XLA Ops", *events),
+        name_stats={name: {"hlo_category": category} for name, category in ops},
+    )
+    trace = trace_of(tmp_path, core)
+    times = tpu_times(trace, 0, tpu_codes(trace), np.array([0]), np.array([50 * US]))
+    assert busy(times) == {
+        "HOST_TO_DEVICE": [(0, 10)],
+        "DEVICE_TO_HOST": [(10, 20)],
+        "DEVICE_TO_DEVICE": [(20, 30)],
+        "COLLECTIVES": [(30, 40)],
+        "COMPUTE_32": [(40, 50)],
+    }
+
+
+def test_cores_wait_for_each_other_at_barriers(tmp_path: Path) -> None:
+    marks = line("XLA TraceMe", event("barrier-cores", 0, 9), event("dependency-wait", 9, 1), id=2)
+    core = plane("/device:TPU:0", line("XLA Ops", event("all-reduce", 10, 5, hlo_category="all-reduce"), id=1), marks)
+    trace = trace_of(tmp_path, core)
+    times = tpu_times(trace, 0, tpu_codes(trace), np.array([0]), np.array([30 * US]))
+    assert busy(times) == {"COLLECTIVES": [(10, 15)], "BARRIER": [(0, 9)]}

@@ -18,7 +18,7 @@ from tfperf.compare.fairness import Difference, differences
 from tfperf.compare.per_example import Per, as_compared, choose_per
 from tfperf.compare.regression import StepComparison, compare_steps, slowest_host
 from tfperf.compare.run_summary import HostSummary, RankedEntry, RankingName, RunSummary
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES, WITH_COPIES
 
 Direction = Literal["slower", "faster", "no clear change", "unknown"]
 
@@ -83,12 +83,18 @@ class EntryChange(Struct, frozen=True):
 def category_changes(before: HostSummary, after: HostSummary) -> tuple[EntryChange, ...]:
     """Return the change of each category that one of the hosts knows, the largest first; `detail` is its key."""
     changes = []
-    for category in CATEGORIES:
+    for category in CATEGORIES if _copies_are_input(before) and _copies_are_input(after) else WITH_COPIES:
         before_ms, after_ms = before.category_ms.get(category), after.category_ms.get(category)
         if before_ms is not None or after_ms is not None:
             entry = RankedEntry(CATEGORY_TITLES[category], category, before_ms)
             changes.append(EntryChange(entry, replace(entry, ms=after_ms)))
     return _largest_first(changes)
+
+
+def _copies_are_input(host: HostSummary) -> bool:
+    """Tell whether copies to the device are a part of input, which then takes at least as long (see `Breakdown`)."""
+    copies_ms, input_ms = host.category_ms.get("host_to_device"), host.category_ms.get("input")
+    return not copies_ms or input_ms is None or copies_ms <= input_ms
 
 
 def ranking_changes(before: RunSummary, after: RunSummary, name: RankingName) -> tuple[EntryChange, ...]:

@@ -117,6 +117,8 @@ def _categories() -> Iterator[Entry]:
     for key, meaning in CATEGORY_MEANINGS.items():
         note = "one of the nine parts of a step"
         yield Entry("category", (CATEGORY_TITLES[key], key), meaning, "docs/glossary.md#steps", (note,))
+    copies = "copies to the device: a part of input, but where a TPU program copies its own arrays from host memory"
+    yield Entry("category", (CATEGORY_TITLES["host_to_device"], "host_to_device"), copies, "docs/glossary.md#steps", ())
 
 
 def _causes() -> Iterator[Entry]:

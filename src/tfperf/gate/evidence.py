@@ -112,7 +112,7 @@ def _input(host: JudgedHost) -> Iterator[Finding]:
     percent = host.summary.percent
     if percent and host.summary.input_percent is not None:
         text = f"Waiting for tf.data takes {format_percent(percent['input_wait'])}% of the step time"
-        if host.breakdown.has_device:
+        if host.breakdown.has_device and host.breakdown.copies_are_input:
             text += f", copying batches to the device {format_percent(percent['host_to_device'])}%"
         yield Finding("input_share", "problem", f"{text}.", "see what each stage takes: tfperf analyze -s tfdata")
 

@@ -161,7 +161,7 @@ FIGURES: Mapping[str, Figure] = {
     "device_busy": Figure(
         "Device busy",
         "%",
-        "share of the step time in which the least busy device works",
+        "share of the step time in which the least busy device works (a TPU that waits for data does not)",
         sections=("steps", "idle"),
         is_share=True,
     ),
@@ -258,7 +258,11 @@ NAMED: Mapping[str, NamedLimit] = {
     ),
     "max-kernel-launch": NamedLimit("kernel_launch", "<=", "Largest share of the step time for launching kernels."),
     "max-all-others": NamedLimit("all_others", "<=", "Largest share of the step time in no category (Python, I/O)."),
-    "min-device-busy": NamedLimit("device_busy", ">=", "Smallest share of the step time in which a device works."),
+    "min-device-busy": NamedLimit(
+        "device_busy",
+        ">=",
+        "Smallest share of the step time in which a device works (a TPU that waits for data does not).",
+    ),
     "max-memory": NamedLimit("memory", "<=", "Largest peak of an allocator, for example 10GiB."),
     "max-retraces": NamedLimit("retraces", "<=", "Most calls that trace a tf.function again, for example 0."),
     "max-skew": NamedLimit("skew", "<=", "How much slower than the median host the slowest may be."),

@@ -29,6 +29,7 @@ COLOURS = {
     "compilation": "#8a4b2a",
     "output": "#4a7fc1",
     "input": "#d1495b",
+    "host_to_device": "#e58a96",
     "kernel_launch": "#8c5bb5",
     "host_compute": "#e0a030",
     "device_collectives": "#2a9aa8",
@@ -94,7 +95,7 @@ def _(result: Breakdown, ax: Axes, top: int | None) -> None:
     edges = (np.arange(count)[:, None] + [-_HALF, _HALF]).ravel()
     base = np.zeros(count)
     whole_ps = max(int(result.steps.duration_ps.sum()), 1)
-    for key in CATEGORIES:
+    for key in result.categories:
         times = result.time_ps[key]
         if key not in result.unknown and int(times.sum()) >= _LEAST_SHARE * whole_ps:
             above = base + times / PS_PER_MS
@@ -124,7 +125,7 @@ def _with_gaps(values: Float64s) -> Float64s:
 
 @_draw.register(Summary)
 def _(result: Summary, ax: Axes, top: int | None) -> None:
-    keys = [key for key in CATEGORIES if key not in result.unknown and result.percent[key]]
+    keys = [key for key in result.categories if key not in result.unknown and result.percent[key]]
     shares = [result.percent[key] for key in keys]
     times = [result.category_ms[key].average for key in keys]
     texts = [

@@ -191,8 +191,8 @@ def _of_steps(whole: Analysis) -> dict[str, Any]:
         "examples_per_second": 1000.0 / example_ms if example_ms and has_rate else None,
         "batch_size": whole["batch"].size,
         "categories": tuple(
-            CategoryShare(key, title, None if key in overview.unknown else overview.percent.get(key))
-            for key, title in CATEGORY_TITLES.items()
+            CategoryShare(key, CATEGORY_TITLES[key], None if key in overview.unknown else overview.percent.get(key))
+            for key in overview.categories
         ),
         "input_percent": overview.input_percent,
         "input_cost_percent": None if cost is None else (cost.low, cost.high),

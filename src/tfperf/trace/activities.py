@@ -45,6 +45,7 @@ from tfperf.trace.event_names import (
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import hold, last_around, nest, outermost
 from tfperf.trace.precision import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
+from tfperf.trace.tpu_copies import name_of_op, transfers_to_devices
 from tfperf.wire.event_columns import OP_LINES
 
 Attribution = Literal["corrected", "tensorflow"]
@@ -71,6 +72,8 @@ class Activity(IntEnum):
     WAIT_WHILE_IDLE = 13
     COMPUTE_UNKNOWN = 14
     """On a device, in numbers of unknown size."""
+    BARRIER = 15
+    """A TPU core waits for others before it exchanges data with them."""
 
 
 def _activities(names: str) -> tuple[Activity, ...]:
@@ -90,9 +93,20 @@ PRIORITY: dict[Attribution, tuple[Activity, ...]] = {
 """Highest first."""
 
 TPU_PRIORITY = _activities(
-    "WAIT_INPUT HOST_TO_DEVICE DEVICE_TO_HOST COLLECTIVES DEVICE_TO_DEVICE COMPUTE_32 WAIT_WHILE_IDLE"
+    "WAIT_INPUT HOST_TO_DEVICE DEVICE_TO_HOST COLLECTIVES DEVICE_TO_DEVICE COMPUTE_32 BARRIER WAIT_WHILE_IDLE"
 )
-"""On a TPU core: an op that waits counts inside the loop around it; waiting of the host explains idle time only."""
+"""On a TPU core: an op that waits counts inside the loop around it; barriers, and what the host does to feed the cores,
+explain idle time only."""
+TPU_WAITS = _activities("WAIT_INPUT HOST_TO_DEVICE DEVICE_TO_HOST DEVICE_TO_DEVICE")
+"""In ops of these, a TPU core does not compute: it waits for data, from the host or from another memory."""
+_WAYS = {
+    "to_device": Activity.HOST_TO_DEVICE,
+    "to_host": Activity.DEVICE_TO_HOST,
+    "on_device": Activity.DEVICE_TO_DEVICE,
+    "exchange": Activity.COLLECTIVES,
+}
+_TRACE_ME_LINE, _BARRIER = "XLA TraceMe", "barrier-cores"
+"""Where programs of a TPU core note what no op shows, and the name of waiting for the other cores."""
 
 _COLLECTIVES = ("all-reduce", "all-reduce fusion", "all-to-all", "all-gather", "reduce-scatter", "collective-permute")
 _TPU_CATEGORIES = {
@@ -346,21 +360,37 @@ def _compiling_calls(trace: HostTrace) -> Int64s:
 def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: Int64s) -> ActivityTimes:
     """Return what happens on one TPU core, for its step windows; `codes` are those of `tpu_codes`.
 
-    If no op is an infeed, the time in which the host waits for input and the core is idle counts as input.
+    If no op is an infeed, the time in which the core is idle, and the host waits for input or copies to the devices,
+    counts as input.
     """
     parts: dict[Activity, list[Intervals]] = {}
-    for line in (line for line in trace.lines if line.plane == plane and line.name in OP_LINES):
-        _add_line(parts, trace, codes, slice(line.start, line.stop))
-    fetches = trace.host_events(mask(trace.names, is_fetch))
-    if Activity.WAIT_INPUT not in parts and len(fetches):
-        waits = (trace.on_device_clock(plane, times[fetches]) for times in (trace.start_ps, trace.end_ps))
-        parts[Activity.WAIT_WHILE_IDLE] = [union(*waits)]
+    for line in (line for line in trace.lines if line.plane == plane):
+        rows = slice(line.start, line.stop)
+        if line.name in OP_LINES:
+            _add_line(parts, trace, codes, rows)
+        elif line.name == _TRACE_ME_LINE:
+            waits = mask(trace.names, lambda name: name == _BARRIER)[trace.name[rows]]
+            parts[Activity.BARRIER] = [union_sorted(trace.start_ps[rows][waits], trace.end_ps[rows][waits])]
+    fed = _times_of_feeding(trace, plane)
+    if Activity.WAIT_INPUT not in parts and len(fed.start):
+        parts[Activity.WAIT_WHILE_IDLE] = [fed]
     busy = {activity: union_all(sets) for activity, sets in parts.items()}
+    busy = {activity: times for activity, times in busy.items() if len(times.start)}
     return ActivityTimes(TPU_PRIORITY, busy, start, end, origin=start)
 
 
+def _times_of_feeding(trace: HostTrace, plane: int) -> Intervals:
+    """Return when the host waits for input or copies to the devices, on the clock of a core."""
+    fetches = trace.host_events(mask(trace.names, is_fetch))
+    fed = union_all([union(trace.start_ps[fetches], trace.end_ps[fetches]), transfers_to_devices(trace)])
+    return Intervals(*(trace.on_device_clock(plane, times) for times in fed))
+
+
 def tpu_codes(trace: HostTrace) -> Codes:
-    """Return the activity of every event by its HLO category, which stands on the event or on its name."""
+    """Return the activity of every event by its HLO category, which stands on the event or on its name.
+
+    What awaits a copy is no computing: its instruction tells from where to where (`tpu_copies.py`).
+    """
     by_name = np.full(len(trace.names), Activity.COMPUTE_32, np.uint8)
     for name, category in trace.name_stat("hlo_category").items():
         by_name[name] = tpu_activity(str(category))
@@ -368,7 +398,13 @@ def tpu_codes(trace: HostTrace) -> Codes:
     stat = trace.stat("hlo_category")
     if len(stat.event):
         codes[stat.event] = np.array([tpu_activity(text) for text in stat.texts], np.uint8)[stat.value]
-    return codes
+    copies = np.full(len(trace.names), Activity.NONE, np.uint8)
+    lines = [line for line in trace.lines if line.plane in trace.devices and line.name in OP_LINES]
+    used = distinct(np.concatenate([NO_NUMBERS, *(trace.name[line.start : line.stop] for line in lines)]))
+    for name in used.tolist():
+        op = name_of_op(trace, name)
+        copies[name] = _WAYS[op.way] if op is not None else Activity.NONE
+    return np.where(copies[trace.name] == Activity.NONE, codes, copies[trace.name])
 
 
 def _add_line(parts: dict[Activity, list[Intervals]], trace: HostTrace, codes: Codes, rows: slice) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, Intervals, capped_sum, difference, union_all, union_sorted
-from tfperf.trace.activities import Activity, Codes, device_codes
+from tfperf.trace.activities import TPU_WAITS, Activity, Codes, device_codes, tpu_codes
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.wire.event_columns import OP_LINES, Line
@@ -18,7 +18,11 @@ COPIES = (Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, Activity.DEVICE_TO_D
 
 
 class DeviceTime(Struct, frozen=True):
-    """One device: flat sets of intervals in picoseconds. `copies` holds memsets too, and may overlap `compute`."""
+    """One device: flat sets of intervals in picoseconds. `copies` holds memsets too, and may overlap `compute`.
+
+    Of a TPU core, `copies` is when it waits for data in an op, from the host or from another memory, and `compute` is
+    when it runs other ops.
+    """
 
     plane: int
     name: str
@@ -26,7 +30,7 @@ class DeviceTime(Struct, frozen=True):
     copies: Intervals
     busy: Intervals
     kernel_sum_ps: int
-    """Sum over kernels; more than `compute` holds where streams overlap."""
+    """Sum over kernels; more than `compute` holds where streams overlap. Of a TPU core, the time in any op."""
     start_ps: int
     """Where the capture starts: the first event of the host or of any device."""
     end_ps: int
@@ -89,20 +93,24 @@ def device_times(trace: HostTrace) -> tuple[DeviceTime, ...]:
     """Return when each device that recorded anything was busy."""
     if not trace.devices:
         return ()
-    moves = moves_data(trace, device_codes(trace, "corrected")) if trace.device_kind == "gpu" else None
+    if trace.device_kind == "tpu":
+        moves = np.isin(tpu_codes(trace), np.array(TPU_WAITS, np.uint8))
+    else:
+        moves = moves_data(trace, device_codes(trace, "corrected"))
     return tuple(_device_time(trace, plane, moves) for plane in trace.devices)
 
 
-def _device_time(trace: HostTrace, plane: int, moves: Bools | None) -> DeviceTime:
+def _device_time(trace: HostTrace, plane: int, moves: Bools) -> DeviceTime:
     sets: dict[bool, list[Intervals]] = {False: [], True: []}
     kernel_sum_ps = 0
     for line in work_lines(trace, plane):
-        copying = moves[line.start : line.stop] if moves is not None else np.zeros(line.stop - line.start, np.bool_)
+        copying = moves[line.start : line.stop]
         for copies in (False, True):
             rows = np.flatnonzero(copying == copies) + line.start
             sets[copies].append(union_sorted(trace.start_ps[rows], trace.end_ps[rows]))
             kernel_sum_ps += 0 if copies else capped_sum(trace.duration_ps[rows])
     compute, copied = union_all(sets[False]), union_all(sets[True])
-    kernel_sum_ps = kernel_sum_ps if moves is not None else compute.total()  # ops on a TPU core nest
     name, busy = trace.planes[plane].name, union_all([compute, copied])
+    if trace.device_kind == "tpu":  # ops nest: a loop waits where an op in it does
+        compute, kernel_sum_ps = difference(compute, copied), busy.total()
     return DeviceTime(plane, name, compute, copied, busy, kernel_sum_ps, *trace.extent_ps)

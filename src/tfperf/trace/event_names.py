@@ -168,6 +168,11 @@ def names_its_chip(name: str) -> bool:
     return name in ("DoEnqueueProgram", "CompleteCallbacks") or is_memory(name) or name.startswith("tpu::System::")
 
 
+def is_transfer_to_tpu(name: str) -> bool:
+    """Tell whether the event begins a copy that the host makes to a TPU."""
+    return name == "tpu::System::TransferToDevice"
+
+
 def names_its_task(name: str) -> bool:
     """Tell whether a text of the event names the task that writes it: a call on a device, or a send of a tensor."""
     return name.startswith("RemoteCallOp") or name.endswith(":_Send")

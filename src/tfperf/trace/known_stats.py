@@ -13,6 +13,7 @@ from tfperf.trace.event_names import (
     is_iterator,
     is_memory,
     is_root_iterator,
+    is_transfer_to_tpu,
     may_be_hlo_op,
     may_mark_steps,
     may_state_batch_size,
@@ -53,6 +54,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", may_be_hlo_op, device="tpu"), ("_p", "_c")),
     (KnownStat("number", may_mark_steps, device=False), ("_r",)),
     (KnownStat("number", device=False), ("group_key", "instance_key")),
+    (KnownStat("number", is_transfer_to_tpu, device=False), ("size",)),
     (KnownStat("text", names_its_task, device=False), ("device", "key")),
     # Not read on hosts: launches repeat them, and old files hold uninitialised memory there.
     (KnownStat("text", is_memory), ("tf_op", "shape")),
@@ -85,7 +87,7 @@ LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
 """What connects events on different threads (`group_by_links`); nearly every event of a host carries some."""
 BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
 BASE |= {"_r", "hlo_module", "program_id", "step_name", "step_num", "tf_function_call", "tracing_count"}
-BASE |= {"eager_op", "is_func"}
+BASE |= {"eager_op", "is_func", "size"}
 """Steps, the categories of their time, states of host threads, launches, missing events, and the environment."""
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, names_its_object))
 TFDATA |= {"batch_size", "element_size"}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Event, event, host, results_of, trace_of
+from builders import Event, event, host, line, plane, results_of, trace_of
 
 from tfperf.sections.overview.summary import by_kind, input_class, over_hosts, share_class, statistics, summarize
 from tfperf.sections.steps.breakdown import Breakdown, attribute
-from tfperf.sections.steps.section import CATEGORY_TITLES
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 
@@ -58,6 +58,16 @@ def test_unexplained_time_hides_no_input_where_steps_show_their_fetches(tmp_path
     assert summarize(attribute(trace, find_steps(trace))).input_class == "none"
     without = trace_of(tmp_path, host(*(made for made in events if not made.name.startswith("Iterator"))))
     assert summarize(attribute(without, find_steps(without))).input_class == "possible"
+
+
+def test_idle_cores_of_a_tpu_hide_no_input(tmp_path: Path) -> None:
+    """Infeed or transfers would show: with a runtime of TPUs that records none, there is no input."""
+    steps = line("Steps", *(event(str(step), 100 * step, 100) for step in range(4)), id=1)
+    ops = line("XLA Ops", *(event("fusion", 100 * step, 20, hlo_category="loop fusion") for step in range(4)), id=2)
+    core = plane("/device:TPU:0", steps, ops)
+    for runtime, expected in (("f", "unknown"), ("tpu::System::Execute", "none")):
+        trace = trace_of(tmp_path, core, host(event(runtime, 0, 1)))
+        assert summarize(attribute(trace, find_steps(trace))).input_class == expected
 
 
 @pytest.mark.parametrize(
@@ -120,7 +130,7 @@ def test_the_share_is_sum_over_sum(tmp_path: Path) -> None:
 
 def test_the_table_has_a_row_per_category(tmp_path: Path) -> None:
     table = summarize(breakdown(tmp_path, 10, 20, 60)).table
-    assert list(table["category"]) == list(CATEGORY_TITLES.values())
+    assert list(table["category"]) == [CATEGORY_TITLES[key] for key in CATEGORIES]
     assert table["percent"].sum() == pytest.approx(100.0)
     assert table.set_index("category").loc["Input", "average_ms"] == pytest.approx(0.03)
 

@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import Plane, event, line, plane, trace_of
+from synthetic_tpu import Offload, offload_tpu
 
 from tfperf.sections.steps.breakdown import Breakdown, attribute, combine
+from tfperf.sections.steps.section import CATEGORIES, WITH_COPIES
 from tfperf.sections.steps.tpu_cores import duty_percent
 from tfperf.trace.find_steps import find_steps
+from tfperf.trace.read import read_host
 
 _CATEGORIES = {"infeed.1": "infeed", "while.2": "while", "fusion.3": "loop fusion", "outfeed.4": "outfeed"}
 
@@ -51,3 +54,44 @@ def test_some_steps_and_several_hosts_keep_their_cores(tmp_path: Path) -> None:
 
 def test_without_ops_there_is_no_duty_cycle(tmp_path: Path) -> None:
     assert duty_percent(breakdown(tmp_path, core(0)).cores) is None
+
+
+MS = 10**9
+
+
+def offload(folder: Path) -> Breakdown:
+    path = folder / "tpu.xplane.pb"
+    path.write_bytes(offload_tpu(Offload(own_clock="none", steps_line=True)))
+    trace = read_host(path)
+    return attribute(trace, find_steps(trace))
+
+
+def test_waiting_for_arrays_in_host_memory_is_a_category_of_its_own(tmp_path: Path) -> None:
+    """Of 800 ms, cores wait for 480 for copies to the device, for 240 for one to the host, and compute for 80."""
+    found = offload(tmp_path)
+    per_step = {key: set((ps / MS).tolist()) for key, ps in found.time_ps.items() if ps.any()}
+    assert per_step == {"host_to_device": {480.0}, "output": {240.0}, "device_compute": {80.0}}
+    assert found.categories == WITH_COPIES
+    whole_ps = np.sum([found.time_ps[key] for key in found.categories], axis=0)
+    assert whole_ps.tolist() == found.steps.duration_ps.tolist()
+    assert found.input_visible
+    assert "input" not in found.unknown
+    assert combine([found, found]).categories == WITH_COPIES
+
+
+def test_waiting_for_copies_is_off_duty(tmp_path: Path) -> None:
+    """From the first op to the last, at 5,000 ms: the set-up program, the all-reduce and five runs compute."""
+    first, second = offload(tmp_path).cores
+    assert (first.duty_ps / MS, first.span_ps / MS) == (4 + 20 + 5 * 80, 4900)
+    assert (second.duty_ps / MS, second.span_ps / MS) == (20 + 5 * 80, 4690)
+
+
+def test_barriers_are_a_part_of_collectives(tmp_path: Path) -> None:
+    steps = line("Steps", event("0", 0, 100), event("1", 100, 100), id=1)
+    reduces = (event("all-reduce", at, 30, hlo_category="all-reduce") for at in (50, 150))
+    waits = (event("barrier-cores", at, 50) for at in (0, 100))
+    ops, marks = line("XLA Ops", *reduces, id=2), line("XLA TraceMe", *waits, id=3)
+    found = breakdown(tmp_path, plane("/device:TPU:0", steps, ops, marks))
+    assert found.time_ps["device_collectives"].tolist() == [80_000_000] * 2
+    assert found.time_ps["barrier"].tolist() == [50_000_000] * 2
+    assert found.categories == CATEGORIES

@@ -56,7 +56,7 @@ from tfperf.sections.diagnosis.work_causes import layout_conversion, low_utilisa
 from tfperf.sections.overview.input_cost import input_cost
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
 from tfperf.sections.results import Results
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
+from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.units import format_percent, without_middle
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _headline(judged: Summary, causes: list[Cause], most: tuple[Computed, ...], 
         return sentence_of(first)
     if missing:
         return "What the step consists of is unknown, because events are missing from the profile."
-    shares = sorted(((judged.percent[key], CATEGORY_TITLES[key]) for key in CATEGORIES), reverse=True)
+    shares = sorted(((judged.percent[key], CATEGORY_TITLES[key]) for key in judged.categories), reverse=True)
     parts = [f"{title.lower()} {format_percent(share)}%" for share, title in shares if share >= 1.0]
     whole = f"the step is {', '.join(parts)}" if parts else "the trace does not show what the step consists of"
     largest = f"; largest: {listed_computed(most)}" if most else ""

@@ -16,7 +16,7 @@ from tfperf.sections.overview.quantities import of_steps, share_of_step, step_af
 from tfperf.sections.overview.summary import Overview
 from tfperf.sections.registry import present
 from tfperf.sections.results import Results
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
+from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.sections.wall.section import rate_text
 from tfperf.trace.steps import ITERATION, UNLABELLED, step_word
 from tfperf.units import format_ms, without_middle
@@ -60,7 +60,7 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     """Return the headline, and every cause; the first is the headline if it is worth fixing."""
     causes, findings = list(diagnosis.causes), []
     if not causes or diagnosis.headline != sentence_of(causes[0]):
-        shares = (share_of_step(diagnosis.summary, key, diagnosis.host) for key in CATEGORIES)
+        shares = (share_of_step(diagnosis.summary, key, diagnosis.host) for key in diagnosis.summary.categories)
         quantities = [share for share in shares if (share.value or 0.0) >= _LEAST_SHARE]
         quantities += [quantity for each in diagnosis.computed for quantity in _of_computed(diagnosis, each)]
         findings.append(Finding("nothing", "info", diagnosis.headline, quantities=tuple(quantities)))
@@ -158,6 +158,8 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     worst = overview.worst_host
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)
     verdict = _CLASSES[overview.input_class] + (f" on {host}" if host else "")
+    if of_host.on_tpu and of_host.input_percent == 0.0:
+        verdict = "none in the steps: no infeed, and no transfer by the program"
     if overview.input_class == "unknown" and results["steps"].missing:
         verdict = "unknown: events are missing from the profile"
     of_input, of_others = (share_of_step(of_host, part, host) for part in ("input", "all_others"))
@@ -192,7 +194,8 @@ def _computes(diagnosis: Diagnosis) -> list[Fact]:
 
 def _categories(diagnosis: Diagnosis) -> BarChart:
     """Return a bar for each category that counts."""
-    shares = {key: diagnosis.summary.percent[key] for key in CATEGORIES if key not in diagnosis.unknown}
+    keys = (key for key in diagnosis.summary.categories if key not in diagnosis.unknown)
+    shares = {key: diagnosis.summary.percent[key] for key in keys}
     shown = sorted((key for key in shares if shares[key] >= _LEAST_SHARE), key=lambda key: -shares[key])
     labels = tuple(CATEGORY_TITLES[key] for key in shown)
     on_host = f" on {diagnosis.host}" if diagnosis.host else ""

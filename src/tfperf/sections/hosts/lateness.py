@@ -10,7 +10,6 @@ from msgspec import Struct
 from tfperf.arrays import Bools, Int64s, lookup
 from tfperf.sections.hosts.step_grid import StepGrid
 from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.steps.section import CATEGORIES
 from tfperf.units import PS_PER_MS
 
 CAUSES = {
@@ -20,6 +19,7 @@ CAUSES = {
     "host_compute": "compute",
     "all_others": "python",
     "output": "device",
+    "host_to_device": "device",
     "device_collectives": "device",
     "device_to_device": "device",
     "device_compute": "device",
@@ -130,8 +130,10 @@ def _causes(
     is_last = np.zeros(waited_ps.shape, np.bool_)
     is_last[last, np.arange(steps)] = True
     for place, kind in enumerate(kinds):
-        categories = [category for category in CATEGORIES if CAUSES[category] == kind]
-        times = [np.sum([breakdown.time_ps[category] for category in categories], axis=0) for breakdown in breakdowns]
+        times = [
+            np.sum([breakdown.time_ps[key] for key in breakdown.categories if CAUSES[key] == kind], axis=0)
+            for breakdown in breakdowns
+        ]
         work_ps = grid.of_hosts(times)
         work_ps -= _waiting_in(kind, breakdowns, grid, waited_ps)
         others = np.where(~is_last & (waited_ps >= 0), work_ps.astype(np.float64), np.nan)

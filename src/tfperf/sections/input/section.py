@@ -85,7 +85,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     if is_input_known(results):
         waits = "Waiting for input" if results["steps"].steps.source == "device steps" else "Waiting for tf.data"
         titles = {"input": "Input per step", "input_wait": waits}
-        if results["steps"].has_device:
+        if results["steps"].has_device and results["steps"].copies_are_input:
             titles["host_to_device"] = "Copying to the device"
         average = " (average over hosts)" if results.has_several_hosts else ""
         for key, title in titles.items():
@@ -132,7 +132,8 @@ def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
     steps = breakdown.steps
     if not len(steps) or not breakdown.input_visible:
         return ()
-    times_ps = {title: breakdown.time_ps[key] for key, title in INPUT_TIME_TITLES.items()}
+    parts = INPUT_TIME_TITLES if breakdown.copies_are_input else ("input_wait",)
+    times_ps = {INPUT_TIME_TITLES[key]: breakdown.time_ps[key] for key in parts}
     times_ps["Rest of the step"] = steps.duration_ps - breakdown.time_ps["input"]
     series = {title: (values / PS_PER_MS).tolist() for title, values in times_ps.items()}
     labels = tuple(str(number) for number in steps.numbers.tolist())
@@ -142,7 +143,8 @@ def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
 def _tables(results: Results) -> tuple[Table, ...]:
     """Return the tables; people see classes that have ops, but no column that says nothing in this profile."""
     pipeline: InputPipeline = results["input"]
-    hidden: dict[str, Level] = {} if results["steps"].has_device else {"host_to_device_ms": "data"}
+    shows_copies = results["steps"].has_device and results["steps"].copies_are_input
+    hidden: dict[str, Level] = {} if shows_copies else {"host_to_device_ms": "data"}
     if not pipeline.enqueue_shares:
         hidden["scaled_ms"] = "data"
     title = INPUT_STATISTICS.title + " (average over hosts)" * results.has_several_hosts

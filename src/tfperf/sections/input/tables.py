@@ -60,6 +60,11 @@ def _input_percent(breakdown: Breakdown) -> npt.NDArray[np.float64]:
     return np.asarray(100.0 * breakdown.time_ps["input"] / np.maximum(breakdown.steps.duration_ps, 1), np.float64)
 
 
+def _shows_copies(breakdown: Breakdown) -> bool:
+    """Tell whether copies to the device are known, and a part of input."""
+    return breakdown.copies_are_input and "host_to_device" not in breakdown.unknown
+
+
 def _statistics(results: Results) -> Data | None:
     from tfperf.sections.overview.summary import statistics
 
@@ -71,7 +76,7 @@ def _statistics(results: Results) -> Data | None:
         **{f"{key}_ms": summary.category_ms[key] for key in ("input", *INPUT_TIME_TITLES)},
         "input_percent": statistics(_input_percent(breakdown)[breakdown.steps.headline]),
     }
-    if "host_to_device" in breakdown.unknown:
+    if not _shows_copies(breakdown):
         over_steps["host_to_device_ms"] = None
     return {
         "statistic": list(STATISTIC_TITLES.values()),
@@ -84,7 +89,7 @@ def _steps(results: Results) -> Data | None:
         return None
     breakdown = results["steps"]
     data = {**breakdown.columns(), "input_percent": _input_percent(breakdown).tolist()}
-    if "host_to_device" in breakdown.unknown:
+    if not _shows_copies(breakdown):
         data["host_to_device_ms"] = [None] * len(breakdown.steps)
     return data
 
@@ -99,7 +104,7 @@ def _hosts(results: Results) -> Data | None:
         row = {"host": host.host, "input_percent": summary.input_percent, "input_class": summary.input_class}
         if breakdown.input_visible:
             row["input_wait_percent"] = summary.percent.get("input_wait")
-            if breakdown.has_device:
+            if breakdown.has_device and breakdown.copies_are_input:
                 row["host_to_device_percent"] = summary.percent.get("host_to_device")
         if pipeline.largest is not None:
             row["part"] = INPUT_PART_TITLES[pipeline.largest]

@@ -108,8 +108,9 @@ def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
             device.copies_ps - device.copies_alone_ps,
         )
     )
-    if device.device.startswith("TPU"):  # its ops wait and copy too, as their categories say
-        return Fact(f"device_time_{label}", label, f"{compute} in ops + {idle} idle = {wall} wall")
+    if device.device.startswith("TPU"):
+        waiting = f" + {copies} waiting for data" * bool(device.copies_alone_ps)
+        return Fact(f"device_time_{label}", label, f"{compute} in ops{waiting} + {idle} idle = {wall} wall")
     text = f"{compute} compute + {copies} copies + {idle} idle = {wall} wall"
     overlaps = device.kernel_sum_ps > device.compute_ps
     note = f"kernels sum to {kernel_sum}" + ", since streams overlap" * overlaps

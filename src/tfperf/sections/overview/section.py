@@ -103,7 +103,8 @@ def _duty_facts(breakdown: Breakdown) -> list[Fact]:
     if duty is None:
         return []
     note = (
-        f"of {counted(len(breakdown.cores), 'core')}, from first to last op: any op but infeed, outfeed and transfers"
+        f"of {counted(len(breakdown.cores), 'core')}, from first to last op: any op but those that wait for data "
+        "(infeed, outfeed, copies)"
     )
     return [Fact("duty_cycle", "Duty cycle", duty, "%", note)]
 

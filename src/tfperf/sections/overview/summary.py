@@ -93,12 +93,14 @@ class Summary(Plotted, Tabular, frozen=True, kw_only=True):
     input_percent: float | None = None
     input_class: InputClass = "unknown"
     on_tpu: bool = False
+    categories: tuple[str, ...] = CATEGORIES
+    """Those that add up to a step (`Breakdown.categories`)."""
 
     home = ("overview", "categories")
 
     def columns(self) -> dict[str, list[object]]:
         """Return one row per category: milliseconds per step, and percent of step time; None where that is unknown."""
-        keys = CATEGORIES if self.percent else ()
+        keys = self.categories if self.percent else ()
         times = [None if key in self.unknown else self.category_ms[key] for key in keys]
         meanings = CATEGORY_MEANINGS | (TPU_MEANINGS if self.on_tpu else {})
         return {
@@ -149,12 +151,16 @@ def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -
         percent=percent,
         unknown=breakdown.unknown,
         on_tpu=breakdown.on_tpu,
+        categories=breakdown.categories,
         input_percent=input_percent,
         input_class=input_class(
             input_percent,
             None if "all_others" in breakdown.unknown else percent["all_others"],
-            hides_none=breakdown.attribution == "corrected"
-            and bool(np.mean(breakdown.fetches[rows]) > 0.5 or percent["all_others"] >= 100.0),
+            hides_none=breakdown.on_tpu
+            or (
+                breakdown.attribution == "corrected"
+                and bool(np.mean(breakdown.fetches[rows]) > 0.5 or percent["all_others"] >= 100.0)
+            ),
         ),
     )
 
@@ -183,8 +189,9 @@ def input_class(input_percent: float | None, others_percent: float | None, *, hi
     """Classify a job: input share first; else a large share of unexplained time may hide input.
 
     None means that the trace does not show a share; then its absence is not concluded. `hides_none`: most steps
-    fetch a batch from an input pipeline, so unexplained time hides no input; or nothing at all is recorded in them, and
-    nothing can be concluded. TensorFlow's own rule does not ask.
+    fetch a batch from an input pipeline, so unexplained time hides no input; or it is idle time of TPU cores, where
+    infeed and transfers would show; or nothing at all is recorded in them, and nothing can be concluded. TensorFlow's
+    own rule does not ask.
     """
     if input_percent is not None and input_percent >= INPUT_LIMITS[0]:
         return "high" if input_percent >= INPUT_LIMITS[1] else "moderate"

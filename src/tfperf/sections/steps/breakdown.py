@@ -18,7 +18,7 @@ from tfperf.report.model import Data
 from tfperf.sections.results import Host
 from tfperf.sections.steps.matched_steps import matched_rows
 from tfperf.sections.steps.missing_events import missing_events
-from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES
+from tfperf.sections.steps.section import CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES, WITH_COPIES
 from tfperf.sections.steps.tpu_cores import CoreWork, core_work
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.activities import (
@@ -36,6 +36,7 @@ from tfperf.trace.flaw import Flaw
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import OMITTED, How, Steps, no_steps, plain_steps
 from tfperf.trace.tasks import Task
+from tfperf.trace.tpu_copies import copies_own_arrays, shows_transfers
 from tfperf.trace.tpu_steps import core_steps, has_categories, has_ops
 from tfperf.units import PS_PER_MS, counted
 
@@ -51,7 +52,7 @@ CATEGORY_ACTIVITIES: dict[str, tuple[Activity, ...]] = {
     "host_to_device": (Activity.HOST_TO_DEVICE, Activity.STAGING),
     "kernel_launch": (Activity.KERNEL_LAUNCH,),
     "host_compute": (Activity.HOST_COMPUTE,),
-    "device_collectives": (Activity.COLLECTIVES,),
+    "device_collectives": (Activity.COLLECTIVES, Activity.BARRIER),
     "device_to_device": (Activity.DEVICE_TO_DEVICE,),
     "device_compute": (Activity.COMPUTE_32, Activity.COMPUTE_16, Activity.COMPUTE_UNKNOWN),
 }
@@ -59,13 +60,16 @@ CATEGORY_ACTIVITIES: dict[str, tuple[Activity, ...]] = {
 
 
 _INPUT_PARTS = ("input_wait_ms", "host_to_device_ms")
+_FEEDS = frozenset({Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
+"""What shows on a TPU how a program gets its input."""
 
 
 class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     """The time of each step by category.
 
-    `time_ps` maps each of `CATEGORIES`, and the two parts of input (`input_wait`, `host_to_device`), to int64
-    picoseconds per step. `compute_16_ps`, `compute_32_ps` and `compute_unknown_ps` are device compute by precision over
+    `time_ps` maps each of `CATEGORIES`, the two parts of input (`input_wait`, `host_to_device`), and the part of
+    collectives that is waiting for others at a barrier, as TPUs record it (`barrier`), to int64 picoseconds per step.
+    `compute_16_ps`, `compute_32_ps` and `compute_unknown_ps` are device compute by precision over
     the whole capture (`trace/precision.py`).
     """
 
@@ -88,6 +92,9 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     unknown_somewhere: frozenset[str] = frozenset()
     """The categories, and parts of input, that some of several hosts, or the ops of a TPU, cannot show."""
     on_tpu: bool = False
+    copies_are_input: bool = True
+    """False: what is copied to a TPU are arrays that the program itself keeps in the memory of the host, so `input` is
+    without `host_to_device`, which is a category of its own."""
     task: Task = Task()
     """Of one host: which task of a job it is."""
     clock_start_ns: int | None = None
@@ -96,6 +103,11 @@ class Breakdown(Plotted, Tabular, frozen=True, kw_only=True):
     """TPU cores whose ops say what they do."""
     missing: tuple[Flaw, ...] = ()
     """Events that should be in the profile and are not."""
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Return the categories that add up to a step."""
+        return CATEGORIES if self.copies_are_input else WITH_COPIES
 
     @property
     def averaged(self) -> Bools:
@@ -207,16 +219,20 @@ def attribute(trace: HostTrace, steps: Steps, busy: dict[Activity, Intervals] | 
 
 def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
     """Attribute the steps of each TPU core by what its ops do, and average over cores."""
-    cores, works, codes = [], [], tpu_codes(trace)
-    for plane, start_ps, end_ps in core_steps(trace, steps):
-        of_core = replace(steps.only(np.arange(len(start_ps))), start_ps=start_ps, end_ps=end_ps)
-        times = tpu_times(trace, plane, codes, start_ps, end_ps)
-        input_visible = bool(times.busy.keys() & {Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
-        cores.append(_breakdown(of_core, times, "corrected", input_visible=input_visible))
-        label = device_label(trace.planes[plane].name)
-        works.append(core_work(trace.host, label, times, cores[-1].time_ps["input"]))
+    windows, codes = core_steps(trace, steps), tpu_codes(trace)
+    times = [tpu_times(trace, plane, codes, start_ps, end_ps) for plane, start_ps, end_ps in windows]
     # One core may feed the others.
-    input_visible = any(core.input_visible for core in cores)
+    input_visible = shows_transfers(trace) or any(of_core.busy.keys() & _FEEDS for of_core in times)
+    is_own = any(copies_own_arrays(trace, *window) for window in windows)
+    cores, works = [], []
+    for (plane, start_ps, end_ps), of_core in zip(windows, times, strict=True):
+        of_steps = replace(steps.only(np.arange(len(start_ps))), start_ps=start_ps, end_ps=end_ps)
+        core = _breakdown(of_steps, of_core, "corrected", input_visible=input_visible)
+        if is_own:
+            core.time_ps["input"] = core.time_ps["input_wait"]
+        cores.append(replace(core, copies_are_input=not is_own))
+        label = device_label(trace.planes[plane].name)
+        works.append(core_work(trace.host, label, of_core, core.time_ps["input"]))
     unknown = set(HOST_CATEGORIES)  # ops of a core say nothing about the host
     if not has_categories(trace) or not has_ops(trace):
         unknown |= {*DEVICE_CATEGORIES, "input", "input_wait", "host_to_device"}
@@ -225,7 +241,7 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
     whole = combine(cores)
     time_ps = {category: ps * (category not in unknown) for category, ps in whole.time_ps.items()}
     known = tuple(works) if "input" not in unknown else ()
-    whole = replace(whole, **precision_ps, time_ps=time_ps, input_visible=input_visible, cores=known, on_tpu=True)
+    whole = replace(whole, **precision_ps, time_ps=time_ps, cores=known, on_tpu=True)
     return replace(whole, unknown_somewhere=frozenset(unknown))
 
 
@@ -297,6 +313,9 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
         category: np.mean([host.time_ps[category] for host in aligned], axis=0).astype(np.int64)
         for category in first.time_ps
     }
+    copies_are_input = all(host.copies_are_input for host in aligned)
+    if not copies_are_input:
+        time_ps["input"] = time_ps["input_wait"]
     return replace(
         first,
         steps=steps,
@@ -306,6 +325,7 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
         compute_32_ps=sum(host.compute_32_ps for host in with_steps),
         compute_unknown_ps=sum(host.compute_unknown_ps for host in with_steps),
         input_visible=all(host.input_visible for host in with_steps),
+        copies_are_input=copies_are_input,
         has_device=any(host.has_device for host in with_steps),
         host_visible=all(host.host_visible for host in with_steps),
         unknown_somewhere=frozenset().union(*(host.unknown for host in with_steps)),
@@ -340,6 +360,7 @@ def _breakdown(steps: Steps, times: ActivityTimes, attribution: Attribution, *, 
         for category, activities in CATEGORY_ACTIVITIES.items()
     }
     time_ps["input"] = time_ps["input_wait"] + time_ps["host_to_device"]
+    time_ps["barrier"] = activity_ps.get(Activity.BARRIER, nothing)
     time_ps["all_others"] = times.end - times.start - covered_ps
     fetches = (times.busy.get(activity, EMPTY) for activity in CATEGORY_ACTIVITIES["input_wait"])
     return Breakdown(

@@ -26,14 +26,19 @@ CATEGORY_MEANINGS = {
 }
 """The nine categories, in the order in which they are shown, and what counts in each."""
 TPU_MEANINGS = {
-    "output": "outfeed, copies to the host",
+    "output": "outfeed, waiting for copies to the host",
     "input": "infeed, or waiting for the host",
-    "device_compute": "ops on the cores",
+    "host_to_device": "waiting for copies from host memory",
+    "device_collectives": "all-reduce and the like, barriers",
+    "device_to_device": "waiting for copies on the chip, other chips",
+    "device_compute": "other ops on the cores",
     "all_others": "none of these: cores run no op",
 }
 """The same for the steps of a TPU, where they differ."""
 CATEGORIES = tuple(CATEGORY_MEANINGS)
-CATEGORY_TITLES = {key: key.replace("_", " ").capitalize() for key in CATEGORIES}
+WITH_COPIES = (*CATEGORIES[:3], "host_to_device", *CATEGORIES[3:])
+"""The categories of steps whose copies to the device are no input, so that they are a category of their own."""
+CATEGORY_TITLES = {key: key.replace("_", " ").capitalize() for key in WITH_COPIES}
 DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to_device", "device_compute")
 """Categories that are unknown where no device recorded anything."""
 HOST_CATEGORIES = ("compilation", "kernel_launch", "host_compute")
@@ -55,6 +60,7 @@ _STEP_COLUMNS = (
     *(
         Column(f"{key}_ms", title, float, "ms", CATEGORY_MEANINGS[key], "brief" if key in _ALWAYS_SHOWN else "data")
         for key, title in CATEGORY_TITLES.items()
+        if key in CATEGORIES
     ),
     Column("input_wait_ms", "Input wait", float, "ms", "part of input: waiting for tf.data", level="data"),
     Column("host_to_device_ms", "Host to device", float, "ms", _COPIED, level="data"),
@@ -117,6 +123,8 @@ STEPS = TableSpec(
         "`step_time_ms`, and `input_ms` is `input_wait_ms` plus `host_to_device_ms`. With several hosts, each "
         "number is the average over hosts; `waiting_for_hosts_ms` is the part of `device_collectives_ms` and "
         "`host_compute_ms` in which hosts wait in collectives for the last one.\n\n"
+        "In the steps of a TPU, `host_to_device_ms` can be waiting for arrays that the program itself keeps in the "
+        "memory of the host. It is not a part of `input_ms` then, but a tenth category.\n\n"
         "A category that the profile cannot show is empty: input where neither a fetch nor a copy to a device is "
         "visible, and those of the host in the steps of a TPU, or where no host thread recorded anything. In this file "
         "only, those of a device are 0 in a job without one, so that rows add up; `categories.csv` leaves them empty."
@@ -168,10 +176,9 @@ TABLES = (STEPS, HOST_STEPS, PAUSES)
 def _levels(breakdown: Breakdown) -> dict[str, Level]:
     """Return who sees the columns of categories: people those that count in this profile, and none that is unknown."""
     total_ps = max(int(breakdown.steps.duration_ps.sum()), 1)
-    counts = {key for key in CATEGORIES if int(breakdown.time_ps[key].sum()) >= _LEAST_SHARE * total_ps}
-    return {
-        f"{key}_ms": "brief" if key in (counts | _ALWAYS_SHOWN) - breakdown.unknown else "data" for key in CATEGORIES
-    }
+    keys = breakdown.categories
+    counts = {key for key in keys if int(breakdown.time_ps[key].sum()) >= _LEAST_SHARE * total_ps}
+    return {f"{key}_ms": "brief" if key in (counts | _ALWAYS_SHOWN) - breakdown.unknown else "data" for key in keys}
 
 
 def build(results: Results) -> Section:
@@ -188,7 +195,7 @@ def build(results: Results) -> Section:
     notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes, *steps.other_loops)
     if any(flag and counted for flag, counted in zip(steps.flags, breakdown.averaged.tolist(), strict=True)):
         notes += ("Fewer than three steps are without a flag, so flagged ones count in the averages too.",)
-    series = {title: (breakdown.time_ps[key] / PS_PER_MS).tolist() for key, title in CATEGORY_TITLES.items()}
+    series = {CATEGORY_TITLES[key]: (breakdown.time_ps[key] / PS_PER_MS).tolist() for key in breakdown.categories}
     labels = tuple(str(number) for number in steps.numbers.tolist())
     return Section(
         "steps",

@@ -1,4 +1,4 @@
-"""What each TPU core says of itself: how much of a step it waits for input, and of the capture it computes."""
+"""What each TPU core says of itself: how much of a step it waits for input, and of the capture it works."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.arrays import Int64s, union_all
-from tfperf.trace.activities import Activity, ActivityTimes
-
-_OFF_DUTY = (Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST)
-"""Ops of a core that wait for the host, or hand something over to it."""
+from tfperf.trace.activities import TPU_WAITS, Activity, ActivityTimes
 
 
 class CoreWork(Struct, frozen=True, eq=False, kw_only=True):
     """One TPU core. `input_percent` is, per step of the host, input / step time of that core.
 
-    From its first to its last op, which take `span_ps`, it computes for `duty_ps`: any op but infeed, outfeed and
-    transfers from and to the host.
+    From its first to its last op, which take `span_ps`, it works for `duty_ps`: in any op but those that wait for data
+    (infeed, outfeed, copies).
     """
 
     host: str
@@ -35,9 +32,10 @@ class CoreWork(Struct, frozen=True, eq=False, kw_only=True):
 
 def core_work(host: str, device: str, times: ActivityTimes, input_ps: Int64s) -> CoreWork:
     """Add up one core; `input_ps` is its input time in each step."""
-    ops = {activity: busy for activity, busy in times.busy.items() if activity != Activity.WAIT_WHILE_IDLE}
+    explain_idle = (Activity.BARRIER, Activity.WAIT_WHILE_IDLE)
+    ops = {activity: busy for activity, busy in times.busy.items() if activity not in explain_idle}
     every = union_all(list(ops.values()))
-    waiting = union_all([busy for activity, busy in ops.items() if activity in _OFF_DUTY])
+    waiting = union_all([busy for activity, busy in ops.items() if activity in TPU_WAITS])
     return CoreWork(
         host=host,
         device=device,

@@ -10,17 +10,17 @@ from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, inters
 from tfperf.report.step_picture import Ribbon
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import CATEGORY_ACTIVITIES, Breakdown
-from tfperf.sections.steps.section import CATEGORY_TITLES
+from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 from tfperf.sections.timeline.window import Window
 from tfperf.trace.activities import ActivityTimes, corrected_times, tpu_codes, tpu_times
 from tfperf.trace.device_time import device_label
 from tfperf.trace.tpu_steps import core_steps
 
-PARTS = {"input_wait": "Input wait", "host_to_device": "Host to device"}
+PARTS = {"input_wait": "Input wait", "host_to_device": CATEGORY_TITLES["host_to_device"]}
 """The two parts of the category Input: they have colours of their own."""
 MOST_STRETCHES = 5_000
 _CELLS = 1_000
-TITLES = {**CATEGORY_TITLES, **PARTS}
+TITLES = {**{key: CATEGORY_TITLES[key] for key in CATEGORIES}, **PARTS}
 
 
 def ribbons(host: Host, row: int) -> tuple[Ribbon, ...]:
@@ -45,7 +45,7 @@ def ribbons(host: Host, row: int) -> tuple[Ribbon, ...]:
 def categories_ns(host: Host, row: int) -> dict[str, int]:
     """Return the nanoseconds of each category of a step that is known, as in the table of steps."""
     breakdown: Breakdown = host["steps"]
-    known = (key for key in CATEGORY_TITLES if key not in breakdown.unknown)
+    known = (key for key in breakdown.categories if key not in breakdown.unknown)
     return {CATEGORY_TITLES[key]: round(int(breakdown.time_ps[key][row]) / 1000) for key in known}
 
 
