@@ -107,3 +107,18 @@ def test_memory_events_stay_among_instants_too(tmp_path: Path) -> None:
 def test_a_file_without_groups_has_none(tmp_path: Path) -> None:
     assert not trace_of(tmp_path, host(event("train", 0, 1))).has_groups
     assert trace_of(tmp_path, host(event("train", 0, 1, group_id=0))).has_groups
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_ids_may_be_any_number(tmp_path: Path, others: int) -> None:
+    """An id whose bits are those of -1 is one, and so is 0; events without one have none."""
+    ids = [u64((1 << 64) - 1), 0, 7, 0]
+    events = [event("op", at, 1, program_id=number) for at, number in enumerate(ids)]
+    trace = trace_of(tmp_path, host(*events, *(event("none", 10 + at, 1) for at in range(1 + others))))
+    rows = np.array([0, 1, 4, 3])
+    values, known = trace.known_at("program_id", rows)
+    assert values.tolist() == [-1, 0, 0, 0]
+    assert known.tolist() == [True, True, False, True]
+    place, programs = trace.program_at(rows)
+    assert [programs[index] if index >= 0 else None for index in place.tolist()] == [-1, 0, None, 0]
+    assert trace.known_at("program_id", rows[:0])[0].tolist() == []
