@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from hlo_builders import F32, computation, instruction, program, shape
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from protobytes import field, message
+from synthetic_tpu import offload_tpu
+from tpu_twin import HOSTNAME, tpu_twin
 
 import tfperf
 from tfperf.anonymize.copy import anonymize
@@ -40,6 +42,7 @@ SHARED_RUNS = [
         "xla_reference/captures/tf_keras_fit_jit",
         "xla_reference/captures/jax_flax_optax",
         "xla_reference/tpu_synthetic/tpu.xplane.pb",
+        "tpu_v6e/offload",
     )
     if (SHARED / name).exists()
 ]
@@ -74,6 +77,18 @@ def test_the_analysis_finds_the_same(path: Path, tmp_path: Path) -> None:
     assert values(copy) == values(original)
 
 
+@pytest.mark.parametrize("made", [offload_tpu, tpu_twin], ids=["offload", "twin"])
+def test_of_a_made_tpu_profile_the_analysis_finds_the_same(made: Callable[[], bytes], tmp_path: Path) -> None:
+    path = logdir_of(tmp_path, a=made())
+    anonymize(path, tmp_path / "copy")
+    original, copy = report_of(path), report_of(tmp_path / "copy")
+    assert causes(copy) == causes(original)
+    assert values(copy) == values(original)
+    data = next((tmp_path / "copy").rglob("*.xplane.pb")).read_bytes()
+    assert HOSTNAME.encode() not in data
+    assert b"0a1b2c3d" not in data
+
+
 def texts_of(made: Any) -> Iterator[str]:
     """All texts of a message and of those inside it."""
     for declared, value in made.ListFields():
@@ -92,7 +107,7 @@ def test_all_words_that_are_left_are_in_the_list(path: Path, tmp_path: Path) -> 
     assert any("MatMul" in text for text in texts)
     for text in texts:
         if not (text.startswith("$") and (is_file_of_package(text[1:].partition(":")[0]) or " " in text)):
-            left = {word for word in re.findall(r"[^\W\d_]{4,}", text) if word not in known_words()}
+            left = {word for word in re.findall(r"[^\W\d_]{3,}", text) if word not in known_words()}
             assert all(len(parts_of(word)) > 1 for word in left), text
 
 

@@ -99,3 +99,32 @@ def test_the_list_holds_the_types_of_all_ops_of_tensorflow() -> None:
 
 def test_the_list_is_of_words() -> None:
     assert all(word.isalpha() and len(word) > 1 for word in known_words())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("main/3116817", "main/900000001"),
+        ("/home/u12345/train.py:1029", "/w1w/w2w/train.py:1029"),
+        ("/run/user/10012/a_1234/x.py:5:12", "/run/w1w/900000001/a_900000002/x.py:5:12"),
+        ("at /tmp/550e8400-e29b-41d4-a716-446655440000/x", "w1w /w2w/w3w/x"),
+        ("session 0f3a9b2c", "w1w w2w"),
+        ("jit_f(12190760917235803885)", "jit_f(12190760917235803885)"),
+        ("f32[5,1024,1024,256]{3,2,1,0:T(8,128)S(5)}", "f32[5,1024,1024,256]{3,2,1,0:T(8,128)S(5)}"),
+        ("jit(f)/layer_1024/add", "jit(f)/layer_1024/add"),
+        ("ampere_fp16_s16816gemm_fp16_128x64", None),
+    ],
+)
+def test_numbers_that_are_names_are_replaced_and_others_stay(text: str, shown: str | None) -> None:
+    names = Names()
+    replaced = names.replace(text)
+    if shown is None:
+        assert re.findall(r"\d+", replaced)[-6:] == re.findall(r"\d+", text)
+    else:
+        assert re.sub(r"[wW]\d+[wW]", "w0w", replaced) == re.sub(r"[wW]\d+[wW]", "w0w", shown)
+
+
+def test_a_number_has_the_same_replacement_everywhere() -> None:
+    names = Names()
+    assert names.replace("/proc/3116817/x").split("/")[2] == names.replace("main/3116817").split("/")[1]
+    assert names.number("3116817") == "900000001"

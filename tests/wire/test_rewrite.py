@@ -25,7 +25,7 @@ def rewritten(tmp_path: Path, data: bytes, host_name: str = "host1") -> bytes:
     path.write_bytes(data)
     out = io.BytesIO()
     with TraceFile(path) as file:
-        rewrite(file, out, str.upper, host_name)
+        rewrite(file, out, str.upper, lambda digits: f"9{digits}", host_name)
     return out.getvalue()
 
 
@@ -114,3 +114,32 @@ def test_a_damaged_file_is_an_error(tmp_path: Path, cut: int) -> None:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceFormatError, match="JSON"):
         rewritten(tmp_path, b'{"traceEvents": []}')
+
+
+def test_numbers_of_processes_and_threads_are_replaced_where_they_are_names(tmp_path: Path) -> None:
+    """The id of a line is that of its thread if its name ends with it; other ids are numbers that tfperf needs."""
+    made = plane(
+        "/host:CPU",
+        line("main/4711", event("a", 0, 1), id=4711),
+        line("pool", event("a", 0, 1), id=4712),
+        stats={"process_id": 4711, "core_count": 4711},
+    )
+    copy = message_class("XSpace").FromString(rewritten(tmp_path, space(made)))
+    (host,) = copy.planes
+    assert [each.id for each in host.lines] == [94711, 4712]
+    assert sorted(stat.int64_value for stat in host.stats) == [4711, 94711]
+
+
+def test_a_host_s_name_is_replaced_in_other_texts_too(tmp_path: Path) -> None:
+    made = plane("/host:CPU", line("x", event("to t1v-n-0a1b2c3d-w-0:8471", 0, 1)))
+    data = rewritten(tmp_path, space(made, hostname="t1v-n-0a1b2c3d-w-0"))
+    copy = message_class("XSpace").FromString(data)
+    assert copy.planes[0].event_metadata[0].value.name == b"TO HOST1:8471"
+
+
+def test_bytes_that_are_numbers_stay(tmp_path: Path) -> None:
+    accesses = field(1, message(field(1, 2), field(2, 1), field(3, 400)))
+    facts = {"memory_access_breakdown": accesses + field(9, b"secret"), "other": accesses}
+    data = space(plane("/device:TPU:0", line("x", event("a", 0, 1)), name_stats={"a": facts}))
+    copy = message_class("XSpace").FromString(rewritten(tmp_path, data))
+    assert [stat.bytes_value for stat in copy.planes[0].event_metadata[0].value.stats] == [accesses, b""]

@@ -54,7 +54,7 @@ def anonymize(path: Location, output: Path, *, run: str | Sequence[str] | None =
             out = stack.enter_context(new_file(target))
             with TraceFile(source.path) as file:
                 try:
-                    rewrite(file, out, names.replace, host)
+                    rewrite(file, out, names.replace, names.number, host)
                     out.flush()
                 except OSError as error:
                     raise cannot_write(target, error) from error

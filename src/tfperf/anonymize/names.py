@@ -4,6 +4,9 @@ Every text of a profile is treated alike, whoever wrote it: it is cut into words
 the explicit list (`known_words.txt`) stay, and so do numbers, signs and single letters; all other words become numbered
 ones, in order of appearance. Nothing of a word goes into its replacement but whether its first and last letters are
 capitals, so nothing can be recovered from the copy. One `Names` serves all hosts of a run.
+
+Numbers that are names are replaced too: ids of hexadecimal digits, those of users, processes and sessions in paths of
+files, and of threads behind their names. Ids of programs stay, since they link events.
 """
 
 from __future__ import annotations
@@ -17,6 +20,20 @@ from tfperf.trace.python_packages import PACKAGES, is_file_of_package
 
 _WORD = re.compile(r"[^\W\d_]+")
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
+_HEX = re.compile(
+    r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|(?=[0-9]*[a-fA-F])(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,})(?![0-9A-Za-z])"
+)
+_PATH_OR_ID = re.compile(
+    r"""(?<![^\s"'=(,;:<\[])(?P<path>(?:~|[A-Za-z]:)?[/\\][^\s"'<>]*)"""
+    r"|(?:(?<=[^/]/)|(?i:(?<=thread )|(?<=process )|(?<=pid[ _:=-])|(?<=uid[ _:=-])|(?<=user[ _:=-])))(?P<id>\d{4,})\Z"
+)
+"""Paths of files, and the number at the end of a name such as `main/3116817`; names of ops do not begin with `/`."""
+_PIECE_OF_PATH = re.compile(r"(?<![:0-9A-Za-z-])[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
+_MOST_DIGITS = 3
+"""More of them in one part of a path are an id; line numbers stand behind a colon."""
+_FIRST_NUMBER = 900_000_001
+"""No process or thread of a system has such a number."""
 _FRAME = re.compile(r"(\$)(.+?\.py|<frozen [\w.]+>)(:\d+ .*)", re.DOTALL)
 _FRAME_IN_C = re.compile(r"(\$)(\w+)([. ].*)", re.DOTALL)
 _PARTS = (
@@ -54,6 +71,7 @@ class Names:
         self._known = known_words()
         self._words: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
+        self._numbers: dict[str, str] = {}
         self.replace = lru_cache(_CACHED)(self._replace)
 
     @property
@@ -67,7 +85,23 @@ class Names:
         if text.startswith("$"):
             kept, text = _frame(text)
         text = _ADDRESS.sub(self._address, text)
+        text = _HEX.sub(lambda match: self._numbered(match[0]), text)
+        text = _PATH_OR_ID.sub(self._path_or_id, text)
         return kept + _WORD.sub(lambda match: self._word(match[0]), text)
+
+    def number(self, number: str) -> str:
+        """Return what stands for a number that is a name, wherever it is: another one of nine digits."""
+        return self._numbers.setdefault(number, str(_FIRST_NUMBER + len(self._numbers)))
+
+    def _path_or_id(self, match: re.Match[str]) -> str:
+        if match["path"] is None:
+            return self.number(match["id"])
+        return _PIECE_OF_PATH.sub(lambda piece: self._piece(piece[0]), match["path"])
+
+    def _piece(self, piece: str) -> str:
+        if sum(map(str.isdigit, piece)) <= _MOST_DIGITS:
+            return piece
+        return self.number(piece) if piece.isdigit() else self._numbered(piece)
 
     def _word(self, word: str) -> str:
         if word in self._known or (len(word) == 1 and word.isascii()):

@@ -6,6 +6,7 @@ are compiled programs, of which the texts are replaced too, or numbers of cores.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,20 +22,31 @@ from tfperf.wire.schema import fields_of, message_class
 from tfperf.wire.trace_file import PlaneSpan, Span, TraceFile, walk, walk_plane
 
 Rename = Callable[[str], str]
+Renumber = Callable[[str], str]
 _IN_MEMORY = 1 << 24
+_SHORT = 5
+"""Characters of names of hosts that other texts may have by chance."""
+_LEAST_ID = 1000
+"""Lines with smaller ids are no threads of the system."""
+_NUMBERS = (b"process_id", b"thread_id", b"user_id", b"pid", b"tid", b"uid")
 _PLANE, _ERROR, _WARNING, _HOSTNAME, _LINE = b"\x0a", b"\x12", b"\x1a", b"\x22", b"\x1a"
 
 
-def rewrite(file: TraceFile, out: BinaryIO, rename: Rename, host: str) -> None:
-    """Write the trace with each text as `rename` returns it; all names of hosts become `host`.
+def rewrite(file: TraceFile, out: BinaryIO, rename: Rename, renumber: Renumber, host: str) -> None:
+    """Write the trace with each text as `rename` returns it; all names of hosts become `host`, in other texts too.
 
+    `renumber` returns the digits that stand for those of a process or thread, whose number is a name in texts too.
     Raises TraceFormatError if the file is not a whole XSpace.
     """
     space = walk(file)
+    # Without digits, the words of a name are enough.
+    hosts = [re.escape(name) for name in space.hostnames if len(name) > _SHORT and re.search(r"\d", name)]
+    if hosts:
+        rename = _hiding(re.compile("|".join(hosts)), host, rename)
     names = []
     for span in space.planes:
         with _nested(out, _PLANE) as body:
-            names.append(_plane(file, span, body, rename))
+            names.append(_plane(file, span, body, rename, renumber))
     check_planes(file, space, names)
     for tag, texts in ((_ERROR, space.errors), (_WARNING, space.warnings)):
         for text in texts:
@@ -58,7 +70,11 @@ def _write(out: BinaryIO, tag: bytes, data: bytes) -> None:
     out.write(tag + one_varint(len(data)) + data)
 
 
-def _plane(file: TraceFile, span: PlaneSpan, out: BinaryIO, rename: Rename) -> str:
+def _hiding(hosts: re.Pattern[str], host: str, rename: Rename) -> Rename:
+    return lambda text: rename(hosts.sub(host, text))
+
+
+def _plane(file: TraceFile, span: PlaneSpan, out: BinaryIO, rename: Rename, renumber: Renumber) -> str:
     """Write a plane, its fields in the order of their numbers, as readers expect; return its own name."""
     span = walk_plane(file, span.start, span.stop, every_field=True)
     plane = _parsed(file, "XPlane", file.read_all(span.header), span.start)
@@ -69,14 +85,14 @@ def _plane(file: TraceFile, span: PlaneSpan, out: BinaryIO, rename: Rename) -> s
             with _nested(out, _LINE) as body:
                 for position, payload in line_pieces(file, group, BATCH_BYTES):
                     line = _parsed(file, "XLine", payload, position)
-                    _rename_lines([line], rename, may_have_texts=_has_texts("NumericLine", payload))
+                    _rename_lines([line], rename, renumber, may_have_texts=_has_texts("NumericLine", payload))
                     body.write(line.SerializeToString())
         else:
             payload = file.read(*group)
             lines = _parsed(file, "XPlane", payload, group[0])
-            _rename_lines(lines.lines, rename, may_have_texts=_has_texts("NumericLines", payload))
+            _rename_lines(lines.lines, rename, renumber, may_have_texts=_has_texts("NumericLines", payload))
             out.write(lines.SerializeToString())
-    out.write(_header(plane, rename))
+    out.write(_header(plane, rename, renumber))
     return name
 
 
@@ -103,11 +119,12 @@ def _has_texts(message: str, payload: bytes) -> bool:
     return bool(lines.ByteSize() < size)
 
 
-def _header(plane: Any, rename: Rename) -> bytes:
+def _header(plane: Any, rename: Rename, renumber: Renumber) -> bytes:
     """Return the names in a plane and its facts, renamed: all but its lines, its id and its own name."""
     rewrites = {
         entry.key: _OF_BYTES[entry.value.name] for entry in plane.stat_metadata if entry.value.name in _OF_BYTES
     }
+    numbers = {entry.key for entry in plane.stat_metadata if entry.value.name in _NUMBERS}
     plane.ClearField("id")
     plane.ClearField("name")
     for event in (entry.value for entry in plane.event_metadata):
@@ -118,12 +135,18 @@ def _header(plane: Any, rename: Rename) -> bytes:
         stat.name = _renamed(stat.name, rename)
         stat.ClearField("description")
     _rename_stats(plane.stats, rename, rewrites)
+    for stat in plane.stats:
+        for arm in ("int64_value", "uint64_value"):
+            if stat.metadata_id in numbers and (number := getattr(stat, arm)) > 0:
+                setattr(stat, arm, int(renumber(str(number))))
     data: bytes = plane.SerializeToString()
     return data
 
 
-def _rename_lines(lines: Sequence[Any], rename: Rename, *, may_have_texts: bool) -> None:
+def _rename_lines(lines: Sequence[Any], rename: Rename, renumber: Renumber, *, may_have_texts: bool) -> None:
     for line in lines:
+        if line.id >= _LEAST_ID and re.search(rb"[/ ]%d\Z" % line.id, line.name or line.display_name):
+            line.id = int(renumber(str(line.id)))
         line.name, line.display_name = _renamed(line.name, rename), _renamed(line.display_name, rename)
         if may_have_texts:  # else there is nothing to do for any event
             for event in line.events:
@@ -155,19 +178,28 @@ def _program(serialized: bytes, rename: Rename) -> bytes:
     return data
 
 
-def _core(serialized: bytes, _rename: Rename) -> bytes:
-    """Return which core of a TPU a plane stands for, which is told by numbers alone; nothing where it is not."""
-    core = message_class("CoreDetails")()
-    try:
-        core.ParseFromString(serialized)
-    except DecodeError:
-        return b""
-    core.DiscardUnknownFields()
-    data: bytes = core.SerializeToString()
-    return data
+def _numeric(message: str) -> Callable[[bytes, Rename], bytes]:
+    """Return the function that keeps the declared fields of a message, all of which are numbers."""
+
+    def rewritten(serialized: bytes, _rename: Rename) -> bytes:
+        made = message_class(message)()
+        try:
+            made.ParseFromString(serialized)
+        except DecodeError:
+            return b""
+        made.DiscardUnknownFields()
+        data: bytes = made.SerializeToString()
+        return data
+
+    return rewritten
 
 
-_OF_BYTES = {b"Hlo Proto": _program, b"HLO Proto": _program, b"core_details": _core}
+_OF_BYTES: Mapping[bytes, Callable[[bytes, Rename], bytes]] = {
+    b"Hlo Proto": _program,
+    b"HLO Proto": _program,
+    b"core_details": _numeric("CoreDetails"),
+    b"memory_access_breakdown": _numeric("MemoryAccesses"),
+}
 
 
 def _rename_message(message: Any, kind: str, rename: Rename) -> None:
