@@ -542,6 +542,10 @@ TRACE_OF_SOURCE: dict[str, tuple[Plane, ...]] = {
     "markers": (host(*(event("train", 100 * n, 90, step_num=n) for n in range(4))),),
     "device steps": (plane("/device:TPU:0", line("Steps", *(event(str(n), 100 * n, 95) for n in range(4)), id=1)),),
     "stored groups": (host(*(event("op", 100 * n, 60, group_id=n, step_name=f"train {n}") for n in range(4))),),
+    "program runs": (
+        plane("/device:TPU:0", line("XLA Modules", *(event("jit_step(1)", 100 * n, 90) for n in range(5)))),
+        jax.programs({1: ("jit_step", (jax.GRADIENT,))}),
+    ),
     "jitted calls": (
         jax.programs({1: ("jit_step", (jax.GRADIENT,))}),
         host(*(e for n in range(5) for e in jax.call("step", 100 * n, 90))),

@@ -139,6 +139,14 @@ def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[li
     yield from zip(values.tolist(), zip(*(column.tolist() for column in numbers), strict=True), strict=True)
 
 
+def extents(group: Int64s, start: Int64s, end: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """Return the first start and the last end in each group, -1 for a group without events."""
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)
+    np.minimum.at(first, group, start)
+    np.maximum.at(last, group, end)
+    return np.where(last >= 0, first, -1), last
+
+
 class Intervals(NamedTuple):
     """A set of intervals: `start` and `end` are int64 arrays of equal length."""
 

@@ -2,22 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from builders import event, line, plane, trace_of
 from jax_builders import FORWARD, GRADIENT, OTHER, call, jax_trace, program, programs, run
 from msgspec.structs import replace
 
 from tfperf.programs.names import read_names
-from tfperf.trace.jax_calls import (
-    CLASSES,
-    JaxCalls,
-    canonical,
-    find_core_runs,
-    find_jax_calls,
-    find_runs,
-    program_class,
-)
+from tfperf.trace.event_names import canonical
+from tfperf.trace.jax_calls import CLASSES, JaxCalls, find_jax_calls, find_runs, program_class
 from tfperf.trace.read import read_host
 
 US = 1_000_000
@@ -61,6 +53,8 @@ def test_a_trace_without_calls_has_none_and_decodes_no_program(tmp_path: Path) -
         ((("custom-call", "jit(f)/dot_general"),), "forward"),
         ((("custom-call", "jit(f)/conv_general_dilated"),), "forward"),
         ((("custom-call", "jit(f)/top_k"),), "other"),
+        ((("custom-call", "jit(f)/pallas_call"),), "unknown"),
+        ((FORWARD, ("custom-call", "jit(f)/pallas_call")), "forward"),
         ((("transpose", "jit(f)/transpose"),), "other"),
     ],
 )
@@ -103,43 +97,30 @@ def test_a_run_on_several_devices_may_begin_with_an_event_that_only_waits(tmp_pa
     assert (calls.work.start[0] / US, calls.work.end[0] / US) == (11, 20)
 
 
-def test_cores_of_a_tpu_run_a_program_together(tmp_path: Path) -> None:
-    """The program is told by a stat, or by the name of the run."""
-    runs = (("jit_f(1)", 0, 10), ("jit_g(2)", 20, 5), ("jit_f(1)", 40, 10))
-    cores = []
-    for late in (0, 2):
-        events = [event(name, start + late, takes) for name, start, takes in runs]
-        events[1] = event("jit_g", 20 + late, 5, program_id=2)
-        cores.append(plane(f"/device:TPU:{late}", line("XLA Modules", *events)))
-    found = find_core_runs(trace_of(tmp_path, *cores))
-    assert found.program.tolist() == [1, 2, 1]
-    assert (found.start / US).tolist() == [0, 20, 40]
-    assert (found.end / US).tolist() == [12, 27, 52]
-
-
-@pytest.mark.parametrize("number", [7, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
-def test_ids_of_programs_have_no_sign(tmp_path: Path, number: int) -> None:
-    """An int64 keeps the bits of an id, so the largest is -1 there, which means nothing else."""
-    runs = line("XLA Modules", event(f"jit_f({number})", 15, 10), event("jit_other", 30, 5))
-    python = line("python", event("PjitFunction(f)", 10, 5))
-    known = programs({number: ("jit_f", (GRADIENT,))})
-    calls = find_jax_calls(trace_of(tmp_path, plane("/device:TPU:0", runs), plane("/host:CPU", python), known))
+def test_on_a_tpu_the_work_is_that_of_the_runs_on_all_chips(tmp_path: Path) -> None:
+    """Each chip works for 10 us, one 2 us later than the other; the second call ran on one chip only."""
+    runs = (("jit_f(1)", 20, 10), ("jit_f(1)", 50, 10))
+    chips = [
+        plane(f"/device:TPU:{late}", line("XLA Modules", *(event(name, at + late, us) for name, at, us in runs[late:])))
+        for late in (0, 1)
+    ]
+    python = [*call("f", 12, 5), *call("f", 42, 5)]
+    trace = trace_of(tmp_path, *chips, plane("/host:CPU", line("python", *python)), programs({1: ("jit_f", (OTHER,))}))
+    calls = find_jax_calls(trace)
     assert calls is not None
-    assert calls.work.known.tolist() == [True]
-    assert calls.work.program.view(np.uint64).tolist() == [number]
-    assert calls.of_class("gradient").tolist() == [True]
+    assert (calls.work.start / US).tolist() == [20, 50]
+    assert (calls.work.end / US).tolist() == [30, 61]
+    assert (calls.work.each_ps / US).tolist() == [10, 10]
+    assert calls.work.program.tolist() == [1, 1]
+    assert calls.work.known.all()
 
 
-@pytest.mark.parametrize(("begins", "ends"), [(9.9, [19.9, 120]), (1, [120, None])])
-def test_a_run_on_a_tpu_may_seem_to_begin_a_little_before_its_call(
-    tmp_path: Path, begins: float, ends: list[float | None]
-) -> None:
-    runs = line("XLA Modules", event("jit_f(1)", begins, 10), event("jit_f(1)", 110, 10))
-    python = line("python", event("PjitFunction(f)", 10, 5), event("PjitFunction(f)", 108, 5))
-    known = programs({1: ("jit_f", (GRADIENT,))})
-    calls = find_jax_calls(trace_of(tmp_path, plane("/device:TPU:0", runs), plane("/host:CPU", python), known))
+def test_a_call_on_a_tpu_compiles_until_xla_is_done(tmp_path: Path) -> None:
+    python = line("python", *call("f", 10, 90, event("backend_compile", 15, 20)), *call("f", 110, 5))
+    made = plane("/device:TPU:0", line("XLA Modules", event("jit_f(1)", 95, 10)))
+    calls = find_jax_calls(trace_of(tmp_path, made, plane("/host:CPU", python), programs({})))
     assert calls is not None
-    assert [None if end < 0 else end / US for end in calls.work.end.tolist()] == ends
+    assert (calls.compile_ps / US).tolist() == [25, 0]
 
 
 def test_functions_of_one_name_are_told_apart_by_the_program_that_ran(tmp_path: Path) -> None:

@@ -191,6 +191,16 @@ def is_jitted_call(name: str) -> bool:
     return name.startswith(JITTED_CALL)
 
 
+def called_function(name: str) -> str:
+    """Return the function of JAX that Python calls in the event."""
+    return name.removeprefix(JITTED_CALL).removesuffix(")")
+
+
+def canonical(function: str) -> str:
+    """Return the name of a function as XLA writes it in the name of its program, without `jit_` or `pmap_`."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", re.sub(r"^(jit|pmap)_", "", function)).strip("_")
+
+
 def is_jax_compilation(name: str) -> bool:
     """Tell whether JAX has XLA compile a program in the event."""
     return name.startswith("backend_compile")

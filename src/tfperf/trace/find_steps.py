@@ -63,7 +63,10 @@ def from_markers(trace: HostTrace) -> Steps | None:
     calls = find_calls(trace)
     if others:
         calls = calls.only(np.isin(trace.line_of[calls.row], trace.line_of[rows]))
-    steps = _with_unmarked_evaluation(trace, calls, _marked(trace, calls, rows, labels, numbers, explanation))
+    steps = _marked(trace, calls, rows, labels, numbers, explanation)
+    if steps.on_cores:  # JAX marks all steps alike, and runs no function of TensorFlow between them
+        return replace(steps, other_loops=others)
+    steps = _with_unmarked_evaluation(trace, calls, steps)
     return replace(_with_partial_ends(calls, steps), other_loops=others)
 
 
@@ -79,9 +82,11 @@ def _of_first_loop(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, .
 
 
 def named(trace: HostTrace, pattern: str) -> Steps | None:
-    """Take host events whose name matches the pattern, the outermost per thread."""
+    """Take host events whose name matches the pattern, the outermost per thread; else runs of programs on a TPU."""
     accepts = re.compile(fnmatch.translate(pattern)).match if "*" in pattern else pattern.__eq__
     rows = trace.host_events(mask(trace.names, accepts))
+    if not len(rows):
+        return from_runs(trace, pattern)
     rows, others = _of_first_loop(trace, outermost(trace, rows[trace.duration_ps[rows] > 0]))
     if not len(rows):
         return None
@@ -102,6 +107,12 @@ def _marked(
     if not _is_jax(trace):
         # A mark ends when work is handed over; when a TPU ends it is known only if it recorded its steps.
         return replace(steps, flags=retrace_flags(calls, *span), end_known=trace.device_kind != "tpu")
+    if trace.device_kind == "tpu":
+        from tfperf.trace.run_steps import with_runs
+
+        timed = with_runs(trace, steps)
+        if timed is not None:
+            return timed
     from tfperf.trace.jax_steps import with_work
 
     return with_work(trace, steps)
@@ -231,8 +242,17 @@ def step_line(trace: HostTrace, plane: int) -> Line | None:
     return None
 
 
+def from_runs(trace: HostTrace, pattern: str | None = None) -> Steps | None:
+    """Take the runs of programs on TPU chips that repeat, or whose name matches the pattern."""
+    if trace.device_kind != "tpu":
+        return None
+    from tfperf.trace.run_steps import from_runs
+
+    return from_runs(trace, pattern)
+
+
 def from_modules(trace: HostTrace) -> Steps | None:
-    """Take the repetitions of the XLA module that a device spends most time in."""
+    """Take the repetitions of the XLA module that a GPU spends most time in."""
     for line in trace.lines:
         if line.plane not in trace.devices or not line.name.startswith(MODULE_LINE) or line.stop - line.start < 2:
             continue
@@ -259,6 +279,7 @@ _RULES = (
     from_tpu,
     from_markers,
     from_groups,
+    from_runs,
     from_jitted_calls,
     step_calls.from_calls,
     step_calls.from_function_runs,
@@ -284,7 +305,8 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
     if marker is not None:
         steps = named(trace, marker)
         if steps is None:
-            return no_steps(f"no event on a host thread is named {marker!r}")
+            or_run = " and no program on a TPU" if trace.device_kind == "tpu" else ""
+            return no_steps(f"no event on a host thread{or_run} is named {marker!r}")
         return with_batches(trace, close_windows(trace, steps))
     for rule in _RULES:
         steps = rule(trace)
@@ -301,7 +323,7 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
 def close_windows(trace: HostTrace, steps: Steps) -> Steps:
     """Return the steps with windows that run from start to start, except around pauses and changes of kind."""
     start, work_end = steps.start_ps, np.maximum(steps.end_ps, steps.start_ps)
-    with_device = np.maximum(work_end, _device_end(trace, start))
+    with_device = work_end if steps.on_cores else np.maximum(work_end, _device_end(trace, start))
     end = np.concatenate((start[1:], work_end[-1:] if steps.end_known else with_device[-1:]))
     gap = np.maximum(start[1:] - work_end[:-1], 0)
     longest_gap = max(5 * median(gap), median(work_end - start)) if len(gap) else 0.0
@@ -310,7 +332,12 @@ def close_windows(trace: HostTrace, steps: Steps) -> Steps:
     end[cut] = np.clip(with_device[cut], work_end[cut], np.maximum(start[cut + 1], work_end[cut]))
     end[cut] = np.minimum(end[cut], start[cut + 1])
     pauses = tuple(Pause(int(end[i]), int(start[i + 1]), steps.names[i]) for i in cut.tolist() if start[i + 1] > end[i])
-    closed = replace(steps, end_ps=end, pauses=pauses)
+    is_cut = np.zeros(len(start), np.bool_)
+    is_cut[cut], is_cut[-1:] = True, True
+    on_cores = tuple(
+        each._replace(end_ps=np.where(is_cut, each.end_ps, np.append(each.start_ps[1:], 0))) for each in steps.on_cores
+    )
+    closed = replace(steps, end_ps=end, pauses=pauses, on_cores=on_cores)
     closed = _with_collections(trace, replace(closed, flags=_late_flags(closed)))
     counted = closed.duration_ps[closed.headline].astype(np.float64)
     why = ""

@@ -12,8 +12,9 @@ import numpy as np
 
 from tfperf.arrays import Int64s, distinct_index, group_equal
 from tfperf.programs.names import NamedProgram
+from tfperf.trace.event_names import canonical
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.jax_calls import JaxCalls, canonical
+from tfperf.trace.jax_calls import JaxCalls
 from tfperf.units import counted
 
 _BODY = "while/body"

@@ -40,19 +40,56 @@ class _Turns(NamedTuple):
     def last(self) -> Int64s:
         return np.asarray(self.calls[np.append(self.starts[1:], len(self.calls)) - 1], np.int64)
 
+    def are_short(self, first: Int64s) -> Bools:
+        """Tell which of the steps that begin with these calls are turns at an end of the sequence that lack calls."""
+        short = np.zeros(len(first), np.bool_)
+        if self.period > 1:
+            size = np.diff(np.append(self.starts, len(self.calls)))
+            short[np.isin(first, self.first[[0, -1]])] = size[[0, -1]] < self.period
+        return short
+
+
+class Found(NamedTuple):
+    """Steps as positions in a sequence of calls: the first and the last call of each, its kind, and how it was found.
+
+    `is_short` marks turns at the ends of the sequence that lack calls.
+    """
+
+    first: Int64s
+    last: Int64s
+    kinds: list[str]
+    is_short: Bools
+    confidence: Confidence
+    explanation: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return a name for each step: its kind, and its number among those of its kind."""
+        number = dict.fromkeys(self.kinds, 0)
+        names = []
+        for kind in self.kinds:
+            names.append(f"{kind} {number[kind]}")
+            number[kind] += 1
+        return tuple(names)
+
 
 def from_jitted_calls(trace: HostTrace) -> Steps | None:
     """Infer steps from the calls of jitted functions."""
     calls = find_jax_calls(trace)
     if calls is None:
         return None
-    calls, others = _of_first_loop(trace, calls)
-    trains = calls.of_class("gradient")
-    steps = _training(calls, trains, _reports(trace, calls, trains)) if trains.any() else _iterations(calls)
+    calls, others = of_first_loop(trace, calls)
+    steps = _steps(calls, find_turns(trace, calls))
     return replace(steps, notes=(*steps.notes, *loop_notes(trace, calls)), other_loops=others)
 
 
-def _of_first_loop(trace: HostTrace, calls: JaxCalls) -> tuple[JaxCalls, tuple[str, ...]]:
+def find_turns(trace: HostTrace, calls: JaxCalls, what: str = "call") -> Found:
+    """Infer steps from calls, or from runs of programs that stand for their calls: `what` they are in sentences."""
+    trains = calls.of_class("gradient")
+    return _training(calls, trains, _reports(trace, calls, trains), what) if trains.any() else _iterations(calls, what)
+
+
+def of_first_loop(trace: HostTrace, calls: JaxCalls) -> tuple[JaxCalls, tuple[str, ...]]:
     """Return the calls of the loop that trains, or takes most time, and a sentence for each loop of another thread."""
     if len(distinct(trace.line_of[calls.row])) == 1:
         return calls, ()
@@ -107,7 +144,7 @@ def _turns(calls: JaxCalls, chosen: Int64s) -> _Turns | None:
     return _Turns(chosen, starts, period)
 
 
-def _training(calls: JaxCalls, trains: Bools, reports: Bools) -> Steps:
+def _training(calls: JaxCalls, trains: Bools, reports: Bools, what: str) -> Found:
     every, forward = np.arange(len(calls.name)), calls.of_class("forward")
     in_turns = ~forward & ~reports
     turns = _turns(calls, every[in_turns]) or _each(every[in_turns], trains[in_turns])
@@ -117,15 +154,16 @@ def _training(calls: JaxCalls, trains: Bools, reports: Bools) -> Steps:
     confidence: Confidence = "high" if turns.period else "medium"
     functions = listed(_names(calls, every[trains]), 3)
     programs = "program computes" if len(set(calls.name[trains].tolist())) == 1 else "programs compute"
-    steps = f"{counted(len(turns.first), 'training step')}: calls of {functions}, whose {programs} gradients"
+    text = f"{counted(len(turns.first), 'training step')}: {what}s of {functions}, whose {programs} gradients"
     if turns.period > 1:
-        steps += f", in turns of {turns.period} calls"
+        text += f", in turns of {turns.period} {what}s"
     if len(between):
-        steps += f"; {counted(len(between), 'evaluation call')} of {listed(_names(calls, between), 3)}"
+        text += f"; {counted(len(between), f'evaluation {what}')} of {listed(_names(calls, between), 3)}"
     first, last = np.concatenate((turns.first, between)), np.concatenate((turns.last, between))
     kinds = ["train"] * len(turns.first) + ["eval"] * len(between)
     order = np.argsort(first, kind="stable")
-    return _steps(calls, (confidence, steps), turns, (first[order], last[order]), [kinds[i] for i in order.tolist()])
+    kinds = [kinds[i] for i in order.tolist()]
+    return Found(first[order], last[order], kinds, turns.are_short(first[order]), confidence, text)
 
 
 def _each(chosen: Int64s, is_step: Bools) -> _Turns:
@@ -140,47 +178,42 @@ def _inside(turns: _Turns, count: int) -> Bools:
     return np.asarray(np.cumsum(depth)[:count] > 0, np.bool_)
 
 
-def _iterations(calls: JaxCalls) -> Steps:
+def _iterations(calls: JaxCalls, what: str) -> Found:
     every = np.arange(len(calls.name))
     turns = _turns(calls, every)
     confidence: Confidence = "medium" if turns else "low"
     if turns is None:
         total = np.bincount(calls.name, weights=calls.end - calls.start)
         turns = _each(every, calls.name == total.argmax())
-    what = f"{counted(len(turns.first), 'iteration')} of {listed(_names(calls, turns.calls), 3)}"
+    text = f"{counted(len(turns.first), 'iteration')} of {listed(_names(calls, turns.calls[turns.starts[0] :]), 3)}"
     if turns.period > 1:
-        what += f", in turns of {turns.period} calls"
-    what += "; no program computes gradients, so these are not training steps"
-    return _steps(calls, (confidence, what), turns, (turns.first, turns.last), [ITERATION] * len(turns.first))
+        text += f", in turns of {turns.period} {what}s"
+    text += "; no program computes gradients, so these are not training steps"
+    kinds = [ITERATION] * len(turns.first)
+    return Found(turns.first, turns.last, kinds, turns.are_short(turns.first), confidence, text)
 
 
 def _names(calls: JaxCalls, chosen: Int64s) -> list[str]:
     return [calls.names[name] for name in dict.fromkeys(calls.name[chosen].tolist())]
 
 
-def _steps(
-    calls: JaxCalls, sure: tuple[Confidence, str], turns: _Turns, span: tuple[Int64s, Int64s], kinds: list[str]
-) -> Steps:
-    """Return the steps between the calls of `span`: the first and the last of each."""
-    confidence, explanation = sure
-    first, last = span
+def _steps(calls: JaxCalls, found: Found) -> Steps:
+    """Return the steps that were found, in time."""
+    first, last, kinds = found.first, found.last, tuple(found.kinds)
     start, end, is_late, missing = windows(calls, first, last)
     axis = OF_THE_DEVICE if is_late else "those from call to call"
-    how: How = (SOURCE, confidence, f"{explanation}; times are {axis}")
-    number = dict.fromkeys(kinds, 0)
-    names = []
-    for kind in kinds:
-        names.append(f"{kind} {number[kind]}")
-        number[kind] += 1
-    steps = plain_steps(how, (start, end), np.arange(len(kinds), dtype=np.int64), tuple(names), tuple(kinds))
+    how: How = (SOURCE, found.confidence, f"{found.explanation}; times are {axis}")
+    steps = plain_steps(how, (start, end), np.arange(len(kinds), dtype=np.int64), found.names, kinds)
     before = np.concatenate(([0], np.cumsum(calls.compiles)))
     compiles = before[last + 1] > before[first]
-    short = np.zeros(len(first), np.bool_)
-    if turns.period > 1:
-        size = np.diff(np.append(turns.starts, len(turns.calls)))
-        short[np.isin(first, turns.first[[0, -1]])] = size[[0, -1]] < turns.period
-    flags = np.where(compiles, RETRACE, np.where(short | missing, PARTIAL, ""))
+    flags = np.where(compiles, RETRACE, np.where(found.is_short | missing, PARTIAL, ""))
     return replace(steps, flags=tuple(flags.tolist()))
+
+
+def members(first: Int64s, last: Int64s, count: int) -> Int64s:
+    """Return for each of `count` calls the index of the step whose first and last call it lies between, -1 for none."""
+    step, every = np.searchsorted(last, np.arange(count)), np.arange(count)
+    return np.where((step < len(first)) & (np.append(first, 0)[step] <= every), step, -1)
 
 
 def windows(calls: JaxCalls, first: Int64s, last: Int64s) -> tuple[Int64s, Int64s, bool, Bools]:
@@ -190,9 +223,9 @@ def windows(calls: JaxCalls, first: Int64s, last: Int64s) -> tuple[Int64s, Int64
     one before is done, a step lasts from the end of the work of the one before (or its own first work, if later) to the
     end of its own.
     """
-    position = np.searchsorted(last, np.arange(len(calls.name)))
-    chosen = (position < len(first)) & (np.append(first, 0)[position] <= np.arange(len(position)))
-    group, at = position[chosen], np.flatnonzero(chosen)
+    step = members(first, last, len(calls.name))
+    at = np.flatnonzero(step >= 0)
+    group = step[at]
     end = np.zeros(len(first), np.int64)
     np.maximum.at(end, group, calls.end[at])
     works = calls.work.end[at] >= 0

@@ -44,3 +44,11 @@ def launch_links(trace: HostTrace, device_rows: Int64s) -> LaunchLinks:
     # No call has the id 0.
     place = lookup(ids, trace.number_at("correlation_id", device_rows, 0))
     return LaunchLinks(device_rows[place >= 0], rows[place[place >= 0]])
+
+
+def begun_before(runs: Int64s, calls: Int64s) -> int:
+    """Return how many runs of a function were called before the capture began: they come first, the others in order.
+
+    Both are starts in time order; no run begins before its call.
+    """
+    return max(0, int((np.searchsorted(runs, calls) - np.arange(len(calls))).max(initial=0)))

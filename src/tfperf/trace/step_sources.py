@@ -15,9 +15,20 @@ class StepSource(Struct, frozen=True):
 
 
 STEP_SOURCES: Mapping[str, StepSource] = {
-    "markers": StepSource("an event with `step_num`, or of the name given with `--step-marker`", "high"),
+    "markers": StepSource(
+        "an event with `step_num`, or of the name given with `--step-marker`, which may be that of a program on a TPU",
+        "high",
+    ),
     "device steps": StepSource("an event on the step line of a TPU", "high"),
     "stored groups": StepSource("a group that the profiler stored in the file (TensorFlow 2.2 to 2.4)", "high"),
+    "program runs": StepSource(
+        (
+            "on a TPU without a step line: a run of the main program, or one turn of the programs that repeat, from "
+            "run to run on each chip; from call to call where the program waits for each result. Programs that train, "
+            "and evaluate, are told apart as below"
+        ),
+        "high; medium without gradients or if nothing repeats; low if neither",
+    ),
     "jitted calls": StepSource(
         (
             "one turn of the repeating calls of jitted functions of JAX, of which one computes gradients; calls that "
@@ -41,7 +52,7 @@ STEP_SOURCES: Mapping[str, StepSource] = {
     "eager ops": StepSource(
         "one turn of the repeating sequence of ops that Python runs one by one, without any call or fetch", "low"
     ),
-    "device modules": StepSource("a run of the XLA module that takes most device time", "low"),
+    "device modules": StepSource("a run of the XLA module that takes most time of a GPU", "low"),
     "groups": StepSource("attribution `tensorflow`: a group as TensorFlow's profiler makes it", "high"),
     "none": StepSource("no rule finds a step; the report says why, and gives no verdict", "none"),
 }

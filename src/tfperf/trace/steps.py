@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -49,6 +49,14 @@ class Pause(Struct, frozen=True):
     after_step: str
 
 
+class CoreSteps(NamedTuple):
+    """The steps of one TPU core (index of its plane): int64 picoseconds on its own clock."""
+
+    plane: int
+    start_ps: Int64s
+    end_ps: Int64s
+
+
 class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """The steps of one host, in time order.
 
@@ -74,6 +82,13 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     notes: tuple[str, ...] = ()
     other_loops: tuple[str, ...] = ()
     """A sentence for each loop that runs on another thread at the same time, which is in no step."""
+    enough: int = 3
+    """So many steps of a kind without a flag are enough for averages."""
+    on_cores: tuple[CoreSteps, ...] = ()
+    """Where steps are runs of programs on TPU cores: their windows on each core, by its own clock.
+
+    Rules tell there from when to when a core works for each step, as they do for the steps, which are those of the
+    slowest core on the clock of the host."""
 
     def __len__(self) -> int:
         """Return the number of steps, flagged ones included."""
@@ -92,6 +107,7 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             flags=flags,
             batches=self.batches[rows],
             pauses=(),
+            on_cores=tuple(CoreSteps(each.plane, each.start_ps[rows], each.end_ps[rows]) for each in self.on_cores),
         )
 
     @property
@@ -101,9 +117,9 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @cached_property
     def averaged(self) -> Bools:
-        """Tell which steps count in averages: those without a flag, if at least three are; else all of their kind."""
+        """Tell which steps count in averages: those without a flag, if `enough` are; else all of their kind."""
         plain, (kinds, code) = self.plain, self._kind_index
-        return np.asarray(plain | (np.bincount(code[plain], minlength=len(kinds)) < 3)[code], np.bool_)
+        return np.asarray(plain | (np.bincount(code[plain], minlength=len(kinds)) < self.enough)[code], np.bool_)
 
     @cached_property
     def plain(self) -> Bools:

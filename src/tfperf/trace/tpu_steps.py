@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from tfperf.arrays import Int64s
 from tfperf.trace.find_steps import step_line
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.steps import Steps
+from tfperf.trace.steps import CoreSteps, Steps
 from tfperf.wire.event_columns import OP_LINES
-
-
-class CoreSteps(NamedTuple):
-    """The windows of the steps of one core (index of its plane), in picoseconds on the clock of the trace."""
-
-    plane: int
-    start_ps: Int64s
-    end_ps: Int64s
 
 
 def core_steps(trace: HostTrace, steps: Steps) -> list[CoreSteps]:
     """Return the windows of the steps on each core that recorded its steps; else those of the steps, on all cores.
 
     Cores step together, so a step lasts as long as the core that takes longest; what another one has left until then is
-    part of its step, but for what its next step takes. Only steps that all cores have are returned.
+    part of its step, but for what its next step takes. Only steps that all cores have are returned. Where steps are
+    runs of programs, each core has windows of its own, from run to run; one that runs other programs has those of the
+    steps.
     """
     if steps.source != "device steps":
-        return [CoreSteps(plane, steps.start_ps, steps.end_ps) for plane in trace.devices]
+        own = {each.plane: each for each in steps.on_cores}
+        return [own.get(plane) or _on_clock_of(trace, plane, steps) for plane in trace.devices]
     lines = [(plane, line) for plane in trace.devices if (line := step_line(trace, plane)) is not None]
     count = min(len(steps), *(line.stop - line.start for _, line in lines))
     rows = [slice(line.start, line.start + count) for _, line in lines]
     longest = np.max([trace.duration_ps[of_core] for of_core in rows], axis=0)
     return [_within(plane, trace.start_ps[of_core], longest) for (plane, _), of_core in zip(lines, rows, strict=True)]
+
+
+def _on_clock_of(trace: HostTrace, plane: int, steps: Steps) -> CoreSteps:
+    """Return the windows of the steps, which are on the clock of the host, on that of a core."""
+    # The clocks are so near to each other that the way back is as long as the way there.
+    start, end = (2 * ps - trace.on_host_clock(plane, ps) for ps in (steps.start_ps, steps.end_ps))
+    return CoreSteps(plane, start, end)
 
 
 def _within(plane: int, start_ps: Int64s, longest_ps: Int64s) -> CoreSteps:

@@ -24,7 +24,7 @@ from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.activities import xla_compilations
-from tfperf.trace.event_names import is_jitted_call, runs_keras_function
+from tfperf.trace.event_names import canonical, is_jitted_call, runs_keras_function
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import parents, self_time
 from tfperf.units import PS_PER_MS
@@ -94,8 +94,6 @@ def _with_changes(trace: HostTrace, functions: Functions) -> Functions:
 
 def _programs_of(trace: HostTrace, function: str) -> list[bytes]:
     """Return serialized programs of a function of JAX or TensorFlow, or of the step of Keras that it runs."""
-    from tfperf.trace.jax_calls import canonical
-
     name = re.escape(canonical(function))
     names = f"{name}|one_step_on_data" if runs_keras_function(function) else name
     wanted = re.compile(rf"(?:jit_|a_inference_)(?:{names})(?:_\d+__.*)?$")

@@ -1,7 +1,7 @@
 """Jitted functions of JAX: how often they are called and compiled, and what that takes.
 
 A call that compiles traces Python, lowers what it traced, and has XLA compile it: all of its time is that of compiling,
-but for handing out the first run.
+but for handing out the first run. Where a TPU then loads the program, the time after that does not count.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ OTHER_FUNCTIONS = "(other functions)"
 class JittedFunction(Struct, frozen=True):
     """A jitted function; `computes` is empty where its program is not in the trace. Times in picoseconds.
 
-    `work_ps` sums the times from the first to the last op of its runs; None: no run is in the trace.
+    `work_ps` sums the times from the first to the last op of its runs, those on several chips of a TPU as their mean;
+    None: no run is in the trace.
     """
 
     name: str
@@ -104,8 +105,8 @@ def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
                 calls=len(mine),
                 compiling_calls=len(compiling),
                 total_ps=int((calls.end - calls.start)[mine].sum()),
-                compiling_ps=int((calls.end - calls.start)[compiling].sum()),
-                work_ps=int((calls.work.end - calls.work.start)[ran].sum()) if len(ran) else None,
+                compiling_ps=int(calls.compile_ps[mine].sum()),
+                work_ps=int(calls.work.each_ps[ran].sum()) if len(ran) else None,
             )
         )
     first, last = np.searchsorted(calls.start, (steps.start_ps, steps.end_ps))
