@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tfperf.analysis import load
 from tfperf.sections.roofline.analysis import Roofline, derive
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "traces" / "xla_reference"
+OFFLOAD = REFERENCE.parent / "tpu_v6e"
 PEAKS = {"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0}
 
 
@@ -158,3 +160,17 @@ def test_the_made_tpu_has_the_rates_that_xprof_prints() -> None:
     fusion = next(row for row in tpu.ops if row.op.op == "fusion.2")
     assert (fusion.op.runs, fusion.work.time_ps) == (24, 60_000_000_000)
     assert fusion.work.tflops_per_second == pytest.approx(26.8468, abs=0.0001)
+
+
+@pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the real TPU profile is not here")
+def test_bandwidth_of_the_real_tpu_profile_is_that_of_the_reference() -> None:
+    expected = json.loads((OFFLOAD / "reference" / "expected.json").read_text(encoding="utf-8"))["A"]
+    roofline = load(OFFLOAD / "offload", sections=["roofline"])["roofline"]
+    fusions = sorted((row for row in roofline.ops if "fusion" in row.op.op), key=lambda row: row.work.gb_per_second)
+    reference = expected["hbm_bandwidth_of_fusions"]
+    assert [row.work.gb_per_second for row in fusions] == pytest.approx(reference["gb_per_s"], abs=0.01)
+    assert [row.judged.memory_percent for row in fusions] == pytest.approx(reference["percent_of_peak"], abs=0.01)
+    assert not [row for row in roofline.ops if row.op.op.startswith("copy")], "copies go over the link"
+    assert roofline.peaks.teraflops == {"bf16": 918, "int8": 1836}
+    assert roofline.peaks.stated_teraflops == expected["device"]["peak_tflops_stated"]
+    assert roofline.steps.bandwidth == pytest.approx(5.0, abs=0.05)

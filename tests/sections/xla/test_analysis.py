@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import csv
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from builders import Event, event, host, host_of, line, plane, programs, ref, results_of, trace_of
+from builders import Event, event, host, host_of, line, plane, programs, ref, results_of, trace_of, u64
 from hlo_builders import F32, computation, instruction, program, shape
 from msgspec.structs import replace
 
 from tfperf.analysis import load
 from tfperf.sections.xla.analysis import Xla, combine, shorten
 from tfperf.trace.device_peaks import DevicePeaks
+from tfperf.wire.event_columns import unsigned
 
 REFERENCE = Path(__file__).parents[4] / "shared" / "traces" / "xla_reference"
+OFFLOAD = REFERENCE.parent / "tpu_v6e"
 US = 1_000_000
 VECTOR = shape(F32, 8)
 LOOP = program(
@@ -143,3 +147,43 @@ def test_programs_beyond_the_first_are_one_that_is_lost_if_one_of_them_is(tmp_pa
         ("(other programs)", 8),
         ("m0", 4),
     ]
+
+
+def test_a_tpu_program_of_which_no_op_takes_time_ran_too(tmp_path: Path) -> None:
+    """Ids have up to 20 digits and no sign. The program of the second run is not in the file, but its name is."""
+    large = 12190760917235803885
+    core = plane(
+        "/device:TPU:0",
+        line("XLA Modules", event(f"jit_f({large})", 0, 20), event("jit_g(9)", 30, 1), event("jit_g(9)", 40, 2)),
+        line("XLA Ops", event("%copy.1 = f32[8] copy(f32[8] %p)", 0, 15)),
+        name_stats={"%copy.1 = f32[8] copy(f32[8] %p)": {"program_id": u64(large), "hlo_category": "copy"}},
+    )
+    xla = host_of(trace_of(tmp_path, core), "xla")["xla"]
+    assert [(module.module, module.runs, module.is_estimated, module.time_ps) for module in xla.modules] == [
+        ("jit_f", 1, False, 15 * US),
+        ("jit_g", 2, False, 3 * US),
+    ]
+    assert [(op.module, op.op) for op in xla.ops] == [("jit_f", "copy.1")]
+
+
+@pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the real TPU profile is not here")
+def test_programs_of_the_real_tpu_profile_are_those_of_the_reference() -> None:
+    expected = json.loads((OFFLOAD / "reference" / "expected.json").read_text(encoding="utf-8"))["A"]
+    xla = load(OFFLOAD / "offload", sections=["xla"])["xla"]
+    runs: Counter[str] = Counter()
+    for of_core in expected["runs_per_core"].values():
+        runs.update(of_core)
+    modules = {module.module: module for module in xla.modules}
+    assert {name: module.runs for name, module in modules.items()} == runs
+    of_f = modules["jit_f"]
+    assert unsigned(of_f.program_id) == 12190760917235803885
+    assert of_f.compile_ps / 1e9 == pytest.approx(expected["first_call"]["compile_ms"], abs=0.05)
+    assert of_f.vmem_bytes == expected["memory"]["scoped_vmem_jit_f"]
+    hbm, on_host = of_f.memory["HBM"], of_f.memory["host memory"]
+    assert {"temporaries": hbm.temporaries, "parameters": hbm.parameters} == expected["memory"]["hbm_program_jit_f"]
+    assert on_host.aliased == on_host.parameters == 16106127360
+    means = {op.op: op.time_ps / op.runs / 1e9 for op in xla.ops if op.module == "jit_f"}
+    for name, mean in expected["ops_mean_ms"].items():
+        assert means[name] == pytest.approx(mean, rel=1e-5), name
+    assert {op.runs for op in xla.ops if op.module == "jit_f"} == {expected["ops_count"]}
+    assert xla.device_count == expected["device"]["cores_in_file"]

@@ -127,11 +127,11 @@ def _peaks(roofline: Roofline) -> tuple[Fact, ...]:
     if peaks.model:
         facts.append(Fact("device_model", "Device", peaks.model))
     if peaks.teraflops:
-        stated = None if peaks.stated_teraflops is None else f"bf16 {format_number(peaks.stated_teraflops)}"
+        stated = None if peaks.stated_teraflops is None else f"bf16 {peaks.stated_teraflops:,.4g}"
         facts.append(Fact("peak_flops", "Peak", _teraflops(peaks), note=_source(peaks.compute_source, stated)))
     if peaks.memory_gb_per_second is not None:
         text = f"{format_number(peaks.memory_gb_per_second)} GB/s"
-        stated = None if peaks.stated_gb_per_second is None else format_number(peaks.stated_gb_per_second)
+        stated = None if peaks.stated_gb_per_second is None else f"{peaks.stated_gb_per_second:,.4g}"
         facts.append(Fact("peak_bandwidth", "Memory", text, note=_source(peaks.memory_source, stated)))
     ridge = ridge_point(peaks, roofline.precision)
     if ridge is not None and roofline.precision is not None:

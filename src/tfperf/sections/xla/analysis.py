@@ -73,7 +73,7 @@ def analyze(host: Host) -> Xla:
     times = op_times(trace, host.device_work, union(steps.start_ps[counts], steps.end_ps[counts]))
     if not times.ops:
         return Xla()
-    programs = read_programs(trace, {op.key.program for op in times.ops})
+    programs = read_programs(trace, {op.key.program for op in times.ops} | times.programs.keys())
     costs = {key: ProgramCosts(module) for key, module in programs.items()}
     ops = [joined_op(trace, op, programs.get(op.key.program), costs.get(op.key.program)) for op in times.ops]
     if times.place == "cpu":
@@ -106,10 +106,7 @@ def _modules(times: OpTimes, programs: dict[int | None, Module], compiled: dict[
     """Return the programs that ran; a compile time has only the name of its program, which must be the only one."""
     from tfperf.sections.xla.instructions import joined_module, program_keys
 
-    modules = [
-        joined_module(key, programs.get(key.program), times.ops, times.place, time_ps=times.busy_ps[key.program])
-        for key in program_keys(times.ops)
-    ]
+    modules = [joined_module(key, programs.get(key.program), times) for key in program_keys(times)]
     names = Counter(module.module for module in modules)
     return [
         replace(module, compile_ps=compiled.get(module.module)) if names[module.module] == 1 else module

@@ -13,7 +13,7 @@ from tfperf.programs.model import HOST_MEMORY
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Work
 from tfperf.sections.xla.costs import CONTAINERS, OpCost, ProgramCosts
-from tfperf.sections.xla.op_events import Key, OpTime, Place
+from tfperf.sections.xla.op_events import Key, OpTime, OpTimes, Place
 from tfperf.sections.xla.work_columns import main_memory
 from tfperf.trace.device_peaks import Precision
 from tfperf.trace.event_names import parse_op
@@ -317,26 +317,34 @@ def _memory_name(space: int, place: Place | None) -> str:
     return _TPU_MEMORIES.get(space, f"space {space}") if place == "tpu" and space else main_memory(place)
 
 
-def program_keys(ops: Sequence[OpTime]) -> tuple[Key, ...]:
-    """Return the key of an instruction for each program."""
+def program_keys(times: OpTimes) -> tuple[Key, ...]:
+    """Return the key of an instruction for each program, without an instruction if none of it takes time."""
     first: dict[int | None, Key] = {}
-    for op in ops:
+    for op in times.ops:
         first.setdefault(op.key.program, op.key)
+    for program, ran in times.programs.items():
+        first.setdefault(program, Key(program, ran.name, ""))
     return tuple(first.values())
 
 
-def joined_module(
-    key: Key, module: Module | None, ops: Sequence[OpTime], place: Place | None, **times: int | None
-) -> HloModule:
-    """Return what a program did as a whole; `times` are fields of it.
+def joined_module(key: Key, module: Module | None, times: OpTimes) -> HloModule:
+    """Return what a program did as a whole.
 
-    It ran as often as the instruction of its entry that ran most often; without the program that is an estimate.
+    Where cores do not record runs, it ran as often as the instruction of its entry that ran most often; without the
+    program that is an estimate.
     """
-    own = [op for op in ops if op.key.program == key.program]
-    entry = {each.name for each in module.entry.instructions} if module else set()
-    in_entry = [op for op in own if op.key.op in entry]
-    most = max(in_entry or own, key=lambda op: op.runs)
-    facts: dict[str, Any] = dict(times)
+    place, recorded = times.place, None if key.program is None else times.programs.get(key.program)
+    facts: dict[str, Any] = {}
+    if recorded is not None:
+        facts |= {"runs": recorded.runs, "is_estimated": False}
+        facts["time_ps"] = times.busy_ps.get(key.program, recorded.time_ps)
+    else:
+        own = [op for op in times.ops if op.key.program == key.program]
+        entry = {each.name for each in module.entry.instructions} if module else set()
+        in_entry = [op for op in own if op.key.op in entry]
+        most = max(in_entry or own, key=lambda op: op.runs)
+        facts |= {"runs": most.runs, "is_estimated": most.is_estimated or not in_entry}
+        facts["time_ps"] = times.busy_ps[key.program]
     if module is not None:
         facts["instructions"] = sum(len(each.instructions) for each in module.computations)
         facts["vmem_bytes"] = vmem_bytes(module.entry.instructions) if place == "tpu" else None
@@ -346,10 +354,4 @@ def joined_module(
             for space, sizes in sorted(module.buffers.items()):
                 name = _memory_name(space, place)
                 memory[name] = memory[name].plus(sizes) if name in memory else sizes
-    return HloModule(
-        module=module.name if module else key.module,
-        program_id=key.program,
-        runs=most.runs,
-        is_estimated=most.is_estimated or not in_entry,
-        **facts,
-    )
+    return HloModule(module=module.name if module else key.module, program_id=key.program, **facts)

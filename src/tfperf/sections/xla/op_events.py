@@ -22,7 +22,8 @@ from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
-from tfperf.wire.event_columns import OP_LINES
+from tfperf.trace.tpu_runs import module_name, program_in_name
+from tfperf.wire.event_columns import MODULE_LINE, OP_LINES
 
 Place = Literal["gpu", "tpu", "cpu"]
 
@@ -62,12 +63,24 @@ class OpTime(Struct, frozen=True, kw_only=True):
     """The name of its longest event: index into the names of the trace."""
 
 
+class ProgramRuns(NamedTuple):
+    """Runs of a program on TPU cores: its name, how many, and how long they take together."""
+
+    name: str
+    runs: int
+    time_ps: int
+
+
 class OpTimes(Struct, frozen=True, kw_only=True):
-    """All instructions that ran, and where; `busy` is when any of a program was under way, by program id."""
+    """All instructions that ran, and where; `busy` is when any of a program was under way, by program id.
+
+    `programs` are the runs that cores of TPUs record, some of which have no instruction that takes time.
+    """
 
     place: Place | None
     ops: tuple[OpTime, ...] = ()
     busy_ps: dict[int | None, int] = {}
+    programs: dict[int, ProgramRuns] = {}
 
 
 def op_times(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
@@ -132,6 +145,7 @@ def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
     stated = trace.stat("flops")
     stating, first = np.unique(trace.name[stated.event], return_index=True)
     pass_flops = dict(zip(stating.tolist(), stated.value[first].tolist(), strict=True))
+    ran = _program_runs(trace)
     found: dict[Key, OpTime] = {}
     for line in trace.lines:
         if line.plane not in trace.devices or line.name not in OP_LINES or line.stop == line.start:
@@ -145,7 +159,11 @@ def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
         for name, *values in zip(names.tolist(), *map(np.ndarray.tolist, (counts, sums, stepped)), strict=True):
             op = trace.display_names[name] or trace.names[name].partition(" = ")[0].lstrip("%")
             program = programs.get(name)
-            key = Key(program if isinstance(program, int) else None, "", op)
+            key = (
+                Key(program, ran[program].name if program in ran else "", op)
+                if isinstance(program, int)
+                else Key(None, "", op)
+            )
             before = found.get(key)
             olds = (before.runs, before.time_ps, before.in_steps) if before else (0, 0, 0)
             runs, time_ps, in_steps = (min(one + other, MOST) for one, other in zip(values, olds, strict=True))
@@ -160,7 +178,25 @@ def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
                 name=name,
             )
     ops = tuple(found.values())
-    return OpTimes(place="tpu", ops=ops, busy_ps=_summed(ops))
+    return OpTimes(place="tpu", ops=ops, busy_ps=_summed(ops), programs=ran)
+
+
+def _program_runs(trace: HostTrace) -> dict[int, ProgramRuns]:
+    """Return the runs of programs that cores record, by the id of the program."""
+    found: dict[int, ProgramRuns] = {}
+    for line in trace.lines:
+        if line.plane not in trace.devices or line.name != MODULE_LINE:
+            continue
+        rows = slice(line.start, line.stop)
+        names, which = np.unique(trace.name[rows], return_inverse=True)
+        sums = np.bincount(which, weights=trace.duration_ps[rows], minlength=len(names))
+        for name, runs, time_ps in zip(names.tolist(), np.bincount(which).tolist(), sums.tolist(), strict=True):
+            program = program_in_name(trace.names[name])
+            if program is not None:
+                before = found.get(program, ProgramRuns("", 0, 0))
+                module = module_name(trace.names[name])
+                found[program] = ProgramRuns(module, before.runs + runs, min(before.time_ps + int(time_ps), MOST))
+    return found
 
 
 def _summed(ops: tuple[OpTime, ...]) -> dict[int | None, int]:
