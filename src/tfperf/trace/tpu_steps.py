@@ -21,19 +21,16 @@ def core_steps(trace: HostTrace, steps: Steps) -> list[CoreSteps]:
     """
     if steps.source != "device steps":
         own = {each.plane: each for each in steps.on_cores}
-        return [own.get(plane) or _on_clock_of(trace, plane, steps) for plane in trace.devices]
+        spans = {
+            plane: [trace.on_device_clock(plane, ps) for ps in (steps.start_ps, steps.end_ps)]
+            for plane in trace.devices
+        }
+        return [own.get(plane) or CoreSteps(plane, *span) for plane, span in spans.items()]
     lines = [(plane, line) for plane in trace.devices if (line := step_line(trace, plane)) is not None]
     count = min(len(steps), *(line.stop - line.start for _, line in lines))
     rows = [slice(line.start, line.start + count) for _, line in lines]
     longest = np.max([trace.duration_ps[of_core] for of_core in rows], axis=0)
     return [_within(plane, trace.start_ps[of_core], longest) for (plane, _), of_core in zip(lines, rows, strict=True)]
-
-
-def _on_clock_of(trace: HostTrace, plane: int, steps: Steps) -> CoreSteps:
-    """Return the windows of the steps, which are on the clock of the host, on that of a core."""
-    # The clocks are so near to each other that the way back is as long as the way there.
-    start, end = (2 * ps - trace.on_host_clock(plane, ps) for ps in (steps.start_ps, steps.end_ps))
-    return CoreSteps(plane, start, end)
 
 
 def _within(plane: int, start_ps: Int64s, longest_ps: Int64s) -> CoreSteps:
