@@ -109,6 +109,12 @@ def test_set_up_before_the_steps_is_in_none(tmp_path: Path) -> None:
     assert "4 iterations of jit_f;" in steps.explanation
 
 
+def test_a_long_program_that_runs_once_is_not_the_main_one(tmp_path: Path) -> None:
+    runs = [("jit_psum(2)", 0, 5000), *(("jit_f(1)", 6000 + 100 * nth, 80) for nth in range(4))]
+    chips = [chip(*runs, number=number) for number in (0, 1)]
+    assert [end - start for start, end in windows(find_steps(trace_of(tmp_path, *chips)))] == [100, 100, 100, 80]
+
+
 def test_a_program_that_runs_ahead_has_steps_from_run_to_run(tmp_path: Path) -> None:
     runs = [("jit_f(1)", 100 * nth + 50, 99) for nth in range(4)]
     steps = find_steps(trace_of(tmp_path, *linked(runs, [0, 10, 20, 30]), programs({})))
@@ -126,6 +132,17 @@ def test_a_program_that_waits_has_steps_from_call_to_call(tmp_path: Path) -> Non
     steps = find_steps(trace_of(tmp_path, made, plane("/host:CPU", line("python", *python)), programs({})))
     assert windows(steps) == [(0, 100), (100, 200), (200, 300), (300, 386)]
     assert steps.flags == ("", "", "", "end estimated")
+
+
+@pytest.mark.parametrize(("waits", "window"), [(True, (0, 286)), (False, (200, 220))])
+def test_a_single_run_is_a_step_from_its_call_only_if_the_program_waits(
+    tmp_path: Path, waits: bool, window: tuple[float, float]
+) -> None:
+    made, threads = linked([("jit_f(1)", 200, 20)], [0])
+    awaited = [event("block_until_ready", 6, 280)] * waits
+    python = line("python", *threads.lines[0].events, *awaited)
+    steps = find_steps(trace_of(tmp_path, made, plane("/host:CPU", python), programs({})))
+    assert windows(steps) == [window]
 
 
 def test_a_first_call_among_few_is_cold_and_does_not_count(tmp_path: Path) -> None:

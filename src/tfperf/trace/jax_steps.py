@@ -183,8 +183,10 @@ def _iterations(calls: JaxCalls, what: str) -> Found:
     turns = _turns(calls, every)
     confidence: Confidence = "medium" if turns else "low"
     if turns is None:
-        total = np.bincount(calls.name, weights=calls.end - calls.start)
-        turns = _each(every, calls.name == total.argmax())
+        total, count = np.bincount(calls.name, weights=calls.end - calls.start), np.bincount(calls.name)
+        # What runs once on a TPU, however long it waits for other chips, sets up what follows.
+        repeats = (count > 1) | (what != "run" or count.max() == 1)
+        turns = _each(every, calls.name == np.where(repeats, total, -1.0).argmax())
     text = f"{counted(len(turns.first), 'iteration')} of {listed(_names(calls, turns.calls[turns.starts[0] :]), 3)}"
     if turns.period > 1:
         text += f", in turns of {turns.period} {what}s"

@@ -109,10 +109,11 @@ def _of_first_loop(trace: HostTrace, runs: TpuRuns) -> tuple[TpuRuns, tuple[str,
 
 
 def _slowest(runs: TpuRuns) -> Int64s:
-    """Return the runs of the chip on which the main program, that with most time of all, takes most time."""
-    time = runs.duration_ps.astype(np.float64)
-    main = runs.name == np.bincount(runs.name, weights=time).argmax()
-    return np.flatnonzero(runs.plane == np.bincount(runs.plane[main], weights=time[main]).argmax())
+    """Return the runs of the chip on which the main program takes most time: of those that run again, the longest."""
+    total, (_, first) = np.bincount(runs.name, weights=runs.duration_ps), np.unique(runs.launch, return_index=True)
+    launches = np.bincount(runs.name[first])
+    main = runs.name == np.where((launches > 1) | (launches.max() == 1), total, -1.0).argmax()
+    return np.flatnonzero(runs.plane == np.bincount(runs.plane[main], weights=runs.duration_ps[main]).argmax())
 
 
 def _launched(trace: HostTrace, runs: TpuRuns, chip: Int64s) -> JaxCalls:
@@ -173,7 +174,7 @@ def _waits(trace: HostTrace, first: Int64s, work: _Work) -> bool:
     """Tell whether most steps are called when the one before is done; `first`: the first call of each, -1: unknown."""
     called = np.append(trace.start_ps, -1)[first]
     if len(first) == 1:
-        return bool(first[0] >= 0)
+        return bool(_stops_waiting(trace, first, np.full(1, -1), work)[0] >= 0)
     known = (first[1:] >= 0) & (work.done[:-1] >= 0)
     late = called[1:][known] < work.done[:-1][known]
     return bool(known.any()) and 2 * int(late.sum()) <= int(known.sum())

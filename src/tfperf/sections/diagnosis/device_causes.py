@@ -163,7 +163,7 @@ def waiting_for_results(case: Case) -> Cause | None:
 
 def _idle_cost(case: Case, state: IdleCause, *parts: str) -> Range | None:
     """Return the share of the step in which a device is idle for this cause; None if it is too small, or unknown."""
-    if not case.results.has_device or case.results.is_other_kind:
+    if not case.results.has_device or case.results.is_other_kind or case.program.host_loop is not None:
         return None
     idle: Idle = case.results["idle"]
     if idle.without_steps:

@@ -50,6 +50,7 @@ from tfperf.sections.diagnosis.host_causes import (
 from tfperf.sections.diagnosis.input_causes import input_contention, input_copy, input_wait, output_copy, stated
 from tfperf.sections.diagnosis.ledger import Ledger, ledger_of
 from tfperf.sections.diagnosis.program import combine, pace_setter
+from tfperf.sections.diagnosis.tpu_host_causes import awaiting_each_result, late_calls, late_python
 from tfperf.sections.diagnosis.unjudged import NEEDS, why_unjudged
 from tfperf.sections.diagnosis.wall_causes import between_steps, evaluation, slow_steps, with_slow_steps
 from tfperf.sections.diagnosis.work_causes import layout_conversion, low_utilisation, memory_bound, unaligned_shapes
@@ -88,6 +89,9 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     fetch_results,
     eager_ops,
     slow_steps,
+    awaiting_each_result,
+    late_calls,
+    late_python,
     small_work_per_step,
     launch_bound,
     host_ops,

@@ -127,13 +127,16 @@ def warm_up(case: Case) -> Cause | None:
             "The capture begins with warm-up",
             Range(0.0, 0.0),
             f"{named} {total}, as long as {total_ms / case.step_ms:.0f} others; averages omit that",
-            actions=("profile_later",),
+            actions=(case.action("profile_later", Range(0.0, 0.0), assumption=_LOADED * case.program.is_tpu),),
             rests_on=(Evidence("steps", "steps", steps.names[rows[0]]),),
             quantities=(total,),
         ),
         cost_ms=None,
         cost_percent=None,
     )
+
+
+_LOADED = "later calls find their program compiled and loaded"
 
 
 def _is_first(steps: Steps, kind: str) -> bool:

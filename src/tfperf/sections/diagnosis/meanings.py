@@ -34,7 +34,10 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "only the first steps of the capture are traced, or take very long",
         "category Compilation, or the steps that averages omit",
     ),
-    "launch_bound": CauseMeaning("the device waits for the host to launch kernels", "category Kernel launch"),
+    "launch_bound": CauseMeaning(
+        "the device waits for the host to launch kernels, or a TPU that is done before each call for these calls",
+        "category Kernel launch; for a TPU a part of All others",
+    ),
     "small_work_per_step": CauseMeaning(
         (
             "what a step costs whatever its size (calls, launches, Python of the framework, but no waiting for "
@@ -50,7 +53,10 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     ),
     "waiting_for_results": CauseMeaning(
         "the program waits for results, while the device has nothing to do",
-        "part of Host compute and All others, as [idle.md](idle.md) counts it",
+        (
+            "part of Host compute and All others, as [idle.md](idle.md) counts it; for a TPU that is done before each "
+            "call, what a step takes beyond the longer of its runs and what the host does but waiting"
+        ),
     ),
     "garbage_collection": CauseMeaning(
         (

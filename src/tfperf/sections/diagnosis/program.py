@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tfperf.arrays import EMPTY, Int64s, Intervals, difference, intersection, overlap, touches, union, union_all
 from tfperf.sections.diagnosis.calls import Calls, CallTimes, combine_calls
 from tfperf.sections.diagnosis.cause import Range
+from tfperf.sections.diagnosis.host_loop import HostLoop, HostLoopTimes
 from tfperf.sections.diagnosis.python_use import Collections, PythonUse
 from tfperf.sections.diagnosis.step_ops import StepOps, Work, average, step_ops
 from tfperf.sections.results import Host
@@ -59,6 +60,8 @@ class Program(Struct, frozen=True, kw_only=True):
     work: Work | None = None
     """What ops of the host take; None where none is recorded."""
     calls: Calls = Calls()
+    host_loop: HostLoop | None = None
+    """How the thread of the program spends its steps, if a TPU is done before each call."""
 
 
 class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
@@ -75,6 +78,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     python: PythonUse
     work: StepOps | None
     calls: CallTimes
+    host_loop: HostLoopTimes | None
 
     @cached_property
     def program(self) -> Program:
@@ -98,6 +102,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             ready_inside=inside_ready,
             work=None if self.work is None else self.work.counted(steps),
             calls=self.calls.counted(steps),
+            host_loop=None if self.host_loop is None else self.host_loop.counted(steps),
         )
 
 
@@ -132,6 +137,7 @@ def analyze(host: Host) -> ProgramTimes:
         is_tpu=trace.device_kind == "tpu",
         work=work,
         calls=CallTimes.of(host),
+        host_loop=HostLoopTimes.of(host),
     )
 
 
@@ -207,6 +213,11 @@ def combine(programs: Sequence[Program]) -> Program:
         op_percent=_average([program.op_percent for program in programs]),
         collective_percent=_average([program.collective_percent for program in programs]) or 0.0,
         is_tpu=any(program.is_tpu for program in programs),
+        host_loop=max(
+            (program.host_loop for program in programs if program.host_loop is not None),
+            key=lambda each: each.waiting,
+            default=None,
+        ),
         calls=combine_calls([program.calls for program in programs]),
         is_fit=any(program.is_fit for program in programs),
         hidden_python_percent=_average([program.hidden_python_percent for program in programs]) or 0.0,

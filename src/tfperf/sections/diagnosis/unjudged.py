@@ -16,9 +16,14 @@ if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts
 
 
+_OF_HOST_LOOPS = ("waiting_for_results", "launch_bound", "python_between_steps")
+"""Causes that are judged by what the thread of the program does, where it calls once a TPU is done (`HostLoop`)."""
+
+
 def why_unjudged(case: Case) -> dict[str, str]:
     """Return the codes of the causes that cannot be judged, or not wholly, each with what is missing."""
-    reasons = {code: _reason(case, need) for code, need in NEEDS.items()}
+    judged = _OF_HOST_LOOPS if case.program.host_loop is not None else ()
+    reasons = {code: _reason(case, need) for code, need in NEEDS.items() if code not in judged}
     return {code: reason for code, reason in reasons.items() if reason}
 
 

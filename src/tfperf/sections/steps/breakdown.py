@@ -240,11 +240,8 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
     precision_ps = {f"compute_{kind}_ps": 0 for kind in ("16", "32", "unknown")}
     whole = combine(cores)
     if steps.on_cores:  # cores drift apart: a step is where it is on average, so that steps follow each other
-        windows = core_steps(trace, steps)
-        start_ps, end_ps = (
-            np.mean(times, axis=0).astype(np.int64)
-            for times in ([each.start_ps for each in windows], [each.end_ps for each in windows])
-        )
+        start_ps = np.mean([each.start_ps for each in windows], axis=0).astype(np.int64)
+        end_ps = np.mean([each.end_ps for each in windows], axis=0).astype(np.int64)
         whole = replace(whole, steps=replace(steps, start_ps=start_ps, end_ps=end_ps))
     time_ps = {category: ps * (category not in unknown) for category, ps in whole.time_ps.items()}
     known = tuple(works) if "input" not in unknown else ()
