@@ -106,9 +106,11 @@ def test_the_list_is_of_words() -> None:
     [
         ("main/3116817", "main/900000001"),
         ("/home/u12345/train.py:1029", "/w1w/w2w/train.py:1029"),
-        ("/run/user/10012/a_1234/x.py:5:12", "/run/w1w/900000001/a_900000002/x.py:5:12"),
+        ("/run/user/10012/a_1234/x.py:5:12", "/run/w1w/w2w/a_900000001/x.py:5:12"),
         ("at /tmp/550e8400-e29b-41d4-a716-446655440000/x", "w1w /w2w/w3w/x"),
         ("session 0f3a9b2c", "w1w w2w"),
+        ("/home/max/mesh-add/a.py", "/w1w/w2w/w3w-add/a.py"),
+        ("C:\\Users\\add.1\\a.py", "C:\\w1w\\w2w\\a.py"),
         ("jit_f(12190760917235803885)", "jit_f(12190760917235803885)"),
         ("f32[5,1024,1024,256]{3,2,1,0:T(8,128)S(5)}", "f32[5,1024,1024,256]{3,2,1,0:T(8,128)S(5)}"),
         ("jit(f)/layer_1024/add", "jit(f)/layer_1024/add"),

@@ -30,6 +30,8 @@ _PATH_OR_ID = re.compile(
 )
 """Paths of files, and the number at the end of a name such as `main/3116817`; names of ops do not begin with `/`."""
 _PIECE_OF_PATH = re.compile(r"(?<![:0-9A-Za-z-])[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
+_OWNER = re.compile(r"(?i:(?<=/home/)|(?<=[/\\]users[/\\])|(?<=/run/user/))[^/\\]+")
+"""Whose folder it is: replaced even if the name is a word of the list."""
 _MOST_DIGITS = 3
 """More of them in one part of a path are an id; line numbers stand behind a colon."""
 _FIRST_NUMBER = 900_000_001
@@ -96,7 +98,8 @@ class Names:
     def _path_or_id(self, match: re.Match[str]) -> str:
         if match["path"] is None:
             return self.number(match["id"])
-        return _PIECE_OF_PATH.sub(lambda piece: self._piece(piece[0]), match["path"])
+        path = _OWNER.sub(lambda owner: self._numbered(owner[0]), match["path"])
+        return _PIECE_OF_PATH.sub(lambda piece: self._piece(piece[0]), path)
 
     def _piece(self, piece: str) -> str:
         if sum(map(str.isdigit, piece)) <= _MOST_DIGITS:

@@ -49,7 +49,7 @@ _OP_COLUMNS = (
     Column("percent", "Time", float, "%", "share of device time; on a host, of the times of all instructions"),
     Column("flops", "Flops", float, "", "operations of a run; exp, tanh and the like are none", level="data"),
     Column("matrix_flops", "Matrix flops", float, "", "those of matrix products and convolutions", level="data"),
-    Column("moved_bytes", "Bytes", float, "bytes", "what a run reads and writes, an upper bound", level="data"),
+    Column("moved_bytes", "Bytes", float, "bytes", "what a run reads and writes at most; on a TPU, of HBM", "data"),
     Column("counted_by", "Counted by", str, "", "who counted both: the trace, or tfperf by the program", level="data"),
     *at_levels([*WORK_COLUMNS.values()], {"intensity": "data", **dict.fromkeys(_ONLY_IN_ROOFLINE, "data")}),
 )
