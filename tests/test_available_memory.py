@@ -31,6 +31,6 @@ def test_where_no_file_tells_only_ulimit_counts(tmp_path: Path) -> None:
 
 
 def test_what_this_process_has(tmp_path: Path) -> None:
-    assert resident_bytes(tmp_path) == 0
+    assert resident_bytes(root=tmp_path) == 0
     write(tmp_path / "proc/self/status", "VmSize:\t  9000 kB\nVmRSS:\t    70 kB\n")
-    assert resident_bytes(tmp_path) == 70 * 1024
+    assert resident_bytes(root=tmp_path) == 70 * 1024

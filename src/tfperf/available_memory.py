@@ -27,9 +27,9 @@ def available_bytes(root: Path = Path("/")) -> float:
     return max(min(free), 0.0)
 
 
-def resident_bytes(root: Path = Path("/")) -> float:
-    """Return how much memory this process has in use; 0 if unknown."""
-    return _kilobytes(root / "proc/self/status", "VmRSS", missing=0.0)
+def resident_bytes(process: int | str = "self", root: Path = Path("/")) -> float:
+    """Return how much memory a process has in use, by default this one; 0 if unknown."""
+    return _kilobytes(root / f"proc/{process}/status", "VmRSS", missing=0.0)
 
 
 def keep_freed_memory() -> None:

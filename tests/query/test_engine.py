@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,11 @@ import duckdb
 import pytest
 from builders import event, host, logdir_of, space, u64
 from packaging.version import Version
+from query.asking import ask
 
 import tfperf
 from tfperf.errors import TfperfError, TraceFormatError, TraceNotFoundError
-from tfperf.query.engine import Answer, QueryError, QueryLimits, ask, sql
+from tfperf.query.engine import Answer, QueryError, QueryLimits, sql
 from tfperf.query.sources import Source, source_of
 from tfperf.query.sql_tables import SqlTable, every_table
 
@@ -282,17 +281,19 @@ def test_a_query_that_needs_too_much_memory(source: Source) -> None:
     assert not isinstance(raised.value, QueryError)
 
 
-def test_ctrl_c_ends_a_query(source: Source) -> None:
-    """A program in the background of a shell ignores Ctrl-C, so its default handler is installed first."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            ask(source, "select count(*) from range(20000000000) t(i) where i % 7 = 3")
-    finally:
-        timer.join()
-        signal.signal(signal.SIGINT, before)
+def test_an_answer_that_takes_too_much_memory(source: Source) -> None:
+    """Not DuckDB's memory: that of the Python values."""
+    with pytest.raises(
+        TfperfError, match=r"the answer needs more memory than it may take: select fewer .* --memory-limit"
+    ):
+        ask(source, "select repeat('x', 100000) from range(2000)", QueryLimits(memory_bytes=100e6))
+
+
+@pytest.mark.parametrize("value", ["repeat('x', 60 * {})", "list_value('a', repeat('x', 60 * {})::blob)", "range({})"])
+def test_a_value_that_is_too_large(source: Source, value: str) -> None:
+    with pytest.raises(TfperfError, match=r"a value of the answer has more than 16.8 MB: select a part of it"):
+        ask(source, f"select {value.format(300_000)}")
+    assert len(ask(source, f"select {value.format(100)}")) == 1
 
 
 def test_the_line_of_a_mistake_is_that_of_the_query(source: Source) -> None:
@@ -303,8 +304,10 @@ def test_the_line_of_a_mistake_is_that_of_the_query(source: Source) -> None:
 def test_a_time_with_a_zone_is_shown_or_says_what_to_write(logdir: Path, source: Source) -> None:
     """DuckDB 1 needs pytz for it, and keeps it once it has had it: hence a process without. DuckDB 2 needs nothing."""
     script = (
-        "import sys\nsys.modules['pytz'] = None\nfrom tfperf.query.engine import QueryError, sql\n"
-        "try:\n    print(sql(sys.argv[1], 'select now() t').t[0].year)\nexcept QueryError as error:\n    print(error)"
+        "import sys\nsys.modules['pytz'] = None\nfrom tfperf.query.engine import *\n"
+        "begin(sys.argv[1], 'select now() t', QueryLimits(), {})\n"
+        "try:\n    check(), read()\n    print(fetch().columns[0][0].year)\n"
+        "except QueryError as error:\n    print(error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(logdir)], capture_output=True, text=True, timeout=100, check=False
@@ -326,12 +329,6 @@ def test_what_top_leaves_out(source: Source) -> None:
 def test_errors_from_the_data_are_reported(source: Source) -> None:
     with pytest.raises(QueryError, match="Could not convert string"):
         ask(source, "select name::int from events")
-
-
-def test_without_duckdb(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(TfperfError, match=r"pip install 'tfperf\[sql\]'"):
-        ask(source, "select 1")
 
 
 # --- from Python: DataFrames ---

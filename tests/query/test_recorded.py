@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import event, host, line, logdir_of, plane, ref, space, u64
+from query.asking import ask
 
 from tfperf.errors import TfperfError
 from tfperf.query import recorded as recorded_module
-from tfperf.query.engine import ask
 from tfperf.query.recorded import recorded
 from tfperf.query.sources import source_of
 from tfperf.query.sql_tables import RECORDED, SqlTable

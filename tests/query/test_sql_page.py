@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from builders import event, host, line, logdir_of, plane, space
+from query.asking import ask
 
-from tfperf.query.engine import ask
 from tfperf.query.sources import source_of
 from tfperf.query.sql_tables import SqlColumn, SqlTable, every_table
 

@@ -36,6 +36,9 @@ _PAUSE_SECONDS = 1.0
 _LEAD_SECONDS, _LEAD_SECONDS_EACH = 0.3, 0.004
 """How long several workers get to receive the request before they start at the same moment; more of them get longer."""
 _SAME_SIGNAL_SECONDS = 0.5
+_ENDING = [
+    signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if name in signal.Signals.__members__
+]
 _SHORT_PROFILE_MS = 200
 _SERVER_DELAY_SECONDS = 2.0
 
@@ -211,7 +214,7 @@ def failed(client: ProfilerClient, error: CaptureError) -> Captured:
 
 @contextlib.contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
-    """Set an event at the first SIGINT or SIGTERM; a later one acts as it did before.
+    """Set an event at the first SIGINT, SIGTERM, SIGHUP or SIGQUIT; a later one acts as it did before.
 
     Signals within half a second count as one: `timeout` and shells send them to the process and to its group. Outside
     the main thread, which alone can handle signals, the event stays unset.
@@ -231,8 +234,10 @@ def stop_on_signal() -> Iterator[threading.Event]:
                 earlier_handlers.close()
                 signal.raise_signal(number)
 
-        for kind in (signal.SIGINT, signal.SIGTERM):
+        for kind in _ENDING:
             earlier = signal.getsignal(kind)
+            if earlier is signal.SIG_IGN and kind not in (signal.SIGINT, signal.SIGTERM):
+                continue  # as `nohup` asks
             earlier_handlers.callback(signal.signal, kind, signal.SIG_DFL if earlier is None else earlier)
             signal.signal(kind, note)
         yield stop

@@ -224,8 +224,11 @@ def run() -> None:
     exit_codes: list[int] = []
     atexit.register(_leave, exit_codes)  # the first to be registered is the last to be called
     keep_freed_memory()
-    # As an exception, it lets temporary files be removed.
-    signal.signal(signal.SIGTERM, _terminate)
+    for name in ("SIGTERM", "SIGHUP", "SIGQUIT"):
+        number = getattr(signal, name, None)
+        # As an exception, it lets temporary files be removed. What `nohup` ignores stays ignored.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _terminate)
     try:
         main(prog_name="tfperf")
     except SystemExit as error:

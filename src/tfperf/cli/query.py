@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 @options.report_options
 @click.option("--top", type=typed.AT_LEAST_ONE, help="Fetch only the first rows (default: all).")
 @click.option("--max-rows", type=typed.AT_LEAST_ONE, default=1_000_000, help="Refuse more rows (default: 1,000,000).")
-@click.option("--memory-limit", type=typed.SIZE, default="2GB", show_default=True, help="Memory for DuckDB.")
+@click.option(
+    "--memory-limit",
+    type=typed.SIZE,
+    default="2GB",
+    show_default=True,
+    help="Memory for the query, and again for its answer.",
+)
 @click.option("--timeout", type=typed.DURATION, default="60s", show_default=True, help="Stop the query after this.")
 def command(
     path: Location | None, format_name: str | None, output: Location | None, force: bool, **values: Any

@@ -75,7 +75,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end)
     gc.set_threshold(100_000, 20, 100)
     keep_freed_memory()
-    calls, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # Not `sys.stdin`: in a copy of another process, that may hold what the other has read.
+    calls, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # What is printed meanwhile must not stand between the messages.
     os.dup2(2, 1)
     try:

@@ -5,6 +5,7 @@ workers stay when their parent is killed; and they run the main script again, wh
 "__main__"` does not survive. Here a worker that dies fails the call that it was at, and no other.
 
 Workers are started anew, not forked: threads of Arrow may hold locks at that moment, which nobody in the copy frees.
+Only a process that has imported nothing with threads, such as the command line at its start, may be copied if asked to.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Lock
 from typing import Any
 
 from tfperf.errors import TfperfWarning
-from tfperf.parallel.worker_main import read_message, write_message
+from tfperf.parallel.worker_main import main, read_message, write_message
 
 _START = "import sys; sys.path[:] = sys.argv[1:]; from tfperf.parallel.worker_main import main; main()"
 """Has the places for modules of this process before it imports any: `-c` puts the current folder first."""
+_WITH_THREADS = {"numpy", "pyarrow", "grpc"}
 _PATIENCE_S = 0.5
 """How long a worker may take to end when it is asked to."""
 
@@ -56,9 +58,13 @@ def unpacked(answer: bytes) -> tuple[Any, tuple[str, ...]]:
 
 
 class WorkerProcess:
-    """A process that answers calls, one after the other."""
+    """A process that answers calls, one after the other.
 
-    def __init__(self) -> None:
+    With `may_fork`, it is a copy of this process where that is safe: it does not have to import again what this one
+    has, which takes a tenth of a second.
+    """
+
+    def __init__(self, *, may_fork: bool = False) -> None:
         # A session of its own: Ctrl-C in a terminal reaches the parent only, which then ends its workers.
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, *sys.path],
@@ -66,6 +72,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             start_new_session=True,
             env={"OPENBLAS_NUM_THREADS": "1", **os.environ},
+            preexec_fn=_serve_as_copy if may_fork and _can_fork() else None,  # noqa: PLW1509  (there are no threads)
         )
 
     def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[Any, tuple[str, ...]]:
@@ -86,6 +93,11 @@ class WorkerProcess:
                 return reply
         self.end()
         raise WorkerDiedError(_death(self._process.returncode))
+
+    @property
+    def id(self) -> int:
+        """Return the number of the process."""
+        return self._process.pid
 
     @property
     def is_alive(self) -> bool:
@@ -109,6 +121,19 @@ class WorkerProcess:
                     stream.close()
 
 
+def _can_fork() -> bool:
+    """Tell whether a copy of this process would work: with one thread, and no library that starts its own."""
+    has_threads = threading.active_count() > 1 or not sys.modules.keys().isdisjoint(_WITH_THREADS)
+    return sys.platform == "linux" and not has_threads
+
+
+def _serve_as_copy() -> None:
+    """In the copy, whose streams are those of a worker by now: be a worker, and start no other program."""
+    # The other end waits until the copy has closed the pipe by which it would report that a program cannot be started.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    main()
+
+
 class WorkerPool(Executor):
     """`count` worker processes, each started when there is work for it; `with` ends them.
 
@@ -125,7 +150,7 @@ class WorkerPool(Executor):
             self._idle.put(None)
         self._processes: list[WorkerProcess] = []
         self._warned: set[str] = set()
-        self._lock, self._is_closed = Lock(), False
+        self._lock, self._is_closed = threading.Lock(), False
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
         """Have a worker call a function; all of the call is pickled."""

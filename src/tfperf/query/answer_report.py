@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tfperf.query.engine import Answer, QueryLimits, ask
-from tfperf.query.sources import source_of
-from tfperf.query.sql_tables import SqlTable, every_table
+from tfperf.query.apart import ask
+from tfperf.query.engine import Answer, QueryLimits
 from tfperf.render.text_table import fits, text_table
 from tfperf.render.values import cell_text
 from tfperf.report.model import Column, Report, Section, Table, table_of
-from tfperf.sections.registry import omitted_sections
 from tfperf.storage.remote_path import Location
 from tfperf.units import Unit, counted
+
+if TYPE_CHECKING:
+    from tfperf.query.sql_tables import SqlTable
 
 _UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
 _TITLE = "Result"
@@ -23,12 +24,16 @@ _TITLE = "Result"
 
 def answered(path: Location, sql: str, limits: QueryLimits, *, width: int | None = None, **options: Any) -> Report:
     """Ask the profile at `path`, and return the answer as `answer_report` does; `options` are those of `source_of`."""
-    source = source_of(path, **options)
-    return answer_report(ask(source, sql, limits), sql, source.described, width=width)
+    answer, described = ask(path, sql, limits, **options)
+    return answer_report(answer, sql, described, width=width)
 
 
 def schema_of(path: Location | None, **options: Any) -> Report:
     """Return all tables; of a profile, those that it has, with their numbers of rows."""
+    # An answer needs none of this here.
+    from tfperf.query.sources import source_of
+    from tfperf.query.sql_tables import every_table
+
     if path is None:
         return schema_report(list(every_table().values()))
     source = source_of(path, **options)
@@ -105,6 +110,8 @@ def schema_report(
     tables: Sequence[SqlTable], rows: Mapping[str, int] | None = None, described: Mapping[str, Any] | None = None
 ) -> Report:
     """Return the tables and their columns; `rows` are the numbers of rows in a profile."""
+    from tfperf.sections.registry import omitted_sections
+
     names = [table.name for table in tables]
     data: dict[str, Sequence[Any]] = {"table": names, "meaning": [table.meaning for table in tables]}
     if rows is not None:

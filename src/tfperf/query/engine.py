@@ -1,30 +1,35 @@
 """DuckDB in a sandbox: it sees the tables of a profile and nothing else, and it changes nothing.
 
+All of this runs in a process of its own (`apart`), except for `sql`, which asks it. So nothing that takes long to
+import is imported here before it is needed.
+
 A query is checked against empty tables first, in a transaction that is taken back, so that mistakes are reported
 before anything is read. Only the tables that it names are made: all of them would take longer than many a query.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
-import time
+import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from tfperf.analysis import Analysis
 from tfperf.errors import TfperfError
-from tfperf.query.dataset import Dataset
-from tfperf.query.sources import Source, source_of
-from tfperf.query.sql_tables import SqlTable
 from tfperf.storage.remote_path import Location
+from tfperf.units import format_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tfperf.analysis import Analysis
+    from tfperf.query.dataset import Dataset
+    from tfperf.query.sources import Source
+    from tfperf.query.sql_tables import SqlTable
 
 HINT = "tfperf query --schema shows tables and columns"
 _ALLOWED = "SELECT (or WITH, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE)"
@@ -42,19 +47,25 @@ _CLOSED_SINCE_1_2 = ("allowed_paths = []", "allowed_directories = []")
 _ABOUT_TABLES = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
 """Statements with the same answer for empty tables."""
 
-_AGAIN_S = 0.05
-"""How long to wait for a query before checking for Ctrl-C, or stopping it again: before it runs, it ignores that."""
-
-
 MOST_ROWS = 1_000_000
-"""An answer with more rows is refused, unless it is asked for: as Python values, so many may take 1 GB."""
+"""An answer with more rows is refused, unless it is asked for."""
+MOST_CELL_BYTES = 1 << 24
 MEMORY_BYTES = 2_000_000_000
 TIMEOUT_S = 60.0
-_CHUNK_ROWS = 1 << 14
+_CHUNK_ROWS = 1 << 12
+_VALUE_BYTES = 64
+"""What a Python object and its place in a column take."""
+_CONVERTED = {Decimal, bytes, bytearray, list, dict, tuple}
+_LONG = (str, bytes, bytearray, list, dict, tuple)
+"""Types of values that have no bound of their own."""
+ADVICE = "select fewer rows or columns, or allow more with --memory-limit"
 
 
 class QueryLimits(Struct, frozen=True):
-    """What a query may take. `top`: fetch only so many rows, without a limit on how many these may be."""
+    """What a query may take: DuckDB `memory_bytes`, and its answer as much again.
+
+    `timeout_s` is how long DuckDB may work. `top`: fetch only so many rows, without a limit on how many these may be.
+    """
 
     max_rows: int = MOST_ROWS
     memory_bytes: float = MEMORY_BYTES
@@ -79,35 +90,82 @@ class Answer(Struct, frozen=True):
         return len(self.columns[0]) if self.columns else 0
 
 
-def ask(source: Source | Dataset, sql: str, limits: QueryLimits | None = None) -> Answer:
-    """Return the answer to one SELECT about a profile.
+class Query:
+    """One SELECT about a profile: `check` it, `read` what it names, `fetch` the answer.
 
-    Only the tables whose names occur in the SQL are read. Raises QueryError if the SQL is wrong or refused, TfperfError
-    if DuckDB is missing, if the query exceeds a limit or if the profile lacks a table, TraceNotFoundError and
-    TraceFormatError.
+    These are three steps because whoever watches the process lets reading take its time, but not DuckDB. Raises
+    QueryError if the SQL is wrong or refused, TfperfError if the query exceeds a limit or if the
+    profile lacks a table, TraceNotFoundError and TraceFormatError.
     """
-    limits = limits or QueryLimits()
-    declared = source.declared
-    connection = _connect(limits.memory_bytes)
-    with _our_errors():
-        _refuse_all_but_select(connection, sql)
-    named = set(re.findall(r"\w+", sql.lower())) & declared.keys()
-    is_about_tables = _ABOUT_TABLES.match(sql) is not None
-    with _our_errors():
-        _check(connection, sql, declared, declared.keys() if is_about_tables else named)
-        if is_about_tables:
-            return _fetch(connection, sql, limits)
-    connection.execute("ROLLBACK")
-    tables = source.tables(named)
-    for name, table in tables.items():
-        if name in source.views:
-            connection.register(f"_{name}", table)
-            connection.execute(f"CREATE VIEW {name} AS {source.views[name]} FROM _{name}")
-        else:
-            connection.register(name, table)
-    lacks = "this profile has no table {}: --schema lists those that it has"
-    with _our_errors({name: source.omitted.get(name, lacks.format(name)) for name in named - tables.keys()}):
-        return _fetch_unless_stopped(connection, sql, limits)
+
+    def __init__(self, source: Source | Dataset, sql: str, limits: QueryLimits | None = None) -> None:
+        self._source, self._sql, self._limits = source, sql, limits or QueryLimits()
+        self._connection = _connect(self._limits.memory_bytes)
+        self._named: set[str] = set()
+        self._absent: dict[str, str] = {}
+
+    def check(self) -> Answer | None:
+        """Let DuckDB check the query against empty tables; return the answer if it is the same for empty ones."""
+        connection, declared = self._connection, self._source.declared
+        with _our_errors():
+            _refuse_all_but_select(connection, self._sql)
+        self._named = set(re.findall(r"\w+", self._sql.lower())) & declared.keys()
+        is_about_tables = _ABOUT_TABLES.match(self._sql) is not None
+        with _our_errors():
+            _check(connection, self._sql, declared, declared.keys() if is_about_tables else self._named)
+            if is_about_tables:
+                return _fetch(connection, self._sql, self._limits)
+        connection.execute("ROLLBACK")
+        return None
+
+    def read(self) -> None:
+        """Read the tables whose names occur in the SQL."""
+        tables = self._source.tables(self._named)
+        for name, table in tables.items():
+            if name in self._source.views:
+                self._connection.register(f"_{name}", table)
+                self._connection.execute(f"CREATE VIEW {name} AS {self._source.views[name]} FROM _{name}")
+            else:
+                self._connection.register(name, table)
+        lacks = "this profile has no table {}: --schema lists those that it has"
+        absent = self._named - tables.keys()
+        self._absent = {name: self._source.omitted.get(name, lacks.format(name)) for name in absent}
+
+    def fetch(self) -> Answer:
+        """Run the query."""
+        with _our_errors(self._absent):
+            return _fetch(self._connection, self._sql, self._limits)
+
+
+_PR_SET_PDEATHSIG = 1
+_queries: list[Query] = []
+"""In the process of a query: the query."""
+
+
+def begin(profile: str | Location | Analysis, sql: str, limits: QueryLimits, options: Mapping[str, Any]) -> Any:
+    """In the process of a query: open the profile, and the database."""
+    with suppress(OSError, AttributeError):  # Linux: it ends with the process that watches it, also if that is killed.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    from tfperf.query.sources import source_of
+
+    source = source_of(profile, **options)
+    _queries.append(Query(source, sql, limits))
+    return source.described
+
+
+def check() -> Answer | None:
+    """In the process of a query: do what `Query.check` does."""
+    return _queries[0].check()
+
+
+def read() -> None:
+    """In the process of a query: do what `Query.read` does."""
+    _queries[0].read()
+
+
+def fetch() -> Answer:
+    """In the process of a query: do what `Query.fetch` does."""
+    return _queries[0].fetch()
 
 
 def sql(path: str | Location | Analysis, query: str, *, max_rows: int = MOST_ROWS, **options: Any) -> pd.DataFrame:
@@ -116,11 +174,13 @@ def sql(path: str | Location | Analysis, query: str, *, max_rows: int = MOST_ROW
     `path` is a logdir, a run folder, a `*.xplane.pb` file, a dataset, or what `tfperf.load` returned; `options` are
     those of `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay
     exact: a column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. An
-    answer of more than `max_rows` is refused. Raises TfperfError.
+    answer of more than `max_rows` is refused. DuckDB runs in a process of its own. Raises TfperfError.
     """
     import pandas as pd
 
-    answer = ask(source_of(path, **options), query, QueryLimits(max_rows=max_rows))
+    from tfperf.query.apart import ask
+
+    answer, _ = ask(path, query, QueryLimits(max_rows=max_rows), **options)
     return pd.DataFrame(
         {name: _series(values) for name, values in zip(answer.names, answer.columns, strict=True)},
         index=range(len(answer)),
@@ -139,18 +199,11 @@ def _series(values: Sequence[Any]) -> pd.Series[Any]:
     return pd.Series(values)
 
 
-def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise TfperfError("queries need DuckDB: pip install 'tfperf[sql]'") from error
-    return duckdb
-
-
 def _connect(memory_bytes: float) -> Any:
     """Return a database in memory that reaches no file, no network, and no variable of this program."""
-    duckdb = _duckdb()
-    connection = duckdb.connect(":memory:")
+    import duckdb
+
+    connection: Any = duckdb.connect(":memory:")
     for setting in _CLOSED_SINCE_1_2:
         try:
             connection.execute(f"SET {setting}")
@@ -186,9 +239,11 @@ def _check(connection: Any, sql: str, declared: Mapping[str, SqlTable], names: C
 
     The others are made only for the message about a table that does not exist, which says what name is near.
     """
+    import duckdb
+
     try:
         _explain(connection, sql, [table for name, table in declared.items() if name in names])
-    except _duckdb().CatalogException:
+    except duckdb.CatalogException:
         connection.execute("ROLLBACK")
         _explain(connection, sql, declared.values())
 
@@ -198,51 +253,43 @@ def _explain(connection: Any, sql: str, tables: Iterable[SqlTable]) -> None:
     connection.execute(f"EXPLAIN\n{sql}")
 
 
-def _fetch_unless_stopped(connection: Any, sql: str, limits: QueryLimits) -> Answer:
-    """Return the answer; Ctrl-C and time end it. DuckDB checks for that now and then, so it runs on another thread."""
-    end_s = time.monotonic() + limits.timeout_s
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(_fetch, connection, sql, limits)
-        try:
-            # With a timeout: a thread that waits without one does not always get Ctrl-C.
-            while not answer.done() and time.monotonic() < end_s:
-                wait([answer], timeout=_AGAIN_S)
-        except KeyboardInterrupt:
-            _interrupt(connection, answer)
-            raise
-        if not answer.done():
-            _interrupt(connection, answer)
-            raise TfperfError(
-                f"the query was stopped after {limits.timeout_s:g} s: select less, or allow more time with --timeout"
-            )
-        return answer.result()
-
-
-def _interrupt(connection: Any, answer: Future[Answer]) -> None:
-    while not answer.done():
-        connection.interrupt()
-        wait([answer], timeout=_AGAIN_S)
-
-
 def _fetch(connection: Any, sql: str, limits: QueryLimits) -> Answer:
     """Fetch the rows, but not many more than are allowed or asked for."""
     cursor = connection.execute(sql)
     names = [column[0] for column in cursor.description]
-    most = limits.max_rows if limits.top is None else limits.top
-    rows: list[tuple[Any, ...]] = []
-    while len(rows) <= most and (more := cursor.fetchmany(min(_CHUNK_ROWS, most + 1 - len(rows)))):
-        rows += more
-    is_cut = len(rows) > most
-    if is_cut and limits.top is None:
-        raise TfperfError(
-            f"the answer has more than {limits.max_rows:,} rows: add LIMIT or --top, or allow more with --max-rows"
-        )
-    columns = []
-    for values in zip(*rows[:most], strict=True) if rows else ((),) * len(names):
-        kinds = set(map(type, values))
-        converted = kinds & {Decimal, bytes, bytearray, list, dict, tuple}
-        columns.append([_plain(value) for value in values] if converted else values)
-    return Answer(_different(names), tuple(columns), is_cut)
+    columns: list[list[Any]] = [[] for _ in names]
+    most, count, size = limits.max_rows if limits.top is None else limits.top, 0, 0
+    while rows := cursor.fetchmany(min(_CHUNK_ROWS, most + 1 - count)):
+        count += len(rows)
+        if count > most:
+            if limits.top is None:
+                advice = "add LIMIT or --top, or allow more with --max-rows"
+                raise TfperfError(f"the answer has more than {limits.max_rows:,} rows: {advice}")
+            rows.pop()
+        for column, values in zip(columns, zip(*rows, strict=True), strict=False):
+            size += _taken_bytes(values)
+            column += map(_plain, values) if {*map(type, values)} & _CONVERTED else values
+        if size > limits.memory_bytes:
+            raise TfperfError(f"the answer needs more memory than it may take: {ADVICE}")
+        if count > most:
+            break
+    return Answer(_different(names), tuple(map(tuple, columns)), count > most)
+
+
+def _taken_bytes(values: Sequence[Any]) -> int:
+    """Return how much memory some values take, about; raises TfperfError for one that is too large."""
+    sizes = [_text_bytes(value) for value in values if isinstance(value, _LONG)]
+    if sizes and max(sizes) > MOST_CELL_BYTES:
+        most = format_bytes(MOST_CELL_BYTES)
+        raise TfperfError(f"a value of the answer has more than {most}: select a part of it, as with left(name, 1000)")
+    return len(values) * _VALUE_BYTES + sum(sizes)
+
+
+def _text_bytes(value: Any) -> int:
+    if isinstance(value, (str, bytes, bytearray)):
+        return len(value)
+    items = (*value, *value.values()) if isinstance(value, dict) else value
+    return _VALUE_BYTES * len(items) + sum(_text_bytes(item) for item in items if isinstance(item, _LONG))
 
 
 def _different(names: Sequence[str]) -> tuple[str, ...]:
@@ -271,12 +318,12 @@ def _plain(value: Any) -> Any:
 @contextmanager
 def _our_errors(absent: Mapping[str, str] | None = None) -> Iterator[None]:
     """Turn DuckDB's errors into ours; `absent` says of tables that exist why this profile does not have them."""
-    duckdb = _duckdb()
+    import duckdb
+
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        advice = "select fewer rows or columns, or allow more with --memory-limit"
-        raise TfperfError(f"the query needs more memory than it may take: {advice}") from error
+        raise TfperfError(f"the query needs more memory than it may take: {ADVICE}") from error
     except duckdb.PermissionException as error:
         raise QueryError(f"refused, because a query reads only the profile: {_sentence(error)}") from error
     except duckdb.CatalogException as error:
