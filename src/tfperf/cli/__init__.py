@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from tfperf import __version__
 from tfperf.available_memory import keep_freed_memory
 from tfperf.errors import TfperfError, TfperfWarning
+from tfperf.render import whole_stdout
 from tfperf.render.screen import Colour, Screen, screen
 
 if TYPE_CHECKING:
@@ -229,8 +230,13 @@ def run() -> None:
         # As an exception, it lets temporary files be removed. What `nohup` ignores stays ignored.
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _terminate)
+    whole_stdout()
     try:
         main(prog_name="tfperf")
+    except TfperfError as error:  # of what is printed before any command runs, such as --help
+        say(f"Error: {error}", always=True)
+        exit_codes.append(1)
+        sys.exit(1)
     except SystemExit as error:
         if isinstance(error.code, int):
             exit_codes.append(error.code)

@@ -8,11 +8,13 @@ there, so that nobody ever reads half a report.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import select
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from msgspec import Struct
 
@@ -165,7 +167,9 @@ def _write_stdout(text: str) -> None:
     data = text.encode(encoding, errors="backslashreplace")
     try:
         stream.flush()
-        if hasattr(stream, "buffer"):
+        if isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+            WholeOutput(stream.fileno()).write(data)
+        elif hasattr(stream, "buffer"):
             stream.buffer.write(data)
         else:
             stream.write(data.decode(encoding))
@@ -175,6 +179,57 @@ def _write_stdout(text: str) -> None:
     except OSError as error:
         discard(stream)
         raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
+
+
+class WholeOutput(io.RawIOBase):
+    """A file descriptor that gets all that is written, else OutputError is raised, once; then nothing more is written.
+
+    Where PYTHONUNBUFFERED is set, as in many containers, Python's own stdout is a file without a buffer: of a write
+    that the system cuts short (a full disk, `ulimit -f`, a pipe that does not block), it loses the rest in silence.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._is_lost = descriptor, False
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any, /) -> int:
+        """Write all bytes; raises OutputError, and BrokenPipeError if the reader has left."""
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left and not self._is_lost:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                self._is_lost = True
+                raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
+        return size
+
+
+def whole_stdout() -> None:
+    """Make stdout a stream that writes all or says that it cannot; not a terminal, which can be gone at any time."""
+    stdout = sys.stdout
+    if os.name != "posix" or not isinstance(stdout, io.TextIOWrapper) or stdout.isatty():
+        return
+    stdout.flush()
+    is_unbuffered = isinstance(stdout.buffer, io.RawIOBase)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(WholeOutput(stdout.fileno())),
+        encoding=stdout.encoding,
+        errors=stdout.errors,
+        newline="\n",
+        line_buffering=stdout.line_buffering or is_unbuffered,
+    )
 
 
 def discard(stream: TextIO) -> None:
