@@ -233,10 +233,13 @@ def test_limits_of_a_file(run_tfperf: Run, two_hosts: Path) -> None:
 
 def test_a_file_that_counts_is_named(run_tfperf: Run, two_hosts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("tfperf.toml").write_text('[check]\nmax-step-time = "11ms"\n')
+    Path(".git").mkdir()
     Path("below").mkdir()
     monkeypatch.chdir("below")
-    report = json.loads(run_tfperf("check", two_hosts, "--format", "json").stdout)
+    done = run_tfperf("check", two_hosts, "--format", "json", "--quiet")
+    report = json.loads(done.stdout)
     file = str(Path("../tfperf.toml").resolve())
+    assert done.stderr == f"limits from {file}\n"
     assert report["source"]["limits_from"] == file
     lines = run_tfperf("check", two_hosts, "--junit", "a.xml").stdout.partition("\n\n")[0].splitlines()
     assert (

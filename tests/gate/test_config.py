@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_nearest_file_upwards_counts(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
     deep = tmp_path / "a" / "b" / "c"
     deep.mkdir(parents=True)
     far = write(tmp_path / "tfperf.toml", "")
@@ -162,6 +164,53 @@ def test_the_nearest_file_upwards_counts(tmp_path: Path) -> None:
     first = write(tmp_path / "a" / "tfperf.toml", "[check]")
     assert find_config(deep) == first
     assert find_config(tmp_path / "a") == first
+
+
+@pytest.mark.parametrize("root", [".git", ".hg", "pyproject.toml"])
+def test_nothing_above_the_root_of_the_project_counts(tmp_path: Path, root: str) -> None:
+    deep = tmp_path / "project" / "a" / "b"
+    deep.mkdir(parents=True)
+    write(tmp_path / "tfperf.toml", "")
+    assert find_config(deep) is None, "without a project, only the folder itself counts"
+    (tmp_path / "project" / root).touch()
+    assert find_config(deep) is None
+    own = write(tmp_path / "project" / "tfperf.toml", "")
+    assert find_config(deep) == own
+
+
+def test_the_project_of_a_part_of_a_repository_does_not_end_the_search(tmp_path: Path) -> None:
+    (tmp_path / ".git").touch()  # as in a worktree
+    write(tmp_path / "part" / "pyproject.toml", "[project]")
+    assert find_config(tmp_path / "part") is None
+    whole = write(tmp_path / "pyproject.toml", "[tool.tfperf.check]")
+    assert find_config(tmp_path / "part") == whole
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no owners")
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process says that it is another user, because only root can give files away."""
+    path = write(tmp_path / "tfperf.toml", "")
+    owner = path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if owner == 0:
+        assert find_config(tmp_path) == path
+        os.chown(path, 54321, -1)
+    with pytest.raises(
+        TfperfError, match=r"tfperf.toml belongs to another user \(\d+\), who could .* pass --config"
+    ) as raised:
+        find_config(tmp_path)
+    assert not isinstance(raised.value, ConfigError), "it is not the usage that is wrong"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", str(path.stat().st_uid))
+    assert find_config(tmp_path) == path
+    assert read_config(path).file == path, "a file that is named may be anybody's"
+
+
+def test_an_address_in_a_file_that_nobody_named_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "tfperf.toml", '[check]\nbaseline = ["a.json", "http://127.0.0.1:9/b.json"]\n')
+    with pytest.raises(ConfigError, match=r"check.baseline: http://127.0.0.1:9/b.json is an address, .* --config"):
+        read_config(path, is_named=False)
+    assert len(read_config(path).baseline or ()) == 2
 
 
 def test_an_invalid_file_on_the_way_is_an_error(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
     "config_file",
     type=typed.PATH,
     metavar="FILE",
-    help="Read limits from this file.  [default: the nearest tfperf.toml or pyproject.toml, from this folder upwards]",
+    help="Read limits from this file.  [default: the nearest tfperf.toml or pyproject.toml, from this folder up to the "
+    "root of the repository]",
 )
 @click.option("--no-config", is_flag=True, help="Read no limits from files.")
 @click.option("--junit", type=typed.PATH, metavar="FILE", help="Also write the results as JUnit XML.")
@@ -136,7 +137,9 @@ def _config(
         raise click.UsageError("--config and --no-config exclude each other")
     try:
         file = None if no_config else config_file or find_config(Path.cwd())
-        config = read_config(file) if file else CheckConfig()
+        config = read_config(file, is_named=config_file is not None) if file else CheckConfig()
+        if file is not None and config_file is None:
+            options.say(f"limits from {file}", always=True)
         named = {name: values.pop(name.replace("-", "_")) for name in NAMED}
         given = [limit for name, value in named.items() if value is not None for limit in named_limits(name, value)]
         given += [read_limit(text) for text in limits]

@@ -10,8 +10,9 @@ skip-first = 2
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,7 +23,7 @@ from tfperf.compare.bootstrap import STATISTICS, StepStatistic
 from tfperf.errors import TfperfError
 from tfperf.gate.grammar import read_limit
 from tfperf.gate.limits import NAMED, ConfigError, Limit, LimitError, named_limits, regression_tolerance
-from tfperf.storage.remote_path import Location, located
+from tfperf.storage.remote_path import Location, RemotePath, located
 from tfperf.units import did_you_mean
 
 if sys.version_info >= (3, 11):
@@ -31,6 +32,8 @@ else:
     import tomli as tomllib
 
 _SHARED_FILE = "pyproject.toml"
+_REPOSITORY = (".git", ".hg", ".svn")
+"""What lies in the root of a repository."""
 _MOST = 10**9
 _Result = TypeVar("_Result")
 
@@ -52,25 +55,53 @@ class CheckConfig(Struct, frozen=True, kw_only=True):
 
 
 def find_config(start: Path) -> Path | None:
-    """Return the nearest file about tfperf, from a folder upwards; None if there is none.
+    """Return the nearest file about tfperf, from a folder up to the root of its project; None if there is none.
 
     In one folder, tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is not TOML: its limits
-    must not get lost unnoticed.
+    must not get lost unnoticed; TfperfError for a file of another user.
     """
-    start = start.absolute()
-    for folder in (start, *start.parents):
+    for folder in _project_folders(start.absolute()):
         own_file, shared_file = folder / "tfperf.toml", folder / _SHARED_FILE
-        if own_file.is_file():
-            return own_file
-        if shared_file.is_file() and "tfperf" in _tool_tables(_read_toml(shared_file)):
-            return shared_file
+        if own_file.is_file() or (shared_file.is_file() and "tfperf" in _tool_tables(_read_toml(shared_file))):
+            file = own_file if own_file.is_file() else shared_file
+            _refuse_of_others(file)
+            return file
     return None
 
 
-def read_config(path: Path) -> CheckConfig:
+def _project_folders(start: Path) -> Sequence[Path]:
+    """Return the folders from `start` to the root of its repository, else to the nearest pyproject.toml, else `start`.
+
+    What lies further up, such as in /tmp, may be anybody's.
+    """
+    folders = (start, *start.parents)
+    for names in (_REPOSITORY, (_SHARED_FILE,)):
+        for number, folder in enumerate(folders, start=1):
+            if any((folder / name).exists() for name in names):
+                return folders[:number]
+    return folders[:1]
+
+
+def _refuse_of_others(file: Path) -> None:
+    """Raise TfperfError for a file that another user could change, by the rule of git; root could change any."""
+    if os.name != "posix":
+        return
+    trusted = {0, os.geteuid()}
+    if os.geteuid() == 0:
+        trusted.add(int(os.environ.get("SUDO_UID") or 0))
+    for owner in (file.lstat().st_uid, file.stat().st_uid):
+        if owner not in trusted:
+            raise TfperfError(
+                f"{file} belongs to another user ({owner}), who could change the limits; "
+                f"pass --config {file} to use it, or --no-config"
+            )
+
+
+def read_config(path: Path, *, is_named: bool = True) -> CheckConfig:
     """Return the limits and settings of a file; paths in it are relative to its folder.
 
-    Raises ConfigError, which names the file and the key.
+    A file that nobody named (`is_named`) has tfperf fetch nothing from an address. Raises ConfigError, which names the
+    file and the key.
     """
     table, name = _check_table(path)
     settings: dict[str, Any] = {}
@@ -94,6 +125,10 @@ def read_config(path: Path) -> CheckConfig:
         else:
             close = did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
             raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {close}")
+    addresses = [place for place in settings.get("baseline", ()) if isinstance(place, RemotePath)]
+    if addresses and not is_named:
+        why = "is an address, from which tfperf fetches nothing unless you name the file"
+        raise ConfigError(f"{path}, {name}.baseline: {addresses[0]} {why}: --config {path}")
     return CheckConfig(limits=tuple(limits), file=path, **settings)
 
 
