@@ -116,8 +116,17 @@ def test_it_ends_in_the_middle_of_a_sample(key: str, tmp_path: Path) -> None:
         has_ended.set()
 
 
-def test_a_terminate_ends_it_as_well(job: FakeJob, tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", "& pid=$!; sleep 3; kill $pid; wait $pid")
+@pytest.mark.parametrize("name", ["TERM", "HUP"])
+def test_a_signal_ends_it_as_well(name: str, job: FakeJob, tmp_path: Path) -> None:
+    signalled = f"& pid=$!; sleep 3; kill -{name} $pid; wait $pid"
+    terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", signalled)
+    terminal.end()
+
+
+def test_the_key_that_quits_programs_gives_the_terminal_back(job: FakeJob, tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", "|| (exit $?)")
+    terminal.wait_for("2.00")
+    terminal.press("\x1c")
     terminal.end()
 
 

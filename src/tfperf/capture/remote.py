@@ -111,15 +111,15 @@ class _Profiling(Struct):
                 if self.stop.wait(_PAUSE_SECONDS):
                     break
             results.update(self._ask_once(left))
-        return [results[client] for client in clients]
+        interrupted = CaptureError("interrupted", "interrupted before profiling started")
+        return [results.get(client) or failed(client, interrupted) for client in clients]
 
     def _ask_once(self, clients: list[ProfilerClient]) -> dict[ProfilerClient, Captured]:
-        """Connect to all clients and ask those that answer; return a result for each."""
+        """Connect to all clients and ask those that answer; return a result for each, unless it was interrupted."""
         ready, errors = on_each(clients, self._prepare, self.stop)
         results = {client: failed(client, error) for client, error in errors.items()}
         results.update(self._profile(ready) if ready and not self.stop.is_set() else {})
-        interrupted = CaptureError("interrupted", "interrupted before profiling started")
-        return {client: results.get(client) or failed(client, interrupted) for client in clients}
+        return results
 
     def _prepare(self, client: ProfilerClient) -> None:
         """Connect and, if the request says so, wait until the job does something; raises CaptureError."""
