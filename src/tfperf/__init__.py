@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tfperf.gate.check import check_profile as check
     from tfperf.gate.lint_output import lint
     from tfperf.parquet.export import write_parquet
-    from tfperf.query.engine import sql
+    from tfperf.query.apart import sql
     from tfperf.report.model import Column, Fact, Finding, Ranked, Section
     from tfperf.sampling.jobs import sample
     from tfperf.sampling.result import Sampled
@@ -80,7 +80,7 @@ _PUBLIC = {
     "check": ("gate.check:check_profile", "judge a profile by limits, as tfperf check does"),
     "lint": ("gate.lint_output:lint", "judge shapes and ops of a model; raises in tests, as tfperf lint does"),
     "diff": ("compare.diff_report:diff", "compare two runs or more"),
-    "sql": ("query.engine:sql", "query a profile by SQL; returns a DataFrame"),
+    "sql": ("query.apart:sql", "query a profile by SQL; returns a DataFrame"),
     "write_parquet": ("parquet.export:write_parquet", "write a profile as a dataset of Parquet files"),
     "write_timeline": ("timeline.export:write_timeline", "write a profile as a file for Perfetto or Chrome"),
     "profile": ("capture.local:profile", "profile the block of a with statement"),

@@ -16,7 +16,8 @@ from query.asking import ask
 
 import tfperf
 from tfperf.errors import TfperfError, TraceFormatError, TraceNotFoundError
-from tfperf.query.engine import Answer, QueryError, QueryLimits, sql
+from tfperf.query.apart import sql
+from tfperf.query.engine import Answer, QueryError, QueryLimits
 from tfperf.query.sources import Source, source_of
 from tfperf.query.sql_tables import SqlTable, every_table
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from tfperf.available_memory import resident_bytes
 from tfperf.errors import TfperfError, TfperfWarning
 from tfperf.parallel.worker_pool import WorkerDiedError, WorkerProcess
-from tfperf.query.engine import ADVICE, Answer, QueryLimits, begin, check, fetch, read
+from tfperf.query.engine import ADVICE, MOST_ROWS, Answer, QueryLimits, begin, check, fetch, read
 from tfperf.storage.remote_path import Location
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from tfperf.analysis import Analysis
 
 _LOOK_S = 0.05
@@ -92,3 +94,32 @@ class _Watched:
             raise TfperfError(f"{asked}: select less, or allow more time with --timeout")
         if taken_bytes > memory_bytes:
             raise TfperfError(f"the query needs more memory than it may take: {ADVICE}")
+
+
+def sql(path: str | Location | Analysis, query: str, *, max_rows: int = MOST_ROWS, **options: Any) -> pd.DataFrame:
+    """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
+
+    `path` is a logdir, a run folder, a `*.xplane.pb` file, a dataset, or what `tfperf.load` returned; `options` are
+    those of `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay
+    exact: a column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. An
+    answer of more than `max_rows` is refused. DuckDB runs in a process of its own. Raises TfperfError.
+    """
+    import pandas as pd
+
+    answer, _ = ask(path, query, QueryLimits(max_rows=max_rows), **options)
+    return pd.DataFrame(
+        {name: _series(values) for name, values in zip(answer.names, answer.columns, strict=True)},
+        index=range(len(answer)),
+    )
+
+
+def _series(values: Sequence[Any]) -> pd.Series[Any]:
+    import pandas as pd
+
+    kinds = set(map(type, values))
+    if kinds == {int, type(None)}:
+        try:
+            return pd.Series(values, dtype="Int64")
+        except OverflowError:
+            return pd.Series(values, dtype=object)
+    return pd.Series(values)

@@ -1,7 +1,7 @@
 """DuckDB in a sandbox: it sees the tables of a profile and nothing else, and it changes nothing.
 
-All of this runs in a process of its own (`apart`), except for `sql`, which asks it. So nothing that takes long to
-import is imported here before it is needed.
+All of this runs in a process of its own (`apart`). The process that asks it imports this module too, but nothing that
+takes long to import.
 
 A query is checked against empty tables first, in a transaction that is taken back, so that mistakes are reported
 before anything is read. Only the tables that it names are made: all of them would take longer than many a query.
@@ -24,8 +24,6 @@ from tfperf.storage.remote_path import Location
 from tfperf.units import format_bytes
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tfperf.analysis import Analysis
     from tfperf.query.dataset import Dataset
     from tfperf.query.sources import Source
@@ -166,37 +164,6 @@ def read() -> None:
 def fetch() -> Answer:
     """In the process of a query: do what `Query.fetch` does."""
     return _queries[0].fetch()
-
-
-def sql(path: str | Location | Analysis, query: str, *, max_rows: int = MOST_ROWS, **options: Any) -> pd.DataFrame:
-    """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
-
-    `path` is a logdir, a run folder, a `*.xplane.pb` file, a dataset, or what `tfperf.load` returned; `options` are
-    those of `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay
-    exact: a column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. An
-    answer of more than `max_rows` is refused. DuckDB runs in a process of its own. Raises TfperfError.
-    """
-    import pandas as pd
-
-    from tfperf.query.apart import ask
-
-    answer, _ = ask(path, query, QueryLimits(max_rows=max_rows), **options)
-    return pd.DataFrame(
-        {name: _series(values) for name, values in zip(answer.names, answer.columns, strict=True)},
-        index=range(len(answer)),
-    )
-
-
-def _series(values: Sequence[Any]) -> pd.Series[Any]:
-    import pandas as pd
-
-    kinds = set(map(type, values))
-    if kinds == {int, type(None)}:
-        try:
-            return pd.Series(values, dtype="Int64")
-        except OverflowError:
-            return pd.Series(values, dtype=object)
-    return pd.Series(values)
 
 
 def _connect(memory_bytes: float) -> Any:
