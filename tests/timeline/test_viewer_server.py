@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,14 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
     server.server_close()
 
 
-def ask(server: FileServer, method: str, path: str | None = None, host: str = "") -> tuple[int, dict[str, str], bytes]:
+def ask(
+    server: FileServer, method: str, path: str | None = None, *, host: str = "", origin: str | None = VIEWER
+) -> tuple[int, dict[str, str], bytes]:
     address, _, rest = server.url.removeprefix("http://").partition("/")
     connection = http.client.HTTPConnection(address, timeout=10)
-    connection.request(method, path or f"/{rest}", headers={"Origin": VIEWER, "Host": host or address})
+    connection.request(
+        method, path or f"/{rest}", headers={"Host": host or address, **({"Origin": origin} if origin else {})}
+    )
     reply = connection.getresponse()
     answer = reply.status, dict(reply.getheaders()), reply.read()
     connection.close()
@@ -83,3 +89,29 @@ def test_no_browser_over_ssh_or_without_a_display(monkeypatch: pytest.MonkeyPatc
     assert has_browser()
     monkeypatch.setenv("SSH_CONNECTION", "a b c d")
     assert not has_browser()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("origin", [None, "https://evil.example", "null", "http://ui.perfetto.dev"])
+def test_only_the_viewer_is_answered_and_a_refusal_ends_nothing(
+    server: FileServer, method: str, origin: str | None
+) -> None:
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    status, headers, data = ask(server, method, origin=origin)
+    assert (status, "Access-Control-Allow-Origin" in headers, b"packets" in data) == (403, False, False)
+    assert ask(server, "GET")[2] == b"packets"
+    thread.join(60)
+    assert server.fetched
+
+
+def test_a_connection_that_says_nothing_holds_up_no_other(server: FileServer) -> None:
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port)))
+        assert ask(server, "GET")[2] == b"packets"
+        thread.join(60)
+    assert server.fetched
+    assert not thread.is_alive()

@@ -26,6 +26,17 @@ from tfperf.wire.profiler_service import SERVICE
 _THREADS = 3
 """One may be busy for long, with the session; the others answer Terminate and those who are to wait."""
 _MAX_CALLS = 64
+_MAX_CONNECTIONS = 32
+"""Each takes a file descriptor, of which the job may have as few as 256."""
+_HANDSHAKE_MS, _IDLE_MS = 5_000, 600_000
+"""How long a connection may say nothing before it is one of gRPC, and afterwards without a call."""
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_allowed_incoming_connections", _MAX_CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+    ("grpc.max_connection_idle_ms", _IDLE_MS),
+)
 _EXPORT_SECONDS = 60.0
 _SEND_SECONDS = 20.0
 
@@ -73,7 +84,8 @@ def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
     """Start a profiler server in this job, and print to stderr the command that takes a profile from it.
 
     Port 0 is any free port. Only this machine can reach it unless `host` says otherwise: whoever reaches a profiler
-    server can read the job. Raises CaptureError with reason `no_tensorflow`, `port_taken` or `bad_address`.
+    server can read the job. It has 32 connections at most, and closes those that say nothing.
+    Raises CaptureError with reason `no_tensorflow`, `port_taken` or `bad_address`.
     """
     require_tensorflow()
     _check_address(host, port)
@@ -82,7 +94,7 @@ def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
     methods, threads = ServerMethods(), DaemonThreads(_THREADS, "tfperf-serve")
     server = grpc.server(
         cast(Any, threads),  # Declared as a ThreadPoolExecutor, of which gRPC uses `submit` alone.
-        options=[("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)],
+        options=_OPTIONS,
         maximum_concurrent_rpcs=_MAX_CALLS,
     )
     make: Any = grpc.unary_unary_rpc_method_handler

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import copyfileobj
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from tfperf.errors import TfperfError
@@ -19,10 +20,16 @@ VIEWER = "https://ui.perfetto.dev"
 ADDRESS, PORT = "127.0.0.1", 9001
 
 
-class FileServer(HTTPServer):
-    """Serves one file on the loopback interface, until it is fetched once. Raises TfperfError if the port is taken."""
+class FileServer(ThreadingHTTPServer):
+    """Serves one file to the viewer on the loopback interface, until it is fetched once.
+
+    Each connection has a thread, so that one that says nothing holds up no other. Raises TfperfError if the port is
+    taken.
+    """
 
     fetched = False
+    sent_on: object = None
+    """The connection on which the file was sent."""
     timeout = 0.5
     """Seconds until the wait for a request begins anew: a Ctrl-C that comes just before the wait does not end it."""
 
@@ -51,6 +58,11 @@ class FileServer(HTTPServer):
             while not self.fetched:
                 self.handle_request()
 
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection; after that of the file, nothing is left to send."""
+        super().shutdown_request(request)
+        self.fetched = self.fetched or request is self.sent_on
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: browsers hang up all the time."""
 
@@ -64,13 +76,14 @@ def has_browser() -> bool:
 
 class _Handler(BaseHTTPRequestHandler):
     server: FileServer
-    timeout = 30.0
+    timeout = 10.0
+    """Seconds for which a connection may say nothing, or take nothing."""
 
     def do_GET(self) -> None:
         if self._start_reply():
             with self.server.path.open("rb") as file:
                 copyfileobj(file, self.wfile)
-            self.server.fetched = True
+            self.server.sent_on = self.connection
 
     def do_HEAD(self) -> None:
         """Say how large the file is."""
@@ -78,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_OPTIONS(self) -> None:
         """Allow the viewer to ask a machine of the local network, which browsers check first."""
-        if not self._is_for_this_machine():
+        if not self._is_from_the_viewer():
             return
         self.send_response(204)
         self.send_header("Access-Control-Allow-Origin", VIEWER)
@@ -88,17 +101,20 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
 
-    def _is_for_this_machine(self) -> bool:
-        """Refuse what was sent to another name: a page of the web can have its name lead here (DNS rebinding)."""
+    def _is_from_the_viewer(self) -> bool:
+        """Refuse other pages, and what was sent to another name: its owner can have it lead here (DNS rebinding)."""
         port = self.server.server_port
-        if self.headers.get_all("Host") in ([f"{ADDRESS}:{port}"], [f"localhost:{port}"]):
-            return True
-        self.send_error(421)
-        return False
+        if self.headers.get_all("Host") not in ([f"{ADDRESS}:{port}"], [f"localhost:{port}"]):
+            self.send_error(421)
+            return False
+        if self.headers.get_all("Origin") != [VIEWER]:
+            self.send_error(403)
+            return False
+        return True
 
     def _start_reply(self) -> bool:
         """Send what comes before the file, if the file is what is asked for."""
-        if not self._is_for_this_machine():
+        if not self._is_from_the_viewer():
             return False
         if unquote(urlsplit(self.path).path) != f"/{self.server.path.name}":
             self.send_error(404)
