@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tfperf.errors import OutputError
-from tfperf.files import cannot_write, elsewhere, refuse_existing, replace_file, temporary_beside, write_files
+from tfperf.files import cannot_write, elsewhere, new_file, refuse_existing, replace_file, temporary_beside, write_files
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -82,3 +83,34 @@ def test_how_to_copy_from_another_machine(address: str, command: str) -> None:
 
 def test_a_path_of_this_machine_is_no_address(tmp_path: Path) -> None:
     assert [elsewhere(path) for path in (tmp_path, Path("logs"), Path("C:/logs"), Path("a:b/c"))] == [""] * 4
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no owners")
+def test_a_replaced_file_keeps_its_owner_and_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.touch()
+    path.chmod(0o640)
+    owner = (4321, 5432) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(path, *owner)
+    with new_file(path) as file:
+        (temporary,) = tmp_path.glob(".*.tmp")
+        assert temporary.stat().st_mode & 0o777 == 0o640, "before anything is in it"
+        file.write(b"new")
+    now = path.stat()
+    assert (path.read_bytes(), now.st_mode & 0o777, (now.st_uid, now.st_gid)) == (b"new", 0o640, owner)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no owners")
+def test_a_group_that_cannot_be_kept_may_do_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    path = tmp_path / "report.json"
+    path.touch()
+    path.chmod(0o664)
+    now = path.stat()
+    monkeypatch.setattr(os, "fchown", refused)
+    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((0, 0, 0, 0, now.st_uid + 1, now.st_gid + 1, 0, 0, 0, 0)))
+    with new_file(path) as file:
+        file.write(b"new")
+    assert path.stat().st_mode & 0o777 == 0o604

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -45,9 +46,23 @@ def temporary_beside(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _replacement(target: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `target` in one move when all is written; raises OSError."""
+    """Open a file that takes the place of `target` in one move when all is written; raises OSError.
+
+    It has the owner, the group and the permissions of the file that it replaces, before anything is in it. An owner or
+    a group that this user cannot give away is not kept, and then the group may do nothing.
+    """
     with temporary_beside(target) as temporary:
         with temporary.open("xb") as file:
+            if os.name == "posix" and target.exists():
+                before = target.stat()
+                mode = stat.S_IMODE(before.st_mode) & 0o777
+                now = os.fstat(file.fileno())
+                if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
+                    try:
+                        os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                    except PermissionError:
+                        mode &= ~0o070
+                os.fchmod(file.fileno(), mode)
             yield file
         temporary.replace(target)
 

@@ -462,6 +462,36 @@ def test_a_script_that_does_not_stop_is_terminated(
     assert captured.path is not None
 
 
+_HANGS = """
+import ctypes
+class Destroyed:
+    def __del__(self):
+        # With the GIL, as a destructor in C++ that waits for a thread that waits for the GIL; no signal ends it.
+        lock = ctypes.create_string_buffer(64)
+        print('hangs', flush=True)
+        for _ in range(2):
+            ctypes.PyDLL(None).pthread_mutex_lock(lock)
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["gone = Destroyed()\ndel gone", "import sys\nsys.modules['kept'] = Destroyed()\nsys.exit(0)"]
+)
+def test_a_script_that_hangs_in_a_destructor_is_ended(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script_run, "GRACE_SECONDS", 3600.0)
+    for name, value in job_environment(keras=False).items():
+        monkeypatch.setenv(name, value)
+    script = tmp_path / "train.py"
+    body = _ENDLESS.strip().replace("\n", "\n    ")
+    script.write_text(f"{_HANGS}\ntry:\n    {body}\nexcept KeyboardInterrupt:\n    pass\n{end}\n")
+    plan = choose_plan(tmp_path / "logs", TracerOptions(), steps=(10, 19))
+    code, captured = script_run.run_script([str(script)], plan, stop_after_profile=True)
+    assert (code, captured.reason, capfd.readouterr().out) == (0, "", "hangs\n")
+    assert captured.path is not None
+
+
 def test_a_logdir_that_cannot_be_is_said_before_the_script_runs(run: Runs) -> None:
     (run.folder / "file").touch()
     code, out, err = run("print('ran')", options=("--logdir", "file/logs"))

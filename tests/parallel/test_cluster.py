@@ -7,15 +7,20 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from builders import event, host, logdir_of, space
 
 import tfperf
+from tfperf.errors import TfperfError
 from tfperf.parallel import cluster
+from tfperf.parallel.outcomes import Told
+from tfperf.parallel.over_hosts import over_hosts
 from tfperf.render import RenderOptions, render
 from tfperf.trace.logdir import HostFile
 
@@ -49,9 +54,9 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def dask(modules: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The address of a cluster of one worker, and the process of its scheduler."""
+@contextmanager
+def running(modules: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """The address of a cluster of one worker, and the processes of its scheduler and of the worker."""
     address, module = f"tcp://127.0.0.1:{free_port()}", [sys.executable, "-m", "distributed.cli"]
     alone = ["--no-dashboard", "--host", "127.0.0.1"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *filter(None, sys.path)])}
@@ -69,10 +74,19 @@ def dask(modules: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         )
         for command in commands
     ]
-    yield address, processes[0]
-    for process in processes:
-        process.kill()
-        process.wait()
+    try:
+        yield address, processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def dask(modules: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The address of a cluster of one worker, and the process of its scheduler."""
+    with running(modules) as (address, processes):
+        yield address, processes[0]
 
 
 def document(analysis: tfperf.Analysis) -> str | bytes:
@@ -99,6 +113,63 @@ def test_ctrl_c_stops_what_a_worker_is_at(
         awaited(tmp_path / "a.xplane.begun")
         raise KeyboardInterrupt
     awaited(tmp_path / "a.xplane.ended")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_a_scheduler_that_hangs_is_named(
+    dask: tuple[str, subprocess.Popen[bytes]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(modules)
+    monkeypatch.setattr(cluster, "ANSWER_S", 3)
+    monkeypatch.setattr(cluster, "_ASK_S", 0.5)
+    from endless import endless
+
+    address, scheduler = dask
+    files = [HostFile("a", tmp_path / "a.xplane.pb")]
+
+    def stop() -> None:
+        awaited(tmp_path / "a.xplane.begun")
+        scheduler.send_signal(signal.SIGSTOP)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    try:
+        with (
+            pytest.raises(TfperfError, match=f"the scheduler of dask at {address} has not answered for 3 s"),
+            cluster.connected(address) as workers,
+        ):
+            over_hosts(endless, files, workers, Told())
+    finally:
+        stopper.join()
+        scheduler.send_signal(signal.SIGCONT)
+    awaited(tmp_path / "a.xplane.ended")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_the_death_of_the_only_worker_is_named(modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(modules)
+    monkeypatch.setattr(cluster, "_ASK_S", 0.5)
+    from endless import endless
+
+    def kill() -> None:
+        awaited(tmp_path / "a.xplane.begun")
+        monkeypatch.setattr(cluster, "WORKERS_S", 2)
+        processes[1].kill()
+
+    files = [HostFile("a", tmp_path / "a.xplane.pb")]
+    with running(modules) as (address, processes):
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            with (
+                pytest.raises(
+                    TfperfError, match=f"the cluster at {address} has had no worker for 2 s: did the last one die"
+                ),
+                cluster.connected(address) as workers,
+            ):
+                over_hosts(endless, files, workers, Told())
+        finally:
+            killer.join()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

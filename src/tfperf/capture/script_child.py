@@ -35,12 +35,13 @@ from tfperf.capture.keras_callback import ProfileCallback
 from tfperf.capture.keras_import_hook import hook_keras
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_name import profile_count
-from tfperf.capture.script_plan import Orders, Plan, write_result
+from tfperf.capture.script_plan import BEAT, Orders, Plan, write_result
 from tfperf.capture.step_profile import SafeProfile, no_trace
 from tfperf.capture.tensorflow_session import require_tensorflow
 from tfperf.errors import CaptureError
 
 _IMPORT_POLL_SECONDS = 0.2
+_BEAT_SECONDS = 0.5
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with code names
 _HIDDEN = (_FOLDER, runpy.__file__, "<string>", "<frozen runpy>")
@@ -59,6 +60,7 @@ def main() -> None:
         _run_as_main(sys.argv[2:], is_module=orders.is_module)
     except KeyboardInterrupt:
         if Path(orders.result_file).with_suffix(".stop").exists():
+            job.is_stopped = True
             sys.exit(0)  # As asked: the profile is taken.
         job.is_interrupted = True
         raise
@@ -84,7 +86,7 @@ class _ScriptJob:
     def __init__(self, orders: Orders) -> None:
         self._orders, self._plan = orders, orders.plan
         self._process = os.getpid()
-        self.is_interrupted = self.has_failed = False
+        self.is_interrupted = self.is_stopped = self.has_failed = False
         self.missing = ""
         """The library whose import failed and ended the script, because this Python does not have it."""
         self._started_s = time.monotonic()
@@ -134,11 +136,16 @@ class _ScriptJob:
                     write_result(Path(self._orders.result_file), captured)
 
     def end_by_interrupt(self) -> None:
-        """End by the signal, as Python does after Ctrl-C; Python forgets to if other code is compiled at the exit."""
-        if self.is_interrupted and os.name == "posix":
+        """End by the signal, as Python does after Ctrl-C; Python forgets to if other code is compiled at the exit.
+
+        A script that was stopped as asked ends here: what destroys its objects may wait for threads without end.
+        """
+        if self.is_stopped or (self.is_interrupted and os.name == "posix"):
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
                     stream.flush()
+            if self.is_stopped:
+                os._exit(0)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.raise_signal(signal.SIGINT)
 
@@ -179,9 +186,19 @@ class _ScriptJob:
         """Wait to be asked to stop, which the other process does before it passes on a signal that would kill."""
         with contextlib.suppress(OSError):
             os.set_inheritable(stop_fd, False)
-            if os.read(stop_fd, 1):
+            while asked := os.read(stop_fd, 1):
+                if asked == BEAT:
+                    threading.Thread(target=self._beat, name="tfperf-beat", daemon=True).start()
+                    continue
                 self.conclude()
                 Path(self._orders.result_file).with_suffix(".stopped").touch()
+
+    def _beat(self) -> None:
+        """Show that threads of Python run, until the process ends."""
+        with contextlib.suppress(OSError):  # The other process has ended.
+            while True:
+                Path(self._orders.result_file).with_suffix(".alive").touch()
+                time.sleep(_BEAT_SECONDS)
 
 
 class _TimedProfile:

@@ -53,10 +53,14 @@ def choose_plan(
     )
 
 
+BEAT = b"."
+
+
 class Orders(Struct, frozen=True):
     """What the process of the script is told: the plan, where to write the result, and how it is asked to stop.
 
-    `stop_fd` is the read end of a pipe: a byte means that a signal is about to come.
+    `stop_fd` is the read end of a pipe: a byte means that a signal is about to come; `BEAT`, that the script is to end,
+    and its process to show meanwhile that Python runs.
     """
 
     plan: Plan

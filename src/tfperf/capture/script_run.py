@@ -19,7 +19,7 @@ from msgspec import json
 
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import local_folder
-from tfperf.capture.script_plan import Orders, Plan, read_result
+from tfperf.capture.script_plan import BEAT, Orders, Plan, read_result
 from tfperf.capture.step_profile import no_trace
 
 _CHILD = "import sys; sys.path[:1] = filter(None, sys.path[:1]); from tfperf.capture.script_child import main; main()"
@@ -30,6 +30,10 @@ _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 0.2
 GRACE_SECONDS = 30.0
 """How long a script may take to end after a profile, for example to save what it has learnt."""
+_HUNG_SECONDS, _HUNG_CPU_SECONDS = 3.0, 0.1
+"""Python runs no thread of the script for so long, and it uses no more of a processor meanwhile: it hangs."""
+_KILL_SECONDS = 1.0
+"""How long a script that hangs may take to end by a signal."""
 
 
 Tell = Callable[[Captured], bool]
@@ -50,8 +54,8 @@ def run_script(
     and stderr are those of this process. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is passed on once the
     trace is written. `tell` gets the result when the trace is written, in another thread, if the script goes on then.
     With `stop_after_profile`, the script gets a SIGINT once `tell` returns true, as from Ctrl-C, and a SIGTERM if it
-    still runs after `GRACE_SECONDS`; the exit code is 0 if it ends by one of them. Raises CaptureError `not_written` if
-    the logdir cannot be used; then nothing was run.
+    still runs after `GRACE_SECONDS`, or hangs; the exit code is 0 if it ends by one of them. Raises CaptureError
+    `not_written` if the logdir cannot be used; then nothing was run.
     """
     local_folder(plan.logdir)
     with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
@@ -66,7 +70,7 @@ def run_script(
                 [sys.executable, "-c", _CHILD, json.encode(orders).decode(), *command],
                 pass_fds=[end for end in (stop_fd,) if end is not None],
             )
-            watch = _Watch(process, result_file, tell, stops=stop_after_profile)
+            watch = _Watch(process, result_file, tell, ask_fd if stop_after_profile else None, stops=stop_after_profile)
             with watch, _signals_passed_on(process, result_file, ask_fd):
                 status = process.wait()
         exit_code = status if status >= 0 else 128 - status
@@ -82,8 +86,11 @@ class _Watch:
     `expected` are the exit codes of a script that ends because it was stopped.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], result_file: Path, tell: Tell, *, stops: bool) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], result_file: Path, tell: Tell, ask_fd: int | None, *, stops: bool
+    ) -> None:
         self._process, self._result_file, self._tell, self._stops = process, result_file, tell, stops
+        self._ask_fd = ask_fd
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="tfperf-watch", daemon=True)
         self.expected: tuple[int, ...] = ()
@@ -110,11 +117,46 @@ class _Watch:
         self.expected = (128 + signal.SIGINT, 128 + signal.SIGTERM)
         # The process of the script looks for this file, to end without a traceback.
         self._result_file.with_suffix(".stop").touch()
-        if os.name == "posix":
-            self._process.send_signal(signal.SIGINT)
-            if self._is_over.wait(GRACE_SECONDS):
-                return
+        if self._ask_fd is None:
+            self._process.terminate()
+            return
+        with suppress(OSError):
+            os.write(self._ask_fd, BEAT)
+        self._process.send_signal(signal.SIGINT)
+        hangs = self._hangs_within(GRACE_SECONDS)
+        if self._is_over.is_set():
+            return
         self._process.terminate()
+        if hangs and not self._is_over.wait(_KILL_SECONDS):
+            self.expected += (128 + signal.SIGKILL,)
+            self._process.kill()
+
+    def _hangs_within(self, seconds: float) -> bool:
+        """Wait until the script is over, hangs, or has had so long; return whether it hangs.
+
+        What TensorFlow destroys while an exception ends the script may wait for a thread that waits for the GIL.
+        """
+        now_s = time.monotonic()
+        until_s, beat, alive_s, cpu_s = now_s + seconds, 0, now_s, _cpu_seconds(self._process.pid)
+        while now_s < until_s and not self._is_over.wait(_LOOK_SECONDS):
+            before, now_s = beat, time.monotonic()
+            with suppress(OSError):
+                beat = self._result_file.with_suffix(".alive").stat().st_mtime_ns
+            used_s = _cpu_seconds(self._process.pid)
+            if beat != before or used_s is None or cpu_s is None or used_s - cpu_s > _HUNG_CPU_SECONDS:
+                alive_s, cpu_s = now_s, used_s
+            elif now_s - alive_s > _HUNG_SECONDS:
+                return True
+        return False
+
+
+def _cpu_seconds(process: int) -> float | None:
+    """Return how long a process has used processors; None if the system does not tell (it is not Linux)."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 @contextmanager

@@ -30,7 +30,9 @@ from tfperf.render import FORMATS
 )
 @click.option("--duration", "duration_s", type=typed.DURATION, help="How long to profile by time (4s).")
 @click.option(
-    "--stop-after-profile", is_flag=True, help="End the script when the profile is written: SIGINT, after 30 s SIGTERM."
+    "--stop-after-profile",
+    is_flag=True,
+    help="End the script when the profile is written: SIGINT; SIGTERM after 30 s, or if it hangs.",
 )
 @options.logdir_option("Where the trace goes.")
 @capture_options.run_name_option("TFPERF_RUN, what the workers of a cluster agree on, or the time")

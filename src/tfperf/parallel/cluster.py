@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +18,9 @@ from tfperf.parallel.over_hosts import GROUPS, Workers
 from tfperf.parallel.worker_pool import WorkerProcess
 
 CONNECT_S, WORKERS_S = 10, 30
-"""How long the scheduler may take to answer, and the first worker to be there."""
+"""How long the scheduler may take to answer at first, and a worker to be there, the first or another after the last."""
+ANSWER_S, _ASK_S = 30, 5
+"""How long the scheduler may take to answer while nothing comes, and how often it is asked then."""
 _POLL_S, _IDLE_S = 0.1, 3
 """How often a task asks whether it is still wanted, and how long a process waits for the next one."""
 _GROUPS_EACH = 32
@@ -55,7 +58,7 @@ def connected(address: str) -> Iterator[Workers]:
                 executor=executor,
                 run=run,
                 second=executor,
-                check=partial(_check_connection, client, address),
+                check=_Pulse(client, address).check,
                 groups=min(_GROUPS_EACH * sum(client.nthreads().values()), GROUPS),
             )
         except BaseException:
@@ -74,9 +77,32 @@ def _await_worker(client: Any, address: str) -> None:
         raise TfperfError(_LOST.format(address)) from error
 
 
-def _check_connection(client: Any, address: str) -> None:
-    if client.status != "running":
-        raise TfperfError(_LOST.format(address))
+class _Pulse:
+    """Whether results may still come: the scheduler answers, and it has a worker, or had one a moment ago."""
+
+    def __init__(self, client: Any, address: str) -> None:
+        self._client, self._address = client, address
+        self._asked_s = self._had_worker_s = time.monotonic()
+
+    def check(self) -> None:
+        """Raise TfperfError if nothing will come any more; called now and then while nothing comes."""
+        if self._client.status != "running":
+            raise TfperfError(_LOST.format(self._address))
+        if time.monotonic() - self._asked_s < _ASK_S:
+            return
+        try:
+            workers = self._client.sync(self._client.scheduler.identity, callback_timeout=ANSWER_S)["workers"]
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            silent = f"the scheduler of dask at {self._address} has not answered for {ANSWER_S} s"
+            raise TfperfError(f"{silent}: is it stopped, or its machine overloaded?") from error
+        except OSError as error:
+            raise TfperfError(_LOST.format(self._address)) from error
+        self._asked_s = time.monotonic()
+        if workers:
+            self._had_worker_s = self._asked_s
+        elif self._asked_s - self._had_worker_s > WORKERS_S:
+            alone = f"the cluster at {self._address} has had no worker for {WORKERS_S} s"
+            raise TfperfError(f"{alone}: did the last one die? start some with `dask worker {self._address}`")
 
 
 def attempt_on_cluster(version: str, analyze: Analyze, files: Sequence[Work]) -> list[HostOutcome]:
