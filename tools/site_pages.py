@@ -20,6 +20,7 @@ ELSEWHERE = {
     "docs/README.md": "pages.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
     "sample_traces/NOTES.md": "samples.md",
     "LICENSE": "license.txt",
