@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import event, host, line, plane, ref, space, trace_of, u64
+from msgspec.structs import replace
 from trace_rows import US, memory, rows, texts
 
+from tfperf.trace.device_clock import DeviceClock
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 
@@ -122,3 +124,29 @@ def test_ids_may_be_any_number(tmp_path: Path, others: int) -> None:
     place, programs = trace.program_at(rows)
     assert [programs[index] if index >= 0 else None for index in place.tolist()] == [-1, 0, None, 0]
     assert trace.known_at("program_id", rows[:0])[0].tolist() == []
+
+
+def test_on_one_clock_devices_stand_beside_the_host(tmp_path: Path) -> None:
+    """The clock of the chip loses 100 ppm from 0 on; events that nest do so still, and those of the host stay."""
+    tpu = plane("/device:TPU:0", line("XLA Ops", event("loop", 1000, 2000), event("op", 2000, 1000)))
+    trace = trace_of(tmp_path, plane("/host:CPU", line("python", event("a", 5, 5))), tpu)
+    assert trace.on_one_clock() is trace
+    trace = replace(trace, device_clocks={1: DeviceClock(agrees_ps=0, drift=1e-4)})
+    moved = trace.on_one_clock()
+    assert (moved.start_ps[1:] - 1000).tolist() == [1_000_100_000, 2_000_200_000]
+    assert (moved.end_ps[1:] - 1000).tolist() == [3_000_300_000, 3_000_300_000]
+    assert (moved.start_ps[0], moved.end_ps[0], moved.device_clocks) == (5_000_000, 10_000_000, {})
+
+
+def test_allocators_without_a_name_have_the_number_of_their_device(tmp_path: Path) -> None:
+    events = [
+        event("MemoryAllocation", 1, 0, allocator_name="GPU_0_bfc"),
+        event("MemoryAllocation", 2, 0, index_on_host=3),
+        event("MemoryAllocation", 3, 0, device_ordinal=1),
+        event("MemoryAllocation", 4, 0),
+    ]
+    cpu = plane("/host:CPU", line("python", *events))
+    tpu = plane("/device:TPU:3", line("XLA Ops", event("op", 0, 1)))
+    for planes, expected in (((), ["GPU_0_bfc", "3", "1", None]), ((tpu,), ["GPU_0_bfc", "TPU:3", "TPU:1", None])):
+        names, index = trace_of(tmp_path, cpu, *planes).allocators
+        assert [names[place] if place >= 0 else None for place in index.tolist()] == expected

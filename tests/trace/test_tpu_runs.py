@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import Event, Plane, event, line, plane, trace_of, u64
 from jax_builders import GRADIENT, call, programs
@@ -14,7 +15,7 @@ from tpu_twin import PROGRAM_ID, tpu_twin
 
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
-from tfperf.trace.tpu_runs import TpuRuns, find_runs, module_name
+from tfperf.trace.tpu_runs import TpuRuns, barrier_waits, enqueue_links, find_runs, module_name, recorded_twice
 
 US = 1_000_000
 REAL = Path(__file__).parents[3] / "shared" / "traces" / "tpu_v6e"
@@ -175,3 +176,41 @@ def test_runs_of_a_real_profile() -> None:
         launch_of_call.setdefault(number, set()).add(int(runs.launch[at]))
     assert len(launch_of_call) == 105
     assert all(len(launches) == 1 for launches in launch_of_call.values())
+
+
+def test_ops_are_linked_to_what_enqueued_the_run_around_them(tmp_path: Path) -> None:
+    """Two runs of chip 1; an op between them is of no run, and the run of chip 0 has no op."""
+    ops = line("XLA Ops", event("a", 100, 2), event("b", 104, 1), event("c", 107, 1), event("a", 110, 5), id=3)
+    runs = line("XLA Modules", event("jit_f(7)", 100, 5, run_id=1), event("jit_f(7)", 110, 5, run_id=2), id=2)
+    queue = [event("DoEnqueueProgram", 10 * id, 2, device_ordinal=1, run_id=id) for id in (1, 2)]
+    trace = trace_of(
+        tmp_path, chip(0, event("jit_f(7)", 100, 5, run_id=1)), plane("/device:TPU:1", runs, ops), host(queue=queue)
+    )
+    rows = np.flatnonzero([trace.lines[line].name == "XLA Ops" for line in trace.line_of])
+    launched = enqueue_links(trace, rows).of(rows)
+    assert [trace.start_ps[row] // US if row >= 0 else None for row in launched.tolist()] == [10, 10, None, 20]
+
+
+def test_waits_at_barriers_are_those_of_the_run_around_them(tmp_path: Path) -> None:
+    marks = [event("barrier-cores", 100, 3), event("dependency-wait", 103, 9), event("barrier-cores", 140, 1)]
+    runs = line("XLA Modules", event("jit_f(7)", 100, 20), event("jit_f(7)", 120, 5), id=2)
+    trace = trace_of(tmp_path, plane("/device:TPU:0", runs, line("XLA TraceMe", *marks, id=6)))
+    assert barrier_waits(trace, find_runs(trace)).tolist() == [3 * US, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "starts", "is_same"),
+    [
+        (14, (1, 11, 21), True),
+        (14, (1, 11, 25), False),  # the last call ends after the event that makes it
+        (7, (1, 11, 21), False),  # flows of this type lead to other threads
+    ],
+)
+def test_a_thread_that_two_libraries_record(
+    kind: int, starts: tuple[int, ...], tmp_path: Path, *, is_same: bool
+) -> None:
+    python = [event("linkage", 10 * nth, 8, _p=nth, _pt=kind) for nth in range(3)]
+    library = [event("Execute", start, 6, _c=nth, _ct=kind) for nth, start in enumerate(starts)]
+    trace = trace_of(tmp_path, chip(0, event("jit_f(7)", 100, 5)), host(python=python, main=library))
+    same = {one.name: other.name for one, other in recorded_twice(trace).items()}
+    assert same == ({"main": "python"} if is_same else {})

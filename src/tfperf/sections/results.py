@@ -149,7 +149,12 @@ class Host:
         from tfperf.trace.launches import launch_links
 
         rows = [np.zeros(0, np.int64), *(work_rows(self.trace, device.plane) for device in self.device_times)]
-        return launch_links(self.trace, np.sort(np.concatenate(rows)))
+        work = np.sort(np.concatenate(rows))
+        if self.trace.device_kind == "tpu":
+            from tfperf.trace.tpu_runs import enqueue_links
+
+            return enqueue_links(self.trace, work)
+        return launch_links(self.trace, work)
 
     @cached_property
     def host_states(self) -> HostStates:

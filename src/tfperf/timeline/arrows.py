@@ -1,4 +1,4 @@
-"""Arrows: from the launch of a kernel to the kernel, and from a producer to its consumer on another thread."""
+"""Arrows: from what launches a kernel, or enqueues a run of a TPU, to it; from a producer to its consumer."""
 
 from __future__ import annotations
 
@@ -41,6 +41,17 @@ def handovers(trace: HostTrace) -> EventPairs:
     `_pt` and `_p` are kind and id of what is produced, `_ct` and `_c` those of what is consumed.
     """
     return _match(trace, _ends(trace, "_pt", "_p"), _ends(trace, "_ct", "_c"))
+
+
+def enqueued_runs(trace: HostTrace) -> EventPairs:
+    """Return from which event of the host each run of a program on a TPU chip was enqueued."""
+    if trace.device_kind != "tpu":
+        return EventPairs(NO_NUMBERS, NO_NUMBERS)
+    from tfperf.trace.tpu_runs import find_runs  # few traces are of TPUs
+
+    runs = find_runs(trace)
+    is_known = runs.enqueue >= 0
+    return EventPairs(runs.enqueue[is_known], runs.row[is_known])
 
 
 _Ends = tuple[Int64s, Int64s, Int64s]
@@ -107,8 +118,12 @@ class PlacedArrows(Struct, frozen=True):
         place = np.full(len(trace.name), -1, np.int64)
         rows = np.concatenate(shown) if shown else NO_NUMBERS
         place[rows] = np.arange(len(rows))
-        kinds = (launches(trace), handovers(trace))
-        source, target = (place[np.concatenate(ends)] for ends in zip(*kinds, strict=True))
+        kinds = (launches(trace), handovers(trace), enqueued_runs(trace))
+        source, target = (np.concatenate(ends) for ends in zip(*kinds, strict=True))
+        if len(kinds[2].source):  # a flow may lead from the one to the other, too
+            first = np.unique(source * len(place) + target, return_index=True)[1]
+            source, target = source[np.sort(first)], target[np.sort(first)]
+        source, target = place[source], place[target]
         whole = (source >= 0) & (target >= 0)
         cut = int(len(whole) - whole.sum())
         source, target = source[whole], target[whole]

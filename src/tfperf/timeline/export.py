@@ -63,6 +63,7 @@ class ExportResult(Struct, kw_only=True):
     events: int = 0
     shown: int = 0
     steps: int = 0
+    copies: int = 0
     tracks: int = 0
     counters: int = 0
     arrows: int = 0
@@ -77,7 +78,8 @@ class ExportResult(Struct, kw_only=True):
         """Add what is shown of a host, and what its profiler warned of."""
         self.events += timeline.events
         self.steps += timeline.steps
-        self.shown += sum(len(group.start_ps) for group in timeline.groups) - timeline.steps
+        self.copies += timeline.copies
+        self.shown += sum(len(group.start_ps) for group in timeline.groups) - timeline.steps - timeline.copies
         self.tracks += sum(len(group.tracks) for group in timeline.groups)
         self.counters += sum(len(group.counters) for group in timeline.groups)
         self.arrows += timeline.arrows
@@ -90,6 +92,8 @@ class ExportResult(Struct, kw_only=True):
         """Iterate over what to tell the user about the file."""
         parts = [counted(self.tracks, "track"), counted(self.shown, "event")]
         parts += [counted(self.steps, "step"), counted(self.arrows, "arrow")]
+        if self.copies:
+            parts.append(counted(self.copies, "copy", "copies"))
         if self.counters:
             parts.append(counted(self.counters, "counter"))
         yield f"wrote {self.path} ({format_bytes(self.size_bytes)}): {', '.join(parts)}"
@@ -191,7 +195,8 @@ def _host_timelines(
     clocks = clock_shifts(files)
     result.clocks = clocks.sentence
     for file, report, shift_ps in zip(files, progress_by_file(files, progress), clocks.shifts_ps, strict=True):
-        trace = shifted(read_host(file.path, file.host, everything=True, progress=report), shift_ps)
+        trace = read_host(file.path, file.host, everything=True, progress=report).on_one_clock()
+        trace = shifted(trace, shift_ps)
         steps = find_steps(trace, step_marker)
         selection = check.choose(steps)
         check.add(trace, steps.numbers)

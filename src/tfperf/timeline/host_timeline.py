@@ -114,13 +114,14 @@ class GroupIds(Struct, frozen=True):
 class HostTimeline(Struct, frozen=True, kw_only=True):
     """All groups of a host, in the order to show them.
 
-    `steps` and `arrows` count what is shown, `events` what is in the profile. `omitted` counts by reason the events
-    that are not shown, `cut_arrows` the arrows that lost an end with them, `backward_arrows` those that are turned
-    around because the target starts before the source.
+    `steps`, `copies` (of TPUs, each made of two events) and `arrows` count what is shown, `events` what is in the
+    profile. `omitted` counts by reason the events that are not shown, `cut_arrows` the arrows that lost an end with
+    them, `backward_arrows` those that are turned around because the target starts before the source.
     """
 
     groups: tuple[TrackGroup, ...]
     steps: int
+    copies: int
     events: int
     omitted: dict[str, int]
     arrows: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fnmatch import translate
 
 import numpy as np
@@ -13,6 +14,7 @@ from tfperf.arrays import NO_NUMBERS, Bools, Int64s, Intervals, union
 from tfperf.errors import TfperfError
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps, WhichStep, chosen_step
+from tfperf.wire.event_columns import COUNTER_LINE, Line
 
 _THREADS_LISTED = 8
 _NO_STEP = (1, 0)
@@ -45,10 +47,10 @@ def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple
     """Return which rows to show, and how many are omitted for which reason; `steps` are the selected ones."""
     keep = np.ones(len(trace.name), np.bool_)
     masks: dict[str, Bools] = {}
+    if counters := [line for line in trace.lines if line.raw_name == COUNTER_LINE]:
+        masks["estimates of the compiler for TPU programs, which measure nothing"] = ~rows_of(trace, counters)
     if selection.threads:
-        masks["on other threads"] = np.zeros(len(trace.name), np.bool_)
-        for start, stop in matching_lines(trace, selection.threads):
-            masks["on other threads"][start:stop] = True
+        masks["on other threads"] = rows_of(trace, matching_lines(trace, selection.threads))
     if selection.steps is not None:
         windows = union(steps.start_ps, steps.end_ps)
         masks["outside the selected steps"] = overlaps(windows, trace.start_ps, trace.end_ps)
@@ -72,11 +74,19 @@ def overlaps(windows: Intervals, start: Int64s, end: Int64s) -> Bools:
     return np.asarray((place < len(windows.end)) & ((opens < end) | (opens <= start)))
 
 
-def matching_lines(trace: HostTrace, patterns: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Return the rows (start, stop) of lines that a pattern matches, by the name of the line or of its plane."""
+def rows_of(trace: HostTrace, lines: Iterable[Line]) -> Bools:
+    """Tell which rows are on one of the lines."""
+    rows = np.zeros(len(trace.name), np.bool_)
+    for line in lines:
+        rows[line.start : line.stop] = True
+    return rows
+
+
+def matching_lines(trace: HostTrace, patterns: tuple[str, ...]) -> list[Line]:
+    """Return the lines that a pattern matches, by the name of the line or of its plane."""
     matches = re.compile("|".join(translate(pattern) for pattern in patterns)).match
     planes = [matches(plane.name) is not None for plane in trace.planes]
-    return [(line.start, line.stop) for line in trace.lines if planes[line.plane] or matches(line.name)]
+    return [line for line in trace.lines if planes[line.plane] or matches(line.name)]
 
 
 class SelectionCheck(Struct):

@@ -8,11 +8,12 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s, union
+from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s, distinct, union
 from tfperf.timeline.arrows import PlacedArrows
-from tfperf.timeline.host_timeline import ArrowEnds, Counter, EventArguments, HostTimeline, Track, TrackGroup
+from tfperf.timeline.host_timeline import PS_PER_NS, ArrowEnds, Counter, EventArguments, HostTimeline, Track, TrackGroup
 from tfperf.timeline.overlaps import assign_tracks
-from tfperf.timeline.selection import Selection, overlaps, select_events, selected_steps
+from tfperf.timeline.selection import Selection, matching_lines, overlaps, select_events, selected_steps
+from tfperf.trace.device_time import device_label
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import IDS
 from tfperf.trace.steps import Steps
@@ -50,10 +51,13 @@ def host_timeline(
     placed = [plane for plane in (_place(trace, number, keep) for number in order) if plane.tracks]
     arrows = PlacedArrows.between(trace, [plane.rows for plane in placed], first_arrow)
     groups = [_steps_group(selected, prefix, origin_ps)] if len(selected) else []
+    copies = _copies_group(trace, selected, selection, prefix) if trace.device_kind == "tpu" else None
+    groups += [copies] if copies is not None else []
     groups += _plane_groups(trace, placed, arrows, _memory_counters(trace, selected, selection, origin_ps), prefix)
     return HostTimeline(
         groups=tuple(groups),
         steps=len(selected),
+        copies=len(copies.start_ps) if copies is not None else 0,
         events=trace.event_count,
         omitted=omitted,
         arrows=len(arrows.source),
@@ -150,6 +154,63 @@ def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
         name=np.arange(len(order), dtype=np.int32),
         names=[f"{kind} {number}" for kind, number in zip(kinds, numbers.tolist(), strict=True)],
         arguments=arguments,
+        leaving=no_arrows,
+        arriving=no_arrows,
+    )
+
+
+_WAYS = {"to_device": "to the chip", "to_host": "to the host", "on_device": "on the chip", "exchange": "between chips"}
+
+
+def _copies_group(trace: HostTrace, steps: Steps, selection: Selection, prefix: str) -> TrackGroup | None:
+    """Return what chips copy or exchange beside their ops, each from its start to its end, with a track for each chip.
+
+    Both are ops. The profiler's own line of such copies is not on every chip.
+    """
+    from tfperf.trace.tpu_copies import async_runs, bytes_of  # few traces are of TPUs
+
+    runs = async_runs(trace)
+    shown = runs.is_paired & (runs.end_ps - runs.begun_ps >= max(selection.min_duration_ps, 1))
+    if selection.steps is not None:
+        shown &= overlaps(union(steps.start_ps, steps.end_ps), runs.begun_ps, runs.end_ps)
+    if selection.threads:
+        planes = {line.plane for line in matching_lines(trace, selection.threads)}
+        shown &= np.isin(runs.plane, [*planes])
+    tracks: list[Track] = []
+    parts: list[Int64s] = []
+    for plane in distinct(runs.plane[shown]).tolist():
+        rows = np.flatnonzero(shown & (runs.plane == plane))
+        rows = rows[np.lexsort((-runs.end_ps[rows], runs.begun_ps[rows]))]
+        track = assign_tracks(runs.begun_ps[rows], runs.end_ps[rows])
+        tracks += _tracks(device_label(trace.planes[plane].name), track, tracks[-1].stop if tracks else 0)
+        parts.append(rows[np.argsort(track, kind="stable")])
+    if not parts:
+        return None
+    rows = np.concatenate(parts)
+    kind, count, no_arrows = runs.kind[rows], len(rows), ArrowEnds(NO_NUMBERS, NO_NUMBERS)
+    sizes = np.array([bytes_of(each.shape) or 0 for each in runs.kinds], np.int64)[kind]
+    waited_ns = (runs.end_ps[rows] - runs.awaited_ps[rows]) // PS_PER_NS
+    values = np.stack((kind, sizes, waited_ns), axis=1)
+    there = np.ones((count, 3), np.bool_)
+    there[:, 1] = sizes > 0
+    key = np.tile(np.arange(3, dtype=np.int32), (count, 1))
+    origin_ps = _origin_ps(trace)
+    return TrackGroup(
+        title=f"{prefix}Copies of TPUs",
+        category="copy",
+        tracks=tuple(tracks),
+        start_ps=runs.begun_ps[rows] - origin_ps,
+        end_ps=runs.end_ps[rows] - origin_ps,
+        name=kind.astype(np.int32),
+        names=[f"{each.start} {_WAYS[each.way]}" for each in runs.kinds],
+        arguments=EventArguments(
+            stop=np.concatenate(([0], np.cumsum(there.sum(axis=1)))),
+            key=key[there],
+            kind=np.where(key == 0, StatKind.TEXT, StatKind.INT).astype(np.uint8)[there],
+            value=values[there],
+            keys=("array", "bytes", "waited for (ns)"),
+            texts=tuple(each.shape for each in runs.kinds),
+        ),
         leaving=no_arrows,
         arriving=no_arrows,
     )

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, distinct_index, lookup
 from tfperf.programs.names import NamedProgram, read_names
@@ -25,6 +26,7 @@ from tfperf.wire.hlo import HLO_PROTO
 
 _SEARCH = 16
 """How many times longer it takes to search for a row than to pass over one."""
+_AFTER_PS = 1000
 _SESSION_PLANE = "Task Environment"
 """The plane that says when the profiler started and stopped."""
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
@@ -161,6 +163,22 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         """Return times of the host on the clock of a plane (its index); the same unless it has a clock of its own."""
         clock = self.device_clocks.get(plane)
         return ps if clock is None else clock.to_device(ps)
+
+    def on_one_clock(self) -> HostTrace:
+        """Return the trace with the events of devices on the clock of the host too, where they stand beside its own.
+
+        Their durations are then those of that clock, which differ by the drift of the clocks. They begin a nanosecond
+        later, since a run that was enqueued at the last possible moment would else begin together with its cause.
+        """
+        if not self.device_clocks:
+            return self
+        start_ps, end_ps = self.start_ps.copy(), self.end_ps.copy()
+        for line in self.lines:
+            rows = slice(line.start, line.stop)
+            if line.plane in self.device_clocks:
+                start_ps[rows] = self.on_host_clock(line.plane, start_ps[rows]) + _AFTER_PS
+                end_ps[rows] = self.on_host_clock(line.plane, end_ps[rows]) + _AFTER_PS
+        return replace(self, start_ps=start_ps, duration_ps=end_ps - start_ps, device_clocks={})
 
     @cached_property
     def clock_start_ns(self) -> int | None:

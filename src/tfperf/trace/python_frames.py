@@ -7,13 +7,25 @@ one that is open all the time is not recorded.
 
 from __future__ import annotations
 
+import re
+from typing import Literal
+
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import MOST, Bools, Int64s, distinct_index
+from tfperf.arrays import MOST, Bools, Int64s, Intervals, distinct_index, union
 from tfperf.trace.event_names import is_python_frame, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import own_parts, parents, self_time
+
+_PROFILER = re.compile(r"\$(?:profiler|profiler_v2)\.py:\d+ (start|stop)(?:_trace)?$")
+
+
+def profiler_times(trace: HostTrace, which: Literal["start", "stop"]) -> Intervals:
+    """Return when a call of JAX or TensorFlow starts or stops the profiler; only the Python tracer records it."""
+    matches = (_PROFILER.match(name) for name in trace.names)
+    rows = trace.host_events(np.array([match is not None and match[1] == which for match in matches], np.bool_))
+    return union(trace.start_ps[rows], trace.end_ps[rows])
 
 
 class PythonFrames(Struct, frozen=True, kw_only=True):

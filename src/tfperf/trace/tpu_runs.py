@@ -18,9 +18,9 @@ from msgspec.structs import asdict, replace
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, extents, group_equal, lookup, median
 from tfperf.trace.event_names import called_function, canonical, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launches import begun_before
+from tfperf.trace.launches import LaunchLinks, begun_before
 from tfperf.trace.nesting import last_around, nest, outermost
-from tfperf.wire.event_columns import MODULE_LINE, signed
+from tfperf.wire.event_columns import MODULE_LINE, Line, signed
 
 _ENQUEUE = "DoEnqueueProgram"
 _MOST_HOPS = 256
@@ -105,6 +105,65 @@ def find_runs(trace: HostTrace) -> TpuRuns:
         launch=_launches(trace.start_ps[rows], name, plane, call),
     )
     return runs if not len(calls) or (call >= 0).any() else replace(runs, call=_calls_in_order(trace, runs, calls))
+
+
+def enqueue_links(trace: HostTrace, ops: Int64s) -> LaunchLinks:
+    """Link ops of TPU chips, rows that ascend, to the events of the host that enqueued their runs."""
+    runs = find_runs(trace)
+    plane_of = np.array([line.plane for line in trace.lines], np.int64)[trace.line_of[ops]]
+    enqueue = np.full(len(ops), -1, np.int64)
+    for plane in distinct(runs.plane).tolist():
+        of_chip, here = np.flatnonzero(runs.plane == plane), np.flatnonzero(plane_of == plane)
+        place = np.searchsorted(runs.start_ps[of_chip], trace.start_ps[ops[here]], side="right") - 1
+        run = of_chip[np.maximum(place, 0)]
+        inside = (place >= 0) & (trace.start_ps[ops[here]] <= runs.end_ps[run])
+        enqueue[here[inside]] = runs.enqueue[run[inside]]
+    return LaunchLinks(ops[enqueue >= 0], enqueue[enqueue >= 0])
+
+
+_BARRIER = re.compile("barrier-")
+"""How programs mark that a chip waits until all others have come as far."""
+
+
+def barrier_waits(trace: HostTrace, runs: TpuRuns) -> Int64s:
+    """Return how long the chip waits at barriers in each run; 0 where none is marked."""
+    waited = np.zeros(len(runs), np.int64)
+    is_barrier = mask(trace.names, lambda name: _BARRIER.match(name) is not None)
+    for plane in distinct(runs.plane).tolist():
+        of_chip = np.flatnonzero(runs.plane == plane)
+        for line in trace.device_lines(plane):
+            rows = np.flatnonzero(is_barrier[trace.name[line.start : line.stop]]) + line.start
+            # The clocks of two lines may differ by some nanoseconds, so the middle tells.
+            middle = trace.start_ps[rows] + trace.duration_ps[rows] // 2
+            place = np.searchsorted(runs.start_ps[of_chip], middle, side="right") - 1
+            inside = (place >= 0) & (middle <= runs.end_ps[of_chip[np.maximum(place, 0)]])
+            np.add.at(waited, of_chip[place[inside]], trace.duration_ps[rows[inside]])
+    return waited
+
+
+_C_API = 14
+"""The type of flows from JAX into libtpu through PJRT's interface of C, on one thread."""
+
+
+def recorded_twice(trace: HostTrace) -> dict[Line, Line]:
+    """Return lines of host threads that libtpu records, each with the line of the same thread that JAX records.
+
+    All calls into libtpu on the one line come from the other, and lie inside of the events there that make them.
+    """
+    producers, consumers = _Flows.of(trace, "_pt", "_p"), _Flows.of(trace, "_ct", "_c")
+    is_call = consumers.kind == _C_API
+    calls = _Flows(consumers.row[is_call], consumers.kind[is_call], consumers.id[is_call])
+    made = _producers(producers, calls)
+    start, end = (np.append(times, -1) for times in (trace.start_ps, trace.end_ps))
+    inside = (made >= 0) & (start[made] <= start[calls.row]) & (end[calls.row] <= end[made])
+    line_of, made_on = trace.line_of[calls.row], np.append(trace.line_of, -1)[made]
+    same = {}
+    for line in distinct(line_of).tolist():
+        here = line_of == line
+        origins = distinct(made_on[here]).tolist()
+        if inside[here].all() and len(origins) == 1 and origins[0] != line:
+            same[trace.lines[line]] = trace.lines[origins[0]]
+    return same
 
 
 def _launches(start: Int64s, name: Int64s, plane: Int64s, call: Int64s) -> Int64s:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from builders import logdir_of
 from click.testing import Result
 from real_runs import ROOT, SHARED, analysis_of
+from synthetic_tpu import JUMP, Offload, offload_tpu
 
+import tfperf
 from tfperf.render import render
 from tfperf.render.text_table import cells
 from tfperf.render.values import measure_text
@@ -288,3 +291,12 @@ def test_a_range_above_the_step_of_today_says_why(high_ms: float, expected: str)
         step_ms=10.0,
     )
     assert finding_of(cause).action == expected
+
+
+def test_chips_and_clocks_of_a_tpu_are_on_the_first_screen(tmp_path: Path) -> None:
+    """Two of the four chips of the program are in the profile, whose clock jumps once."""
+    logdir = logdir_of(tmp_path, a=offload_tpu(Offload(jumps=(JUMP,))))
+    section = tfperf.load(logdir).report().sections[0]
+    (note,) = (fact.note for fact in section.facts if fact.key == "step_time")
+    assert note.endswith("on 2 of 4 chips")
+    assert "Clocks jump in the file (once, by 200 ms): times are the chips' own." in section.notes

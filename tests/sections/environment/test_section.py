@@ -7,6 +7,8 @@ from typing import Any
 
 from builders import event, host, iterator_call, line, plane, results_of, space, trace_of
 from protobytes import field
+from synthetic_tpu import JUMP, Offload, offload_tpu
+from tpu_twin import tpu_twin
 
 from tfperf.report.model import Section
 from tfperf.sections.environment.section import build
@@ -61,7 +63,24 @@ def test_what_profilers_of_a_tpu_state_is_shown(tmp_path: Path) -> None:
     path.write_bytes(space(tpu, host(event("A:A", 0, 5)), plane("/host:metadata", stats=versions), hostname="t1v"))
     facts = shown(build(results_of(read_host(path, "renamed"), sections=["environment"])))
     assert facts["jax_version"] == ("0.10.0", "jaxlib 0.10.1, libtpu Built on Jul 3 cl/7")
-    assert (facts["recorded_host"], facts["chips"]) == (("t1v", ""), ("4", ""))
+    assert facts["recorded_host"] == ("t1v", "")
+    assert "chips" not in facts, "the number of the only chip says nothing"
+
+
+def of_file(tmp_path: Path, data: bytes) -> Section:
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(data)
+    return build(results_of(read_host(path), sections=["environment"]))
+
+
+def test_chips_and_clocks_of_a_tpu(tmp_path: Path) -> None:
+    section = of_file(tmp_path, offload_tpu(Offload(jumps=(JUMP,))))
+    assert shown(section)["chips"] == ("2 to 3", "of 4 that jit_f runs on")
+    assert section.detail_notes == ("Clocks jump in the file (once, by 200 ms): times are the chips' own.",)
+    assert of_file(tmp_path, offload_tpu()).detail_notes == ()
+    of_twin = of_file(tmp_path, tpu_twin())
+    assert shown(of_twin)["jax_version"] == ("0.10.0", "jaxlib 0.10.0, libtpu Built on Jun 30 2026")
+    assert of_twin.detail_notes == ("The clocks of TPU and host are 0.396 to 0.491 ms apart, which is corrected.",)
 
 
 def test_limits_of_cgroups_are_said(tmp_path: Path) -> None:

@@ -3,15 +3,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from builders import Event, event, host, ref, results_of, trace_of
+from synthetic_tpu import Offload, offload_tpu
 
 from tfperf.analysis import assemble
 from tfperf.report.model import Finding, Section
 from tfperf.report.shown import EVERYTHING, Detail, shown
 from tfperf.sections.functions.analysis import Functions, FunctionStats
 from tfperf.sections.functions.eager import EagerOps
-from tfperf.sections.functions.section import EAGER_OPS, TF_FUNCTIONS, findings_of
+from tfperf.sections.functions.section import EAGER_OPS, TF_FUNCTIONS, build, findings_of
 from tfperf.sections.steps.counted import CountedSteps
+from tfperf.trace.read import read_host
 
 IN_WHOLE_REPORT = Detail("brief", "brief")
 ALONE = Detail("full", "full")
@@ -164,3 +167,12 @@ def test_eager_ops_from_10_percent_of_the_step_time_on() -> None:
         "10%)."
     )
     assert findings(eager_percent=20)[0].severity == "problem"
+
+
+def test_waits_of_chips_for_each_other_are_said(tmp_path: Path) -> None:
+    """Chip 0 comes 20 ms before the last of three chips, chip 1 10 ms; only the longest wait of a call counts."""
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(offload_tpu(Offload(chips=3)))
+    (fact,) = (fact for fact in build(results_of(read_host(path))).facts if fact.key == "barriers")
+    assert fact.value == pytest.approx(20)
+    assert fact.note == "in 1 call of _psum, in which chips wait for the last one; longest 20.0 ms on TPU:0"

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 from builders import event, line, plane, results_of, trace_of
+from synthetic_tpu import offload_tpu
+from tpu_twin import tpu_twin
 
 from tfperf.sections.host_threads.section import build
 from tfperf.sections.host_threads.tables import HOST_THREADS
+from tfperf.trace.read import read_host
 
 
 def test_time_with_any_event_counts_once(tmp_path: Path) -> None:
@@ -39,3 +42,16 @@ def test_a_trace_without_host_events_says_so(tmp_path: Path) -> None:
     section = build(results_of(trace_of(tmp_path, plane("/host:CPU")), sections=["host_threads"]))
     assert section.tables == ()
     assert "No host thread" in section.notes[0]
+
+
+def test_a_thread_that_two_libraries_record_counts_once(tmp_path: Path) -> None:
+    """JAX and libtpu each have a line for the thread that calls: one is in the calls of the other."""
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(tpu_twin())
+    section = build(results_of(read_host(path), sections=["host_threads"]))
+    assert section.facts[0].value == 2
+    assert section.notes == (
+        "python and main/4711 are one thread, recorded by JAX and by libtpu: their times do not add up.",
+    )
+    path.write_bytes(offload_tpu())
+    assert build(results_of(read_host(path), sections=["host_threads"])).notes == ()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import Event, Plane, event, host_of, line, plane, trace_of
+from tpu_twin import tpu_twin
 
 from tfperf.arrays import overlap
 from tfperf.sections.idle.analysis import Idle, combine, narrow
@@ -199,3 +200,26 @@ def test_a_real_worker_waits_for_input_longest() -> None:
     assert first.duration_ps > 10 * second.duration_ps
     assert idle.no_main_thread
     assert idle.percents["python"] == 0
+
+
+def test_idle_time_before_a_run_of_a_tpu_is_that_of_what_enqueued_it(tmp_path: Path) -> None:
+    """The chip's clock is 0.4 ms behind: by it alone, runs would begin before they are called."""
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(tpu_twin())
+    idle: Idle = host_of(read_host(path), "idle")["idle"]
+    (gap,) = (gap for gap in idle.gaps if gap.step == 1 and gap.cause == "synchronise")
+    assert (gap.thread, gap.event) == ("python", "$array.py:655 block_until_ready")
+    launched = [gap for gap in idle.gaps if gap.cause == "launch"]
+    assert len(launched) == 3
+    assert idle.percents["unknown"] == 0.0
+
+
+def test_without_steps_starting_and_stopping_the_profiler_are_no_time_of_the_program(tmp_path: Path) -> None:
+    """Of 1,000 us, the first 300 and the last 500 are the profiler's own; of the rest, the device works 50."""
+    python = line(
+        "python", event("$profiler.py:115 start_trace", 0, 300), event("$profiler.py:235 stop_trace", 500, 500)
+    )
+    tpu = plane("/device:TPU:0", line("XLA Ops", event("op", 400, 50)))
+    idle: Idle = host_of(trace_of(tmp_path, plane("/host:CPU", python), tpu), "idle")["idle"]
+    assert idle.without_steps
+    assert idle.idle_percent == 75.0

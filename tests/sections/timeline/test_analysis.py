@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 from builders import event, host, host_of, logdir_of, space, trace_of
+from msgspec.structs import replace
 from sections.timeline.pictures import gpu_host, pictures_of
+from tpu_twin import tpu_twin
 
 import tfperf
 from tfperf.errors import TfperfError
 from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
-from tfperf.sections.timeline.analysis import combine, shorten
+from tfperf.sections.timeline.analysis import DrawnSteps, combine, shorten
 from tfperf.sections.timeline.places import CATEGORIES_OF_CAUSE
 from tfperf.sections.timeline.ribbon import TITLES
+from tfperf.trace.device_clock import DeviceClock
+from tfperf.trace.read import read_host
 
 TIMES = (90, 100, 110, 300)
 """Durations of steps, in us."""
@@ -91,3 +95,18 @@ def test_places_are_of_causes_and_categories_that_there_are(tmp_path: Path) -> N
     (picture,) = pictures_of(tmp_path, host(*steps, *waits), step=1)
     assert picture.places["input_wait"] == (100_000, 500_000, 400_000)
     assert "output_copy" not in picture.places
+
+
+def test_chips_are_drawn_on_the_clock_of_the_host(tmp_path: Path) -> None:
+    """By 82 ms, a chip whose clock loses 100 ppm is 8.2 us behind the host."""
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(tpu_twin())
+    trace = read_host(path)
+    drifting = replace(trace, device_clocks={0: DeviceClock(agrees_ps=0, drift=1e-4)})
+    ends = []
+    for each in (trace, drifting):
+        drawn: DrawnSteps = host_of(each, "timeline")["timeline"]
+        (picture,) = (picture for picture in drawn.pictures if picture.step == 1)
+        ends.append((int(picture.links.from_ns[0]), int(picture.links.to_ns[0])))
+    assert ends[1][0] == pytest.approx(ends[0][0], abs=1)
+    assert ends[1][1] - ends[0][1] == pytest.approx(8200, abs=100)

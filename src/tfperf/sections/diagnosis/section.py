@@ -10,6 +10,7 @@ from tfperf.sections.batch.section import examples_per_second
 from tfperf.sections.diagnosis.case import LONGEST_NAME
 from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, listed_computed, sentence_of
 from tfperf.sections.diagnosis.tables import ACTIONS, CAUSES
+from tfperf.sections.environment.section import clock_notes
 from tfperf.sections.gaps.analysis import topics
 from tfperf.sections.overview.input_cost import from_to, input_cost, whose_input
 from tfperf.sections.overview.quantities import of_steps, share_of_step, step_after, usual_step_time
@@ -44,6 +45,7 @@ def build(results: Results) -> Section:
     """Build the section: the causes, the best to fix first; the step; its categories; what is unknown."""
     diagnosis: Diagnosis = results["diagnosis"]
     has_steps = diagnosis.summary.step_time_ms is not None
+    clocks = () if _is_full(diagnosis) else clock_notes(results["environment"])
     return Section(
         "diagnosis",
         "Diagnosis",
@@ -51,7 +53,7 @@ def build(results: Results) -> Section:
         facts=_facts(results) if has_steps else (),
         charts=tuple(chart for chart in (_categories(diagnosis),) if chart.labels) if has_steps else (),
         tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),
-        notes=(*results["steps"].steps.other_loops, *_missing_chips(results), *_unknown(results)),
+        notes=(*results["steps"].steps.other_loops, *clocks, *_unknown(results)),
         pointer=_POINTER,
     )
 
@@ -155,6 +157,9 @@ def _facts(results: Results) -> tuple[Fact, ...]:
         wall = results["wall"] if pace is None else results.hosts[pace]["wall"]
         notes.append(rate_text(wall, time.average))
     notes += [f"on {diagnosis.host}"] if diagnosis.host else []
+    chips = results["hosts"].chips
+    if chips is not None and chips.missing:
+        notes.append(f"on {chips.recorded} of {len(chips.program_devices)} {chips.noun}s")
     worst = overview.worst_host
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)
     verdict = _CLASSES[overview.input_class] + (f" on {host}" if host else "")
@@ -187,8 +192,7 @@ def _computes(diagnosis: Diagnosis) -> list[Fact]:
     quantities = tuple(quantity for each in most for quantity in _of_computed(diagnosis, each))
     note = f"of the step; {listed_computed(most[1:])}" if len(most) > 1 else "of the step"
     first = without_middle(most[0].name, LONGEST_NAME)
-    # Three causes leave no line for it.
-    level: Level = "full" if sum(not cause.is_aside for cause in diagnosis.causes) >= _SHOWN else "brief"
+    level: Level = "full" if _is_full(diagnosis) else "brief"
     return [Fact("computes", "Computes", f"{first} {quantities[0]}", note=note, level=level, quantities=quantities)]
 
 
@@ -202,12 +206,9 @@ def _categories(diagnosis: Diagnosis) -> BarChart:
     return BarChart(f"Where the step time goes{on_host}", "%", labels, tuple(shares[key] for key in shown))
 
 
-def _missing_chips(results: Results) -> tuple[str, ...]:
-    """Say how many chips of the program are in the profile, if not all."""
-    chips = results["hosts"].chips
-    if chips is None or not chips.missing:
-        return ()
-    return (f"{chips.recorded} of {len(chips.program_devices)} {chips.noun}s are in this profile (-s hosts).",)
+def _is_full(diagnosis: Diagnosis) -> bool:
+    """Tell whether the causes leave no line for what could be said besides."""
+    return sum(not cause.is_aside for cause in diagnosis.causes) >= _SHOWN
 
 
 def _unknown(results: Results) -> tuple[str, ...]:

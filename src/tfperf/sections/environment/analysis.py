@@ -46,6 +46,11 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
     jaxlib_version: str | None = None
     libtpu_version: str | None = None
     chips: TpuChips | None = None
+    clock_jumps: int = 0
+    """How often the clock of a TPU chip jumps in the file, of the chip with the most."""
+    largest_jump_ps: int = 0
+    clock_shift_ps: tuple[int, int | None] | None = None
+    """By how much, at least and at most, the clock of the TPU was put right; None: it was not."""
     cores: float | None
     """How many cores' time of its CPU the job can use."""
 
@@ -97,8 +102,20 @@ def analyze(host: Host) -> HostEnvironment:
         jaxlib_version=_text(trace, "jaxlib_version"),
         libtpu_version=_text(trace, "tpu_version"),
         chips=find_chips(trace),
+        clock_jumps=max((clock.jumps for clock in trace.device_clocks.values()), default=0),
+        largest_jump_ps=max((clock.largest_jump_ps for clock in trace.device_clocks.values()), default=0),
+        clock_shift_ps=_clock_shift(trace),
         cores=usable_cores(trace),
     )
+
+
+def _clock_shift(trace: HostTrace) -> tuple[int, int | None] | None:
+    shifted = [clock for clock in trace.device_clocks.values() if clock.shift_ps]
+    if not shifted:
+        return None
+    least, most = max(shifted, key=lambda clock: abs(clock.shift_ps)).shift_bounds_ps
+    bounds = [abs(bound) for bound in (least, most) if bound is not None]
+    return (min(bounds), max(bounds) if len(bounds) > 1 else None) if bounds else None
 
 
 def _text(trace: HostTrace, stat: str) -> str | None:

@@ -9,7 +9,7 @@ from tfperf.report.model import Column, Data, Fact, Ranked, Section
 from tfperf.sections.registry import TableSpec, fields, present
 from tfperf.sections.results import Results
 from tfperf.trace.tpu_chips import join_chips, ranges_of
-from tfperf.units import PS_PER_MS, Unit, listed
+from tfperf.units import PS_PER_MS, Unit, format_ms, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.environment.analysis import HostEnvironment
@@ -25,16 +25,34 @@ def build(results: Results) -> Section:
         *_added(hosts),
         Fact("attribution", "Attribution", results.attribution),
     )
-    return Section("environment", "Run environment", facts=facts, tables=present(HOSTS.build(results)))
+    tables = present(HOSTS.build(results))
+    return Section("environment", "Run environment", facts=facts, tables=tables, detail_notes=clock_notes(hosts))
+
+
+def clock_notes(hosts: Sequence[HostEnvironment]) -> tuple[str, ...]:
+    """Say what was wrong with the clocks of TPUs, and is put right."""
+    notes = []
+    jumps = max(host.clock_jumps for host in hosts)
+    if jumps:
+        most = format_ms(max(host.largest_jump_ps for host in hosts) / PS_PER_MS)
+        often = f"up to {jumps} times, {most} ms" if jumps > 1 else f"once, by {most} ms"
+        notes.append(f"Clocks jump in the file ({often}): times are the chips' own.")
+    shifts = [host.clock_shift_ps for host in hosts if host.clock_shift_ps is not None]
+    if shifts:
+        least, most_ps = max(shifts)
+        apart = format_ms(least / PS_PER_MS)
+        apart = f"{apart} ms or more" if most_ps is None else f"{apart} to {format_ms(most_ps / PS_PER_MS)} ms"
+        notes.append(f"The clocks of TPU and host are {apart} apart, which is corrected.")
+    return tuple(notes)
 
 
 def _recorded(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
     """Iterate over what profilers of TPUs and of JAX state; of several hosts, each value once."""
     yield from _fact("recorded_host", "Host name", listed([host.recorded_host for host in hosts if host.recorded_host]))
     chips = join_chips(host.chips for host in hosts)
-    if chips is not None and chips.numbers:
+    if chips is not None and chips.numbers and (chips.missing or chips.recorded > 1):
         of_all = f"of {len(chips.program_devices)} that {chips.program} runs on" if chips.missing else ""
-        yield Fact("chips", f"{chips.noun.capitalize()}s", ranges_of(chips.numbers), note=of_all)
+        yield Fact("chips", f"{chips.noun.capitalize()} numbers", ranges_of(chips.numbers), note=of_all)
     others = (("jaxlib", "jaxlib_version"), ("libtpu", "libtpu_version"))
     with_it = ", ".join(f"{name} {version}" for name, key in others if (version := _values(hosts, key)))
     jax = _values(hosts, "jax_version")

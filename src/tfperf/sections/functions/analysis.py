@@ -15,6 +15,7 @@ from tfperf.sections.functions.eager import EagerOps, find_eager_ops, shorten_ea
 from tfperf.sections.functions.jitted import (
     OTHER_FUNCTIONS,
     JittedFunctions,
+    find_barriers,
     jitted_functions,
     shorten_jitted,
     single_ops,
@@ -69,6 +70,8 @@ def analyze(host: Host) -> Functions:
         jitted = find_jax_calls(trace)
         if jitted is not None:
             found = Functions(calls, single_ops(trace, jitted, steps), jitted_functions(jitted, steps))
+            if trace.device_kind == "tpu":
+                found = replace(found, jitted=replace(found.jitted, barriers=find_barriers(trace, jitted)))
             return _with_changes(trace, found)
     return _with_changes(trace, Functions(calls, find_eager_ops(trace, steps)))
 

@@ -13,7 +13,19 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, MOST, Bools, Int64s, Intervals, difference, distinct_index, overlap, union, union_all
+from tfperf.arrays import (
+    EMPTY,
+    MOST,
+    Bools,
+    Int64s,
+    Intervals,
+    difference,
+    distinct_index,
+    lookup,
+    overlap,
+    union,
+    union_all,
+)
 from tfperf.report.model import Data
 from tfperf.sections.functions.eager import (
     BESIDE_READS,
@@ -25,6 +37,7 @@ from tfperf.sections.functions.eager import (
 )
 from tfperf.sections.steps.counted import CountedSteps
 from tfperf.sections.tabular import Tabular
+from tfperf.trace.device_time import device_label
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
@@ -58,6 +71,37 @@ class JittedFunction(Struct, frozen=True):
     """What differs between the programs that XLA compiled for it; empty: unknown."""
 
 
+class Barriers(Struct, frozen=True):
+    """How long chips of a TPU wait for each other in the calls of a function, in picoseconds.
+
+    `total_ps` adds up the longest wait of each call, `longest_ps` is the longest of all, on the chip `longest_on`.
+    """
+
+    function: str
+    calls: int
+    total_ps: int
+    longest_ps: int
+    longest_on: str
+
+
+def find_barriers(trace: HostTrace, calls: JaxCalls) -> tuple[Barriers, ...]:
+    """Return the functions in whose runs chips wait at barriers, the one with the longest waits first."""
+    from tfperf.trace.tpu_runs import barrier_waits, find_runs  # few traces are of TPUs
+
+    runs = find_runs(trace)
+    waited, call = barrier_waits(trace, runs), lookup(calls.row, runs.call)
+    of_call = np.zeros(len(calls.row), np.int64)
+    np.maximum.at(of_call, call[call >= 0], waited[call >= 0])
+    found = []
+    for name in np.unique(calls.name[of_call > 0]).tolist():
+        mine = of_call[calls.name == name]
+        of_function = np.flatnonzero((call >= 0) & (np.append(calls.name, -1)[call] == name))
+        longest = int(of_function[waited[of_function].argmax()])
+        chip = device_label(trace.planes[int(runs.plane[longest])].name)
+        found.append(Barriers(calls.names[name], int((mine > 0).sum()), int(mine.sum()), int(waited[longest]), chip))
+    return tuple(sorted(found, key=lambda each: -each.total_ps))
+
+
 class JittedFunctions(Tabular, frozen=True):
     """The jitted functions, the one whose calls take most time first, and how many calls a step has (None: unknown)."""
 
@@ -65,6 +109,7 @@ class JittedFunctions(Tabular, frozen=True):
 
     functions: tuple[JittedFunction, ...] = ()
     calls_per_step: float | None = None
+    barriers: tuple[Barriers, ...] = ()
 
     @property
     def most_compiled(self) -> JittedFunction | None:
@@ -201,7 +246,8 @@ def sum_jitted(parts: list[JittedFunctions]) -> JittedFunctions:
         key = row.name, row.computes
         sums[key] = _plus(sums[key], row) if key in sums else row
     known = [part.calls_per_step for part in parts if part.calls_per_step is not None]
-    return JittedFunctions(_ordered(sums.values()), sum(known) / len(known) if known else None)
+    barriers = sorted((each for part in parts for each in part.barriers), key=lambda each: -each.total_ps)
+    return JittedFunctions(_ordered(sums.values()), sum(known) / len(known) if known else None, tuple(barriers))
 
 
 def shorten_jitted(jitted: JittedFunctions, most: int) -> JittedFunctions:

@@ -8,7 +8,7 @@ from tfperf.report.model import Column, Data, Fact, Finding, Quantity, Ranked, S
 from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.registry import TableSpec, present
 from tfperf.sections.results import Results
-from tfperf.units import counted, format_number, listed
+from tfperf.units import PS_PER_MS, counted, format_ms, format_number, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
@@ -64,6 +64,10 @@ def _of_jax(results: Results) -> Section:
     facts = [Fact("compiling_calls", "Calls that compiled", compiling, "count", f"of {counted(calls, 'call')}")]
     if jitted.calls_per_step is not None:
         facts.append(Fact("jitted_calls_per_step", "Calls per step", jitted.calls_per_step, "count"))
+    for each in jitted.barriers[:1]:
+        longest = f"longest {format_ms(each.longest_ps / PS_PER_MS)} ms on {each.longest_on}"
+        note = f"in {counted(each.calls, 'call')} of {each.function}, in which chips wait for the last one; {longest}"
+        facts.append(Fact("barriers", "At barriers", each.total_ps / PS_PER_MS, "ms", note))
     tables = present(JITTED_FUNCTIONS.build(results), TF_FUNCTIONS.build(results), EAGER_OPS.build(results))
     findings = (*_compiling(jitted), *findings_of(functions, of_steps(results["overview"].kind)))
     return Section("functions", "Jitted functions", findings=findings, facts=tuple(facts), tables=tables)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tfperf.arrays import union
 from tfperf.sections.tabular import HasTable
+from tfperf.trace.tpu_runs import recorded_twice
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Host
@@ -24,6 +25,8 @@ class ThreadTime(Struct, frozen=True, kw_only=True):
     capture_ps: int
     longest_event: str
     longest_ps: int
+    same_as: str = ""
+    """Another line of the same thread, which two libraries record; empty: there is none."""
 
 
 def analyze(host: Host) -> tuple[ThreadTime, ...]:
@@ -33,6 +36,7 @@ def analyze(host: Host) -> tuple[ThreadTime, ...]:
         return ()
     capture_ps = int(trace.end_ps[on_host].max() - trace.start_ps[on_host].min())
     threads = []
+    same = recorded_twice(trace) if trace.device_kind == "tpu" else {}
     for line in trace.host_lines:
         rows = slice(line.start, line.stop)
         if line.stop > line.start:
@@ -45,6 +49,7 @@ def analyze(host: Host) -> tuple[ThreadTime, ...]:
                 capture_ps=capture_ps,
                 longest_event=trace.names[trace.name[longest]],
                 longest_ps=int(trace.duration_ps[longest]),
+                same_as=same[line].name if line in same else "",
             )
             threads.append(thread)
     return tuple(threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Fact, Level, Section, at_levels
@@ -9,6 +10,7 @@ from tfperf.sections.host_threads.tables import HOST_THREADS
 from tfperf.sections.registry import present
 
 if TYPE_CHECKING:
+    from tfperf.sections.host_threads.analysis import ThreadTime
     from tfperf.sections.results import Results
 
 
@@ -20,7 +22,14 @@ def build(results: Results) -> Section:
         "host_threads",
         "Host threads",
         level="full",
-        facts=(Fact("thread_count", "Threads with events", len(threads), "count"),),
+        facts=(Fact("thread_count", "Threads with events", sum(not each.same_as for each in threads), "count"),),
         tables=present(HOST_THREADS.build(results, columns=at_levels(HOST_THREADS.columns, {"host": host}))),
-        notes=() if threads else ("No host thread has an event in this trace.",),
+        notes=_notes(threads),
     )
+
+
+def _notes(threads: Sequence[ThreadTime]) -> tuple[str, ...]:
+    if not threads:
+        return ("No host thread has an event in this trace.",)
+    twice = (f"{each.same_as} and {each.thread}" for each in threads if each.same_as)
+    return tuple(f"{both} are one thread, recorded by JAX and by libtpu: their times do not add up." for both in twice)

@@ -21,6 +21,7 @@ from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
 from tfperf.sections.idle.tables import CAUSES, Cause
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.python_frames import profiler_times
 from tfperf.trace.tpu_steps import core_steps
 from tfperf.units import PS_PER_MS
 
@@ -165,9 +166,13 @@ def analyze(host: Host) -> Idle:
 def _windows(trace: HostTrace, steps: Steps, device: DeviceTime) -> Windows:
     """Return the steps as windows, of which the headline ones count; else the capture. A TPU core has its own."""
     if not len(steps):
-        whole = np.array([device.start_ps], np.int64), np.array([device.end_ps], np.int64)
-        return Windows(*whole, np.ones(1, np.bool_))
-    if trace.device_kind == "tpu":
+        # Starting and stopping the profiler of a TPU takes most of a second, in which the program does nothing.
+        begin = max((device.start_ps, *profiler_times(trace, "start").end.tolist()))
+        end = min((device.end_ps, *profiler_times(trace, "stop").start.tolist()))
+        begin, end = (begin, end) if begin < end else (device.start_ps, device.end_ps)
+        return Windows(np.array([begin], np.int64), np.array([end], np.int64), np.ones(1, np.bool_))
+    # Steps of the breakdown are on the clock of the chips, which their runs or the line of steps tell more exactly.
+    if steps.on_cores or steps.source == "device steps":
         own = next((core for core in core_steps(trace, steps) if core.plane == device.plane), None)
         if own is not None:
             return Windows(own.start_ps, own.end_ps, steps.headline[: len(own.start_ps)])

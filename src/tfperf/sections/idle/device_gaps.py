@@ -53,7 +53,10 @@ class Windows(Struct, frozen=True):
 
 
 class DeviceGaps(Struct, frozen=True, kw_only=True):
-    """The gaps of one device, cut at the edges of windows, as columns of equal length; times are int64 picoseconds."""
+    """The gaps of one device, cut at the edges of windows, as columns of equal length.
+
+    Times are int64 picoseconds on the clock of the host.
+    """
 
     device: DeviceTime
     window: Int64s
@@ -99,7 +102,11 @@ def gaps_of(
     end = np.minimum(gap_end[gap], windows.end_ps[window])
     keep = end > start
     gap, window, start, end = gap[keep], window[keep], start[keep], end[keep]
-    before, after = _around(trace, work_rows(trace, device.plane), gap_start[gap], gap_end[gap])
+    gap_start, gap_end = gap_start[gap], gap_end[gap]
+    before, after = _around(trace, work_rows(trace, device.plane), gap_start, gap_end)
+    # What the host does meanwhile is on its own clock, which a gap is too short to drift against.
+    ahead = trace.on_host_clock(device.plane, start) - start
+    start, end, gap_start, gap_end = start + ahead, end + ahead, gap_start + ahead, gap_end + ahead
     launch = np.where(after >= 0, links.of(np.maximum(after, 0)), -1)
     called = np.where(launch >= 0, np.clip(trace.start_ps[np.maximum(launch, 0)], start, end), end)
     pieces = DeviceGaps(
@@ -107,8 +114,8 @@ def gaps_of(
         window=window,
         start_ps=start,
         end_ps=end,
-        gap_start_ps=gap_start[gap],
-        gap_end_ps=gap_end[gap],
+        gap_start_ps=gap_start,
+        gap_end_ps=gap_end,
         launch=launch,
         called_ps=called,
         before=before,

@@ -85,7 +85,8 @@ def _tables(results: Results) -> tuple[Table, ...]:
         levels = {"host": "brief", "frees": "data", "fragmentation_percent": "data"}
     by_op, by_scope = _of_fullest(BY_OP, results, _rows_by_op), _of_fullest(BY_SCOPE, results, _rows_by_scope)
     remarks = [_STAR] if any("*" in str(op) for op in by_op.data["op"]) else []
-    alike = [group for group in memory.alike if len(group) > 1]
+    # Of many hosts, people see a few allocators and percentiles of all.
+    alike = [group for group in memory.alike if len(group) > 1] if len(results.hosts) <= MANY_HOSTS else []
     if len(memory.allocators) > 1:
         fullest = name_of(memory.allocators[0], memory)
         remarks.append(

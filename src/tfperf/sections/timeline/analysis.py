@@ -12,7 +12,7 @@ from tfperf.report.step_picture import StepPicture
 from tfperf.sections.results import Host
 from tfperf.sections.timeline.drawing import draw_step
 from tfperf.sections.timeline.memory_curves import MemoryInUse
-from tfperf.trace.steps import Steps, WhichStep, chosen_step
+from tfperf.trace.steps import CoreSteps, Steps, WhichStep, chosen_step
 from tfperf.units import counted
 
 
@@ -38,8 +38,26 @@ def analyze(host: Host) -> DrawnSteps:
     chosen = dict(_chosen(steps, host.drawn_step))
     if not chosen:
         return DrawnSteps(why_none=_no_such_step(steps, host.drawn_step), lacks_asked_step=True)
+    host = _on_one_clock(host)
     memory = MemoryInUse(host.trace)
     return DrawnSteps(tuple(draw_step(host, row, which, memory) for row, which in chosen.items()))
+
+
+def _on_one_clock(host: Host) -> Host:
+    """Return the host with events of devices on its own clock, beside which they are drawn."""
+    trace = host.trace
+    if not trace.device_clocks:
+        return host
+    drawn = Host(trace.on_one_clock(), host.attribution, host.step_marker, host.peaks, host.drawn_step)
+    steps: Steps = host["steps"].steps  # on the clock of the chips
+    windows = (*steps.on_cores, CoreSteps(trace.devices[0], steps.start_ps, steps.end_ps))
+    *on_cores, whole = (
+        CoreSteps(plane, trace.on_host_clock(plane, start_ps), trace.on_host_clock(plane, end_ps))
+        for plane, start_ps, end_ps in windows
+    )
+    steps = replace(steps, start_ps=whole.start_ps, end_ps=whole.end_ps, on_cores=tuple(on_cores))
+    drawn.results = {**host.results, "steps": replace(host["steps"], steps=steps)}
+    return drawn
 
 
 def _chosen(steps: Steps, asked: WhichStep | None) -> Iterator[tuple[int, str]]:

@@ -24,6 +24,7 @@ from tfperf.trace.activities import Activity
 from tfperf.trace.event_names import is_python_frame, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
+from tfperf.trace.python_frames import profiler_times
 from tfperf.trace.python_packages import python_functions
 from tfperf.trace.steps import COLLECTION, OMITTED, RETRACE, SLOW_FIRST
 
@@ -57,7 +58,6 @@ _REPEATS = 2
 _CHECKPOINT = re.compile(r".*\b(?:SaveV2|SaveSlices|MergeV2Checkpoints|RestoreV2|ShardedFilename)\b")
 _ITERATOR = re.compile(r".*\b(?:MakeIterator|OneShotIterator|AnonymousIterator\w*|\w+Dataset(?:V\d)?|RootDataset)\b")
 _SUMMARY = re.compile(r".*\b(?:Write\w*Summary|FlushSummaryWriter|Write\w*HistogramSummary)\b")
-_PROFILER = re.compile(r"\$(?:profiler|profiler_v2)\.py:\d+ (start|stop)(?:_trace)?$")
 
 
 class Gap(Struct, frozen=True):
@@ -297,7 +297,7 @@ def analyze(host: Host) -> Wall:
         contents=contents,
     )
     wall = _counting(wall, breakdown)
-    starting, stopping = (_profiler(trace, which) for which in ("start", "stop"))
+    starting, stopping = profiler_times(trace, "start"), profiler_times(trace, "stop")
     return replace(
         wall,
         profiler_start_ps=_covered(starting, start_ps, int(starts[0])),
@@ -352,13 +352,6 @@ def _capture(trace: HostTrace) -> tuple[int, int]:
         if first <= end_ps and last >= start_ps:
             return min(start_ps, first), max(end_ps, last)
     return start_ps, end_ps
-
-
-def _profiler(trace: HostTrace, which: str) -> Intervals:
-    """Return when a call of JAX or TensorFlow starts or stops the profiler; only the Python tracer records it."""
-    matches = (_PROFILER.match(name) for name in trace.names)
-    rows = trace.host_events(np.array([match is not None and match[1] == which for match in matches], np.bool_))
-    return union(trace.start_ps[rows], trace.end_ps[rows])
 
 
 def _covered(times: Intervals, start_ps: int, end_ps: int) -> int:
