@@ -158,3 +158,23 @@ def test_functions_beyond_the_first_are_one(tmp_path: Path) -> None:
     assert short.functions[0].total_ps == sum(row.total_ps for row in jitted.functions)
     assert short.calls_per_step == jitted.calls_per_step
     assert shorten_jitted(jitted, 2) is jitted
+
+
+def test_a_call_far_ahead_is_in_the_step_in_which_a_tpu_runs_it(tmp_path: Path) -> None:
+    """All calls are made before the first run; each works for 90 us on one chip, and for 60 on the other."""
+    python, chips = [], []
+    for nth in range(4):
+        flows = [
+            event("DoEnqueueProgram", 10 * nth + 1 + number, 0.5, _p=10 * nth + number, _pt=12) for number in (0, 1)
+        ]
+        python += call("f", 10 * nth, 8, *flows)
+    for number, us in ((0, 90), (1, 60)):
+        runs = (event("jit_f(3)", 100 + 100 * nth, us, _c=10 * nth + number, _ct=12) for nth in range(4))
+        chips.append(plane(f"/device:TPU:{number}", line("XLA Modules", *runs)))
+    kernel = programs({3: ("jit_f", (("custom-call", "jit(f)/pallas_call"),))})
+    trace = trace_of(tmp_path, *chips, plane("/host:CPU", line("python", *python)), kernel)
+    jitted: JittedFunctions = results_of(trace, sections=["functions"])["functions"].jitted
+    assert jitted.calls_per_step == 1
+    (function,) = jitted.functions
+    assert function.work_ps == 4 * 75_000_000
+    assert function.computes == ""

@@ -154,7 +154,11 @@ def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
                 work_ps=int(calls.work.each_ps[ran].sum()) if len(ran) else None,
             )
         )
-    first, last = np.searchsorted(calls.start, (steps.start_ps, steps.end_ps))
+    at = calls.start
+    if steps.on_cores:  # the program calls far ahead: a call is in the step in which it runs
+        work = calls.work
+        at = np.sort(np.where(work.end >= 0, (work.start + work.end) // 2, at))
+    first, last = np.searchsorted(at, (steps.start_ps, steps.end_ps))
     counted = CountedSteps.of(steps)
     per_step = counted.sum(last - first) / counted.count if counted.count else None
     return JittedFunctions(_ordered(functions), per_step)
