@@ -13,6 +13,7 @@ from synthetic_tpu import offload_tpu
 
 import tfperf
 from tfperf.sections.hosts.section import build
+from tfperf.sections.overview.section import build as build_overview
 from tfperf.trace.collective_waits import match_collectives
 from tfperf.trace.read import read_host
 
@@ -193,3 +194,11 @@ def test_chips_of_the_program_that_no_host_recorded(tmp_path: Path) -> None:
     assert finding.text.startswith("Only 2 of the 4 chips of jit_f are in this profile; the others (0 to 1) are on")
     assert (finding.code, built.notes) == ("missing_chips", ())
     assert results["hosts"].why_unknown.startswith("only 2 of the 4 chips")
+
+
+def test_the_overview_says_how_many_chips_it_is_about(tmp_path: Path) -> None:
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(offload_tpu())
+    facts = build_overview(results_of(read_host(path), sections=["overview", "hosts"])).facts
+    (fact,) = (fact for fact in facts if fact.key == "chips")
+    assert (fact.title, fact.value, fact.note) == ("Chips", 2, "of the 4 that jit_f runs on are in this profile")

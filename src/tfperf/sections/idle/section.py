@@ -135,7 +135,13 @@ def _notes(results: Results) -> tuple[str, ...]:
             f"No steps ({idle.without_steps}), so shares are of the whole capture, with its start and its end."
         )
     else:
-        notes.append("Idle is the step less all time in which any stream of the device computes or copies.")
+        on_tpu = results["steps"].on_tpu
+        busy = (
+            "a core runs ops, also those that wait for copies"
+            if on_tpu
+            else "any stream of the device computes or copies"
+        )
+        notes.append(f"Idle is the step less all time in which {busy}.")
         omitted, steps = max((int((~device.counted).sum()), len(device.counted)) for device in idle.devices)
         if omitted:
             notes.append(

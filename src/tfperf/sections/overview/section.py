@@ -65,7 +65,7 @@ def build(results: Results) -> Section:
     if batches > 1:
         note = f"{batches} batches in a step"
         facts.append(Fact("batch_time", "Average per batch", time.average / batches, "ms", note))
-    facts += [*_rate_facts(results), *_precision_facts(breakdown), *_duty_facts(breakdown)]
+    facts += [*_chip_facts(results), *_rate_facts(results), *_precision_facts(breakdown), *_duty_facts(breakdown)]
     return Section(
         "overview",
         "Overview",
@@ -125,6 +125,15 @@ def _cost(results: Results) -> InputCost | None:
     from tfperf.sections.overview.input_cost import input_cost
 
     return input_cost(results)
+
+
+def _chip_facts(results: Results) -> tuple[Fact, ...]:
+    """Return how many chips of a TPU program are in the profile, if not all; nothing where hosts were not analyzed."""
+    chips = results["hosts"].chips if "hosts" in results.sections else None
+    if chips is None or not chips.missing:
+        return ()
+    note = f"of the {len(chips.program_devices)} that {chips.program} runs on are in this profile"
+    return (Fact("chips", f"{chips.noun.capitalize()}s", chips.recorded, "count", note),)
 
 
 def _rate_facts(results: Results) -> tuple[Fact, ...]:
