@@ -122,8 +122,9 @@ def capped_sums(ordered: Int64s, starts: Int64s) -> Int64s:
     """Return the sum of each group, at most `MOST`: groups stand one after the other and begin at `starts`."""
     if not len(starts):
         return NO_NUMBERS
+    # Near the cap, only the exact sum tells; far above it, that does not fit into an int64.
     rough = np.add.reduceat(ordered.astype(np.float64), starts)
-    return np.where(rough < MOST, np.add.reduceat(ordered, starts), MOST)
+    return np.where(rough < 1.5 * MOST, np.minimum(np.add.reduceat(ordered, starts), MOST), MOST)
 
 
 def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[list[int], tuple[int, int, int, int]]]:

@@ -22,6 +22,7 @@ from tfperf.tfprof.tree import Shown
 from tfperf.tfprof.views import View, show_ops, show_tree
 
 PYTRACER = Path(__file__).parents[3] / "shared" / "tfprof" / "tf2_pytracer"
+OFFLOAD = PYTRACER.parents[1] / "traces" / "tpu_v6e" / "offload"
 US = 1_000_000
 
 
@@ -344,3 +345,12 @@ def test_copies_of_a_tpu_stay_and_sums_over_cores_are_told(tmp_path: Path) -> No
     assert of_scope["jit(f)/jit(main)/add"] == pytest.approx(2 * 80_000, abs=2)
     assert traced.notes[0].startswith("Times are sums over 2 TPU cores: 800 ms per core and step.")
     assert traced.notes[-1].endswith("An op counts in the step in which it started.")
+
+
+@pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the real TPU profile is not here")
+def test_a_step_of_the_real_tpu_profile_is_as_long_as_its_ops() -> None:
+    """Each core has steps of its own; 24.05 ms of each are computing, the rest is waiting for copies."""
+    traced = trace_model(OFFLOAD, view="op")
+    of_op = {name: own.get("accelerator_micros", 0) / 4000 for name, own in values(traced).items()}
+    assert sum(of_op.values()) == pytest.approx(784.13, abs=0.01)
+    assert of_op["jit(f)/jit(main)/add"] == pytest.approx(24.05, abs=0.01)

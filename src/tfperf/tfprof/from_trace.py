@@ -34,6 +34,7 @@ from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.op_events import NO_FRAMEWORK_OP, OpEvents, device_op_events, host_op_events
 from tfperf.trace.read import read_host
 from tfperf.trace.steps import Steps, step_word
+from tfperf.trace.tpu_steps import core_steps
 from tfperf.units import counted, format_ms
 
 NO_FRAMES = (
@@ -104,8 +105,15 @@ def trace_model(  # noqa: PLR0913  (every parameter is an option that users name
     trace = read_host(file.path, file.host, stats=HOST_OPS | DEVICE_OPS | {"eager_op"})
     nodes = read_graph(InputFile(graph, "GraphDef")) if graph is not None else _NOTHING
     log = read_op_log(InputFile(op_log, "OpLogProto")) if op_log is not None else None
-    steps = _Windows(trace, find_steps(trace, step_marker), skip_first)
-    traced = _of_python(trace, steps) if view == "code" and op_log is None else _of_ops(trace, steps, nodes, log)
+    found = find_steps(trace, step_marker)
+    steps = _Windows(trace, found, skip_first)
+    if view == "code" and op_log is None:
+        traced = _of_python(trace, steps)
+    else:
+        on_device = device_op_events(trace)
+        if trace.device_kind == "tpu" and found.headline.any():
+            on_device = replace(on_device, start=_starts_in_steps(trace, found, on_device))
+        traced = _of_ops(trace, steps, on_device, nodes, log)
     model = replace(traced.model, skipped=skip_first)
     return replace(traced, model=model, notes=(*traced.notes, *steps.notes, *_other_hosts(selected)))
 
@@ -153,9 +161,20 @@ class _Windows:
         return dict(zip(self.numbers.tolist(), of_steps, strict=True)), mean
 
 
-def _of_ops(trace: HostTrace, steps: _Windows, graph: Graph, log: OpLog | None) -> TracedModel:
+def _starts_in_steps(trace: HostTrace, steps: Steps, events: OpEvents) -> Int64s:
+    """Return the start of the step that each op of a TPU core is in, whose steps are its own; -1 outside of them."""
+    starts = np.full(len(events.start), -1, np.int64)
+    for plane, begin, end in core_steps(trace, steps):
+        ops = np.flatnonzero(events.plane == plane)
+        step = np.searchsorted(begin, events.start[ops], side="right") - 1
+        is_inside = (step >= 0) & (events.start[ops] < np.append(end, 0)[step])
+        starts[ops] = np.where(is_inside, np.append(steps.start_ps, 0)[step], -1)
+    return starts
+
+
+def _of_ops(trace: HostTrace, steps: _Windows, on_device: OpEvents, graph: Graph, log: OpLog | None) -> TracedModel:
     """Return the model of all ops of the framework that ran."""
-    on_host, on_device = host_op_events(trace), device_op_events(trace)
+    on_host = host_op_events(trace)
     name_of = _joined_names(on_host.ops, on_device.ops, graph=graph)
     kernels: dict[str, list[str]] = {}
     for name, kind in (*on_host.ops, *on_device.ops):

@@ -148,12 +148,13 @@ def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Ch
         if by != "op":
             ops = data.get(PATTERN_TABLES[side.side].name, ops)
         title = f"{_SIDE_TITLES[side.side]} op time by"
+        of_all = f", summed over {side.places} devices" if side.side == "device" and side.places > 1 else ""
         charts += [
             _bars(f"{title} type", types["group"], types["self_percent"], shown),
             _bars(f"{title} op", ops["op_name"], ops["self_percent"], shown),
             _bars(f"{title} name scope", scopes["group"], scopes["self_percent"], "data"),
             _bars(f"{title} layer", layers["group"], layers["self_percent"], "data"),
-            scope_chart(side, f"{title} name scope, as a tree", level if by == "scope" else "data"),
+            scope_chart(side, f"{title} name scope, as a tree{of_all}", level if by == "scope" else "data"),
         ]
     return tuple(charts)
 

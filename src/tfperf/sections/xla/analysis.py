@@ -16,6 +16,7 @@ from tfperf.arrays import MOST, capped_sum, union
 from tfperf.sections.roofline.bounds import Judged, judge
 from tfperf.sections.tabular import Tabular
 from tfperf.trace.device_peaks import DevicePeaks, peaks_of
+from tfperf.trace.tpu_steps import core_steps
 
 if TYPE_CHECKING:
     from tfperf.programs.model import Module
@@ -70,7 +71,9 @@ def analyze(host: Host) -> Xla:
 
     steps: Steps = host["steps"].steps
     counts = steps.headline
-    times = op_times(trace, host.device_work, union(steps.start_ps[counts], steps.end_ps[counts]))
+    windows = core_steps(trace, steps) if trace.device_kind == "tpu" else ()
+    on_cores = {plane: union(start[counts[: len(start)]], end[counts[: len(end)]]) for plane, start, end in windows}
+    times = op_times(trace, host.device_work, union(steps.start_ps[counts], steps.end_ps[counts]), on_cores)
     if not times.ops:
         return Xla()
     programs = read_programs(trace, {op.key.program for op in times.ops} | times.programs.keys())

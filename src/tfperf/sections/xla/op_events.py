@@ -83,14 +83,17 @@ class OpTimes(Struct, frozen=True, kw_only=True):
     programs: dict[int, ProgramRuns] = {}
 
 
-def op_times(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
+def op_times(
+    trace: HostTrace, work: DeviceWork, steps: Intervals, on_cores: Mapping[int, Intervals] | None = None
+) -> OpTimes:
     """Return what instructions took: on the devices if there are any, else on the host.
 
-    `steps` is when the steps that count are under way, as a flat set.
+    `steps` is when the steps that count are under way, as a flat set; `on_cores` the same for each core of a TPU, by
+    the index of its plane.
     """
     if trace.device_kind == "gpu":
         return _on_gpu(trace, work, steps)
-    return _on_tpu(trace, steps) if trace.device_kind == "tpu" else _on_host(trace)
+    return _on_tpu(trace, steps, on_cores or {}) if trace.device_kind == "tpu" else _on_host(trace)
 
 
 # --- GPUs ---
@@ -139,7 +142,7 @@ def _most_of_one_name(op: Int64s, name: Int32s, count: int) -> Int64s:
 # --- TPU cores ---
 
 
-def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
+def _on_tpu(trace: HostTrace, steps: Intervals, on_cores: Mapping[int, Intervals]) -> OpTimes:
     """Sum the op line of each core; runs are events."""
     programs = trace.name_stat("program_id")
     stated = trace.stat("flops")
@@ -155,7 +158,8 @@ def _on_tpu(trace: HostTrace, steps: Intervals) -> OpTimes:
         names, which = np.unique(trace.name[rows], return_inverse=True)
         counts = np.bincount(which)
         sums = np.minimum(np.bincount(which, weights=self_ps), MOST).astype(np.int64)
-        stepped = np.bincount(which, weights=covers(steps, trace.start_ps[rows])).astype(np.int64)
+        is_stepped = covers(on_cores.get(line.plane, steps), trace.start_ps[rows])
+        stepped = np.bincount(which, weights=is_stepped).astype(np.int64)
         for name, *values in zip(names.tolist(), *map(np.ndarray.tolist, (counts, sums, stepped)), strict=True):
             op = trace.display_names[name] or trace.names[name].partition(" = ")[0].lstrip("%")
             program = programs.get(name)
