@@ -170,20 +170,14 @@ def _device_busy(host: JudgedHost) -> Measurement:
     if any(not device.counted_window_ps for device in idle.devices):
         return unknown("the time of a device could not be cut by the steps that count")
     # A device that recorded work took part, so it counts with 0 % if none of it is in the steps.
-    # A TPU core that waits for data in an op is not busy.
-    busy_ps = [device.compute_ps if host.breakdown.on_tpu else device.busy_ps for device in idle.devices]
-    shares = [
-        100.0 * int(busy[device.counted].sum()) / device.counted_window_ps
-        for device, busy in zip(idle.devices, busy_ps, strict=True)
-    ]
-    share = min(shares)
-    worst = idle.devices[shares.index(share)]
+    worst = min(idle.devices, key=lambda device: device.works_percent)
     listed, recorded = len(idle.listed), len(idle.devices)
     omitted = f"; omitted: {listed - recorded} of {listed} that recorded no work" if recorded < listed else ""
     of_several = f", the least busy of {recorded} devices" if recorded > 1 else ""
-    waiting = 100.0 - worst.percent() - share if host.breakdown.on_tpu else 0.0
+    waiting = 100.0 - worst.percent() - worst.works_percent if host.breakdown.on_tpu else 0.0
     not_counted = f"; it waits for data {format_percent(waiting)}% of the step, which does not count" * bool(waiting)
-    return Measurement(share, f"{worst.device}{of_several}, {host.over(host.summary)}{not_counted}{omitted}")
+    why = f"{worst.device}{of_several}, {host.over(host.summary)}{not_counted}{omitted}"
+    return Measurement(worst.works_percent, why)
 
 
 def _memory(host: JudgedHost) -> Measurement:

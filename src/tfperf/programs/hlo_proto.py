@@ -92,8 +92,9 @@ class _Reader:
         if not any(each.key == entry for each in found):
             entry_name = _text(self._module.entry_computation_name)
             entry = next((each.key for each in found if each.name == entry_name), entry)
-        aliased = frozenset(each.parameter_number for each in self._module.input_output_alias.entries)
-        facts = {"id": self._module.id, "aliased_parameters": aliased, "buffers": buffers}
+        entries = self._module.input_output_alias.entries
+        aliases = {tuple(each.output_shape_index): each.parameter_number for each in entries}
+        facts = {"id": self._module.id, "aliases": aliases, "buffers": buffers}
         return link(name, found, entry, **facts)
 
     def _computations(self) -> list[FoundComputation]:

@@ -26,7 +26,7 @@ _BARE = re.compile(r"(?:[^\s,{}()\[\]\"]+|\[[^\]\n]*\]|\([^)\n]*\)| ?\{'[^{}\n]*
 _STRING = re.compile(STRING)
 _BRACKET = re.compile(rf"{STRING}|[{{}}()\"]")
 _NAME = re.compile(r"%?([\w.\-]+)")
-_ALIAS = re.compile(r"\(\s*(\d{1,9})\s*,")
+_ALIAS = re.compile(r"\{([\d, ]{0,99})\}\s*:\s*\(\s*(\d{1,9})\s*,")
 
 
 def read_text(text: str) -> Module:
@@ -59,8 +59,9 @@ class _Reader:
             entries += [computation.key] * is_entry
         if len(entries) > 1 or (not entries and len(found) != 1):
             raise self._error("one computation with ENTRY before its name, for a run to start with")
-        aliased = frozenset(map(int, _ALIAS.findall(attributes.get("input_output_alias", ""))))
-        return link(name, found, entries[0] if entries else found[0].key, aliased_parameters=aliased)
+        entry_aliases = _ALIAS.findall(attributes.get("input_output_alias", ""))
+        aliases = {tuple(map(int, re.findall(r"\d{1,9}", place))): int(number) for place, number in entry_aliases}
+        return link(name, found, entries[0] if entries else found[0].key, aliases=aliases)
 
     def _tables(self) -> None:
         """Read the tables of source lines, if there are any."""

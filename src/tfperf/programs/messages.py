@@ -31,7 +31,7 @@ XLA = Schema(
                     "stack_frame_index"
                 ),
                 "Aliases": "entries",
-                "Alias": "parameter_number",
+                "Alias": "output_shape_index parameter_number",
                 "StackFrameIndex": "file_names function_names file_locations stack_frames",
                 "FileLocation": "file_name_id function_name_id line",
                 "StackFrame": "file_location_id parent_frame_id",

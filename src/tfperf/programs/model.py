@@ -292,10 +292,15 @@ class Module(Struct, frozen=True, dict=True):
     callees_first: tuple[int, ...]
     """The positions of all computations, each after those that it calls."""
     id: int = 0
-    aliased_parameters: frozenset[int] = frozenset()
-    """Parameters of the entry whose memory a result takes over."""
+    aliases: Mapping[tuple[int, ...], int] = {}
+    """By the place of an array in the result of the entry: the parameter whose memory it takes over."""
     buffers: Mapping[int, BufferSizes] | None = None
     """By memory space, from `BufferAssignmentProto`; None: the program states none."""
+
+    @cached_property
+    def aliased_parameters(self) -> frozenset[int]:
+        """Return the parameters of the entry whose memory a result takes over."""
+        return frozenset(self.aliases.values())
 
     @property
     def entry(self) -> Computation:

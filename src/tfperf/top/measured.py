@@ -100,7 +100,9 @@ class Measured(Struct, frozen=True, kw_only=True):
     input_percent: float | None = None
     input_cost_percent: tuple[float, float] | None = None
     device_busy_percent: float | None = None
-    """Share of the steps in which the devices work or copy, on average over those that recorded work."""
+    """Share of the steps in which the devices work or copy, on average over those that recorded work.
+
+    TPU cores that wait for data do not work."""
     memory: MemoryUse | None = None
     headline: str = ""
     causes: tuple[FirstCause, ...] = ()
@@ -205,7 +207,7 @@ def _of_devices(whole: Analysis) -> dict[str, Any]:
 
     is_known = whole.has_device and not lacks_devices(whole["steps"])
     devices = whole["idle"].averaged if is_known else ()
-    busy = [100.0 - device.percent() for device in devices if device.counted_window_ps]
+    busy = [device.works_percent for device in devices if device.counted_window_ps]
     allocator = next(iter(whole["memory"].allocators), None)
     memory = allocator and MemoryUse(allocator.name[:100], allocator.peak_bytes, allocator.capacity_bytes)
     return {"device_busy_percent": sum(busy) / len(busy) if busy else None, "memory": memory}

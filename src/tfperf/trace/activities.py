@@ -46,7 +46,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import hold, last_around, nest, outermost
 from tfperf.trace.precision import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
 from tfperf.trace.tpu_copies import name_of_op, transfers_to_devices
-from tfperf.wire.event_columns import OP_LINES
+from tfperf.wire.event_columns import OP_LINES, TRACE_ME_LINE
 
 Attribution = Literal["corrected", "tensorflow"]
 Codes = Uint8s
@@ -105,8 +105,8 @@ _WAYS = {
     "on_device": Activity.DEVICE_TO_DEVICE,
     "exchange": Activity.COLLECTIVES,
 }
-_TRACE_ME_LINE, _BARRIER = "XLA TraceMe", "barrier-cores"
-"""Where programs of a TPU core note what no op shows, and the name of waiting for the other cores."""
+_BARRIER = "barrier-cores"
+"""Name of the mark of a TPU program that waits for the other cores."""
 
 _COLLECTIVES = ("all-reduce", "all-reduce fusion", "all-to-all", "all-gather", "reduce-scatter", "collective-permute")
 _TPU_CATEGORIES = {
@@ -368,7 +368,7 @@ def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: In
         rows = slice(line.start, line.stop)
         if line.name in OP_LINES:
             _add_line(parts, trace, codes, rows)
-        elif line.name == _TRACE_ME_LINE:
+        elif line.name == TRACE_ME_LINE:
             waits = mask(trace.names, lambda name: name == _BARRIER)[trace.name[rows]]
             parts[Activity.BARRIER] = [union_sorted(trace.start_ps[rows][waits], trace.end_ps[rows][waits])]
     fed = _times_of_feeding(trace, plane)

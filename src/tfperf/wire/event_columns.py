@@ -24,6 +24,8 @@ OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
 """Names of the lines of a TPU core that hold its ops."""
 MODULE_LINE = "XLA Modules"
 """Name of the line of a TPU core that holds the runs of its programs."""
+TRACE_ME_LINE = "XLA TraceMe"
+"""Name of the line of a TPU core that holds what its programs mark themselves: barriers, and regions of kernels."""
 ASYNC_LINE = "Async XLA Ops"
 """Name of the line of a TPU core that holds what ran beside its ops, from their start to when they were waited for."""
 COUNTER_LINE = "_counters_"

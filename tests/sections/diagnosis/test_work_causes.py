@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, Plane, event, host, line, plane, ref, results_of, trace_of
+from builders import Event, Plane, event, host, line, plane, programs, ref, results_of, trace_of
+from hlo_builders import F32, computation, instruction, program, shape
+from protobytes import field, message
 from real_runs import SHARED, analysis_of
 
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis
@@ -234,3 +236,63 @@ def test_products_whose_sizes_are_not_at_fault(
 def test_a_small_product_is_blamed_once(tmp_path: Path, shapes: str, code: str) -> None:
     small = ("volta_h884gemm", "model/b/MatMul:MatMul", shapes, 40, 40)
     assert {"unaligned_shapes", "low_utilisation"} & set(causes_of(tmp_path, *shaped(ALIGNED, small))) == {code}
+
+
+WAIT = "%copy-done = f32[8] copy-done((f32[8], f32[8], u32[]) %copy-start)"
+
+
+def products(**sizes: tuple[int, int, int, float]) -> tuple[Plane, Plane]:
+    """A core of 100 TFLOP/s in steps of 100 us: products (M, N, K, duration) by name, and waiting from 80 to 100."""
+    events, made = [event(WAIT, 100 * step + 80, 20) for step in range(5)], list[bytes]()
+    facts: dict[str, Any] = {WAIT: {"program_id": 7, "hlo_category": "copy-done"}}
+    start = 10.0
+    for place, (name, (m, n, k, takes)) in enumerate(sizes.items()):
+        first = 3 * place + 1
+        parameters = (
+            instruction(first + at, f"{name}{at}", "parameter", shape(F32, *of))
+            for at, of in enumerate([(m, k), (k, n)])
+        )
+        dims = field(30, message(field(1, 1), field(2, 0)))
+        made += [*parameters, instruction(first + 2, name, "dot", shape(F32, m, n), [first, first + 1], extra=dims)]
+        text, moved = f"%{name} = f32[{m},{n}] dot()", 4 * (m * k + k * n + m * n)
+        facts[text] = {"program_id": 7, "hlo_category": "dot", "flops": 2 * m * n * k, "bytes_accessed": moved}
+        events += [event(text, 100 * step + start, takes) for step in range(5)]
+        start += takes
+    core = plane(
+        "/device:TPU:0",
+        line("Steps", *(event(str(step), 100 * step, 100) for step in range(5)), id=1),
+        line("XLA Ops", *sorted(events, key=lambda each: each.start_us), id=2),
+        stats={"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0},
+        name_stats=facts,
+    )
+    return core, programs(id_7=program(computation("main", *made, root=3 * len(sizes))))
+
+
+def test_of_a_fusion_of_a_tpu_it_is_unknown_what_its_product_takes(tmp_path: Path) -> None:
+    """A product alone would take a third of 50 us."""
+    cause = causes_of(tmp_path, core("convolution fusion", 500_000_000, 1_000_000))["low_utilisation"]
+    (action,) = cause.actions
+    assert action.step_ms is not None
+    assert (action.step_ms.low, action.step_ms.high) == pytest.approx((0.1 - 0.05 * (2 / 3) / 2, 0.1))
+
+
+def test_products_whose_sizes_fill_no_tiles_of_a_tpu(tmp_path: Path) -> None:
+    """At 100 TFLOP/s these take 21.5 and 20.5 us at least; what a core waits in another op is no part of it."""
+    found = causes_of(tmp_path, *products(wide=(1024, 1024, 1024, 25), odd=(1024, 1000, 1000, 45)))
+    cause = found["unaligned_shapes"]
+    assert cause.cost_percent is not None
+    assert cause.cost_percent.high == pytest.approx(45)
+    assert "odd: N = 1000 (to 1024), K = 1000 (to 1024)" in cause.detail
+    assert "multiples of 128" in cause.actions[0].text
+    even = causes_of(tmp_path, *products(wide=(1024, 1024, 1024, 25), narrow=(1000, 1024, 1024, 45)))
+    assert "unaligned_shapes" not in even  # 1000 is a multiple of 8
+
+
+def test_ops_of_a_tpu_that_only_run_before_the_steps_cost_no_time_of_them(tmp_path: Path) -> None:
+    text = "%before = bf16[8] fusion(bf16[8] %p)"
+    stats = {"program_id": 7, "hlo_category": "loop fusion", "flops": 1_000_000, "bytes_accessed": 400_000_000}
+    steps = line("Steps", *(event(str(n), 1000 + 100 * n, 100) for n in range(5)), id=1)
+    ops = line("XLA Ops", event(text, 0, 800), *(event("tiny", 1000 + 100 * n, 100) for n in range(5)), id=2)
+    peaks = {"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0}
+    facts = {text: stats, "tiny": {"program_id": 7, "hlo_category": "loop fusion"}}
+    assert "memory_bound" not in causes_of(tmp_path, plane("/device:TPU:0", steps, ops, stats=peaks, name_stats=facts))

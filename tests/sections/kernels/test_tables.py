@@ -10,9 +10,11 @@ from builders import Event, Plane, event, host, line, plane, ref, results_of, tr
 
 from tfperf.report.model import Data
 from tfperf.sections.kernels.tables import (
+    ASYNC_COPIES,
     COMPUTE_PRECISION,
     COPIES,
     DEVICE_TIME,
+    KERNEL_REGIONS,
     KERNELS,
     KERNELS_BY_NAME,
     LAUNCHES,
@@ -38,7 +40,13 @@ def values(columns: Data, *keys: str) -> list[Any]:
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_tables_hold_the_declared_columns(tmp_path: Path, table: TableSpec) -> None:
     events = [event("k", 0, 5, correlation_id=u64(1), tf_op=ref("a:Relu")), event("MemcpyH2D", 10, 5)]
-    columns = data(tmp_path, table, host(event("cuLaunch", 0, 2, correlation_id=u64(1))), gpu(*events))
+    device = gpu(*events)
+    if table is ASYNC_COPIES:
+        device = plane("/device:TPU:0", line("XLA Ops", event("copy-start", 0, 1), event("copy-done", 9, 1)))
+    if table is KERNEL_REGIONS:
+        marks = line("XLA TraceMe", event("ep_wait_in", 2, 5), id=2)
+        device = plane("/device:TPU:0", line("XLA Ops", event("%mine = f32[8] custom-call()", 0, 9), id=1), marks)
+    columns = data(tmp_path, table, host(event("cuLaunch", 0, 2, correlation_id=u64(1))), device)
     for column in table.columns:
         (value,) = columns[column.key]
         assert value is None or isinstance(value, column.dtype), column.key

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Plane, event, line, plane, trace_of
+from builders import Plane, event, host, line, plane, trace_of
 from synthetic_tpu import Offload, offload_tpu
 
 from tfperf.sections.steps.breakdown import Breakdown, attribute, combine
@@ -54,6 +54,18 @@ def test_some_steps_and_several_hosts_keep_their_cores(tmp_path: Path) -> None:
 
 def test_without_ops_there_is_no_duty_cycle(tmp_path: Path) -> None:
     assert duty_percent(breakdown(tmp_path, core(0)).cores) is None
+
+
+def test_transfers_of_the_host_while_cores_are_idle_are_input(tmp_path: Path) -> None:
+    """Steps of 100: a core is idle for 40, and while it computes, transfers cost nothing."""
+    steps = line("Steps", event("0", 0, 100), event("1", 100, 100), id=1)
+    ops = line("XLA Ops", *(event("fusion", at, 60, hlo_category="loop fusion") for at in (40, 140)), id=2)
+    transfers = [event("tpu::System::TransferToDevice", at, 50, size=4096) for at in (10, 110)]
+    found = breakdown(tmp_path, plane("/device:TPU:0", steps, ops), host(*transfers))
+    assert found.input_visible
+    assert found.copies_are_input
+    assert (found.time_ps["input_wait"] // 1_000_000).tolist() == [30, 30]
+    assert (found.time_ps["all_others"] // 1_000_000).tolist() == [10, 10]
 
 
 MS = 10**9

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tfperf.sections.diagnosis.advice import API, GUIDE, NVIDIA, Advice, everywhere, in_tensorflow
 from tfperf.sections.diagnosis.compute_actions import COMPUTE_ADVICE
 from tfperf.sections.diagnosis.memory_actions import MEMORY_ADVICE
+from tfperf.sections.diagnosis.tpu_actions import TPU_ADVICE
 
 _BATCH = "use a larger batch"
 
@@ -417,6 +418,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "aligned_sizes": Advice(
         texts=everywhere("round the sizes up to multiples of 8 (better of 64): units, channels, vocabulary, batch"),
+        on_tpus=everywhere("round the sizes up to multiples of 128 (a batch: of 8): units, channels, vocabulary"),
         least=0.0,
         most=1.0,
         assumption="at most what products of aligned sizes reach in this capture",
@@ -424,6 +426,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "larger_products": Advice(
         texts=everywhere("use a larger batch, or wider layers (multiples of 64)"),
+        on_tpus=everywhere("use a larger batch, or wider layers (multiples of 128)"),
         least=0.0,
         most=1.0,
         assumption="for as many examples as now; at most what products that reach 30 % of the roofline save",
@@ -501,6 +504,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     **MEMORY_ADVICE,
     **COMPUTE_ADVICE,
+    **TPU_ADVICE,
     "capture_less": Advice(
         texts=everywhere("profile fewer things: a lower host tracer level, no Python tracer, fewer steps"),
         least=0.5,

@@ -98,6 +98,8 @@ class Cause(Struct, frozen=True, kw_only=True):
     """How much of the wall time of training the time in `of` is, from 0 to 1."""
     is_aside: bool = False
     """Whether it only adds to another cause, which has the cost: the first screen leaves it out."""
+    are_alternatives: bool = False
+    """Whether its actions are choices, of which none is best for all: the first screen has all of them."""
 
     @property
     def gain_percent(self) -> float | None:

@@ -50,6 +50,7 @@ from tfperf.sections.diagnosis.host_causes import (
 from tfperf.sections.diagnosis.input_causes import input_contention, input_copy, input_wait, output_copy, stated
 from tfperf.sections.diagnosis.ledger import Ledger, ledger_of
 from tfperf.sections.diagnosis.program import combine, pace_setter
+from tfperf.sections.diagnosis.tpu_causes import chip_copies, host_copies, kernel_waits
 from tfperf.sections.diagnosis.tpu_host_causes import awaiting_each_result, late_calls, late_python
 from tfperf.sections.diagnosis.unjudged import NEEDS, why_unjudged
 from tfperf.sections.diagnosis.wall_causes import between_steps, evaluation, slow_steps, with_slow_steps
@@ -70,6 +71,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     straggler,
     iterator_per_step,
     compilation,
+    host_copies,
     input_wait,
     input_copy,
     input_contention,
@@ -102,11 +104,13 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     dominant_layer,
     optimizer_update,
     double_precision,
+    kernel_waits,
     layout_conversion,
     compute_in_32_bit,
     unaligned_shapes,
     low_utilisation,
     memory_bound,
+    chip_copies,
     idle_devices,
     memory_pressure,
     between_steps,

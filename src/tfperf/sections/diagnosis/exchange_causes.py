@@ -145,10 +145,21 @@ def collectives(case: Case) -> Cause | None:
         return None
     is_on_host = not case.ledger.left("device_collectives")
     detail = f"exchanging gradients, and waiting for them{' (counted as host compute)' * is_on_host}"
+    barrier = case.quantity("barrier", case.share("barrier"))
+    waits = (barrier.value or 0.0) >= LEAST_PERCENT
+    detail += f"; {barrier} of the step is waiting at a barrier for cores that come later" * waits
     cost = case.ledger.claim("device_collectives", "host_compute", most=share)
     rests_on = (in_categories("host_compute" if is_on_host else "device_collectives"),)
     title = "Communication between replicas"
-    return case.cause("collectives", title, cost, detail, actions=("fewer_exchanges",), rests_on=rests_on)
+    return case.cause(
+        "collectives",
+        title,
+        cost,
+        detail,
+        actions=("fewer_exchanges",),
+        rests_on=rests_on,
+        quantities=(barrier,) if waits else (),
+    )
 
 
 def collectives_bound(case: Case) -> Cause | None:

@@ -21,6 +21,17 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "input_copy": CauseMeaning(
         "batches are copied to the device while nothing else goes on", "part of the category Input"
     ),
+    "host_copies": CauseMeaning(
+        "TPU cores wait for arrays that the program keeps in the memory of the host, or for copies back",
+        "[copies](kernels.md#copies-of-tpu-cores), a part of the categories Host to device and Output",
+    ),
+    "chip_copies": CauseMeaning(
+        "TPU cores wait for copies between the memories of their chip", "part of the category Device to device"
+    ),
+    "kernel_waits": CauseMeaning(
+        "a kernel of a TPU core (Pallas) waits for its blocks, in regions that it marks",
+        "part of the category Device compute",
+    ),
     "input_contention": CauseMeaning(
         (
             "the threads of the input pipeline use cores that the step needs ([how it is "
@@ -161,7 +172,10 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "part of the category Device compute",
     ),
     "unaligned_shapes": CauseMeaning(
-        "16-bit products on a GPU whose sizes are no multiples of 8, and reach less of the roofline than others do",
+        (
+            "16-bit products on a GPU whose sizes are no multiples of 8, or products on a TPU whose sizes fill no "
+            "tiles, and reach less of the roofline than others do"
+        ),
         "part of the category Device compute",
     ),
     "low_utilisation": CauseMeaning(

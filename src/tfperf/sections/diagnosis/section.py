@@ -69,7 +69,7 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     shown = [cause for cause in causes if not cause.is_aside][: _SHOWN - len(findings)]
     for cause in causes:
         findings.append(finding_of(cause, "brief" if cause in shown else "full"))
-        for other in cause.actions[1:]:
+        for other in () if cause.are_alternatives else cause.actions[1:]:
             text, of_other = f"Also for {_named(cause)}: {_words(cause, other)}.", _estimate(cause, other)
             findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))
     return tuple(findings)
@@ -86,9 +86,10 @@ def _of_computed(diagnosis: Diagnosis, computed: Computed) -> tuple[Quantity, ..
 
 def finding_of(cause: Cause, level: Level = "brief") -> Finding:
     """Return a cause as people see it: what it costs, and its first action."""
-    action = _words(cause, cause.actions[0]) if cause.actions else ""
-    quantities = (*_quantities(cause), *(_estimate(cause, cause.actions[0]) if cause.actions else ()))
-    return Finding(cause.code, _severity(cause), _text(cause), action, level, quantities=quantities)
+    actions = cause.actions if cause.are_alternatives else cause.actions[:1]
+    text = "; or ".join(_words(cause, action) for action in actions)
+    quantities = (*_quantities(cause), *(quantity for action in actions for quantity in _estimate(cause, action)))
+    return Finding(cause.code, _severity(cause), _text(cause), text, level, quantities=quantities)
 
 
 def _quantities(cause: Cause) -> tuple[Quantity, ...]:
@@ -164,7 +165,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)
     verdict = _CLASSES[overview.input_class] + (f" on {host}" if host else "")
     if of_host.on_tpu and of_host.input_percent == 0.0:
-        verdict = "none in the steps: no infeed, and no transfer by the program"
+        verdict = "none in the steps (no infeed, no transfers)"
     if overview.input_class == "unknown" and results["steps"].missing:
         verdict = "unknown: events are missing from the profile"
     of_input, of_others = (share_of_step(of_host, part, host) for part in ("input", "all_others"))

@@ -114,6 +114,14 @@ def _straggler(case: Case) -> str:
     return "" if all(shares) and not case.results.has_device else hosts.why_unknown
 
 
+def _regions(case: Case) -> str:
+    calls = any(op.category == "custom-call" for op in case.results["xla"].ops)
+    is_known = case.results["kernels"].regions.regions or not (case.program.is_tpu and calls)
+    return (
+        "" if is_known else "the profile has no regions of kernels: --xla_enable_custom_call_region_trace records them"
+    )
+
+
 def _precision(case: Case) -> str:
     kernels = case.results["kernels"]
     is_known = case.share("device_compute") < LEAST_PERCENT or kernels.precision
@@ -193,6 +201,9 @@ NEEDS: Mapping[str, _Need] = {
     "input_wait": _Need(("input_wait",)),
     "input_contention": _Need(("input_wait", "host_compute"), lambda case: why_unknown_slowed(case.results)),
     "input_copy": _Need(("host_to_device",)),
+    "host_copies": _Need(("output",)),
+    "chip_copies": _Need(("device_to_device",)),
+    "kernel_waits": _Need((), _regions),
     "output_copy": _Need(("output",)),
     "compilation": _Need(("compilation",)),
     "warm_up": _Need(("compilation",)),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfperf.programs.products import ALIGNED_BYTES, off_multiple, rounded_up
+from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.roofline.bounds import LOW_PERCENT
@@ -121,31 +122,48 @@ def memory_bound(case: Case) -> Cause | None:
     cost = _claim_of(case, rows)
     if cost is None:
         return None
+    of_bandwidth, quantities = _of_bandwidth(case, rows)
     return case.cause(
         "memory_bound",
         "Moving data in the device's memory",
         cost,
-        f"{_first_of(rows)}: little is computed for each byte",
+        f"{_first_of(rows)}: little is computed for each byte{of_bandwidth}",
         actions=(_fewer_bytes(case, rows, cost),),
         rests_on=_row_of(rows),
         confidence="medium",
+        quantities=quantities,
     )
+
+
+def _of_bandwidth(case: Case, rows: list[RooflineOp]) -> tuple[str, tuple[Quantity, ...]]:
+    """Return which share of the bandwidth of a TPU ops reach, on average over their time: a clause, and its number."""
+    known = [(row.work.time_ps, row.judged.memory_percent) for row in rows if row.judged.memory_percent is not None]
+    whole = sum(time_ps for time_ps, _ in known)
+    if not case.program.is_tpu or not whole:
+        return "", ()
+    reached = Quantity("bandwidth", sum(time_ps * share for time_ps, share in known) / whole, of=rows[0].op.op)
+    return f", at {reached} of the bandwidth", (reached,)
 
 
 _MULTIPLES = {"fp16": ALIGNED_BYTES // 2, "bf16": ALIGNED_BYTES // 2}
 """By precision: what tensor cores want. Products in float32 need not run on them, and 16 bit comes first then."""
+_TPU_MULTIPLES = {"M": 8, "N": 128, "K": 128, "input channels": 128, "output channels": 128}
+"""Arrays of a TPU are made of tiles of 8 x 128 numbers, and its matrix units multiply 128 x 128 or more at a time."""
 
 
 def unaligned_shapes(case: Case) -> Cause | None:
-    """Judge 16-bit products whose sizes tensor cores are not made for, beside others whose sizes suit them."""
+    """Judge products whose sizes matrix units are not made for, beside others whose sizes suit them.
+
+    On a GPU, that is about products in 16 bit. A TPU multiplies all on its matrix units.
+    """
     aligned, rows = _by_alignment(case)
     cost = _claim_of(case, rows)
     if cost is None:
         return None
     reached, others = _roofline_percent(rows), _roofline_percent(aligned)
     first = rows[0]
-    sizes = off_multiple(first.op.sizes, _multiple_of(first))
-    text = ", ".join(f"{name} = {size} (to {rounded_up(size, _multiple_of(first))})" for name, size in sizes.items())
+    odd = _odd_sizes(case, first)
+    text = ", ".join(f"{name} = {size} (to {rounded_up(size, multiple)})" for name, (size, multiple) in odd.items())
     compared = f"{format_percent(reached)}% of the roofline, against {format_percent(others)}% with aligned sizes"
     most = 1.0 - reached / others
     return case.cause(
@@ -162,18 +180,27 @@ def unaligned_shapes(case: Case) -> Cause | None:
 def _by_alignment(case: Case) -> tuple[list[RooflineOp], list[RooflineOp]]:
     """Return products of aligned and of unaligned sizes; the second are empty if they do as well as the first."""
     roofline: Roofline | None = case.results["roofline"]
-    if roofline is None or not case.is_headline or not roofline.whole_ps or case.program.is_tpu:
+    if roofline is None or not case.is_headline or not roofline.whole_ps:
         return [], []
-    rows = [row for row in roofline.ops if row.op.sizes and row.work.precision in _MULTIPLES and _reached(row)]
-    unaligned = [row for row in rows if off_multiple(row.op.sizes, _multiple_of(row))]
-    aligned = [row for row in rows if not off_multiple(row.op.sizes, _multiple_of(row))]
+    rows = [row for row in roofline.ops if row.op.sizes and _reached(row)]
+    if case.program.is_tpu:
+        rows = [row for row in rows if row.op.runs_in_steps]
+    else:
+        rows = [row for row in rows if row.work.precision in _MULTIPLES]
+    unaligned = [row for row in rows if _odd_sizes(case, row)]
+    aligned = [row for row in rows if not _odd_sizes(case, row)]
     if not aligned or not unaligned or _roofline_percent(unaligned) >= _roofline_percent(aligned):
         return aligned, []
     return aligned, unaligned
 
 
-def _multiple_of(row: RooflineOp) -> int:
-    return _MULTIPLES[str(row.work.precision)]
+def _odd_sizes(case: Case, row: RooflineOp) -> dict[str, tuple[int, int]]:
+    """Return the sizes of a product that are no multiple of what matrix units want, each with that."""
+    if not case.program.is_tpu:
+        multiple = _MULTIPLES[str(row.work.precision)]
+        return {name: (size, multiple) for name, size in off_multiple(row.op.sizes, multiple).items()}
+    multiples = ((name, size, _TPU_MULTIPLES.get(name, 1)) for name, size in row.op.sizes.items())
+    return {name: (size, multiple) for name, size, multiple in multiples if off_multiple({name: size}, multiple)}
 
 
 def _reached(row: RooflineOp) -> float:
@@ -213,11 +240,19 @@ def _bound(case: Case, bound: str) -> list[RooflineOp]:
         return []
     is_product = bound == "latency"
     rows = (row for row in roofline.ops if row.judged.bound == bound and bool(row.op.matrix_flops) == is_product)
+    rows = (row for row in rows if row.op.runs_in_steps or not case.program.is_tpu)
     return [row for row in rows if not _CONVERSION.search(row.op.op)]
 
 
 def _claim_of(case: Case, rows: list[RooflineOp]) -> Range | None:
-    return _claim(case, 100.0 * _time_ps(rows) / case.results["roofline"].whole_ps) if rows else None
+    """Blame what ops take of device compute; of a TPU, whose ops wait too, as much as they take in the steps."""
+    if not rows:
+        return None
+    if not case.program.is_tpu:
+        return _claim(case, 100.0 * _time_ps(rows) / case.results["roofline"].whole_ps)
+    in_steps_ps = sum(row.work.time_ps * row.op.runs_in_steps / row.op.runs for row in rows)
+    share = min(100.0 * in_steps_ps / max(case.results["xla"].step_ps, 1), case.ledger.left("device_compute"))
+    return case.ledger.claim("device_compute", most=share) if share >= LEAST_PERCENT else None
 
 
 def _time_ps(rows: Iterable[RooflineOp]) -> int:
@@ -251,12 +286,20 @@ def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action 
     known = [(row.work.time_ps, roof / LOW_PERCENT) for row, roof in zip(rows, roofs, strict=True) if roof is not None]
     if len(known) < len(rows):
         return case.without_estimate("larger_products")
-    most = 1.0 - sum(time_ps * min(part, 1.0) for time_ps, part in known) / _time_ps(rows)
+    parts = [1.0] * len(rows) if not case.program.is_tpu else [_part_of_product(row) for row in rows]
+    gains = (part * time_ps * (1.0 - min(roof, 1.0)) for part, (time_ps, roof) in zip(parts, known, strict=True))
+    most = sum(gains) / _time_ps(rows)
     text = (
         f"for as many examples as now; at {LOW_PERCENT:.0f} % of the roofline, from where on they are not small, they "
         f"take {format_percent(100.0 * most)}% less"
     )
+    text += "; of a fusion, half of its time" * (min(parts) < 1.0)
     return case.action("larger_products", cost, Range(0.0, most), text)
+
+
+def _part_of_product(row: RooflineOp) -> float:
+    """Return which share of the time of an instruction of a TPU its product takes: of a fusion, that is not known."""
+    return 0.5 if "fusion" in getattr(row.op, "category", "") else 1.0
 
 
 def _place(row: RooflineOp) -> str:

@@ -76,6 +76,12 @@ class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
         """Return the duration of the counted windows."""
         return int(self.window_ps[self.counted].sum())
 
+    @property
+    def works_percent(self) -> float:
+        """Return the share of the counted windows in which it works or copies; a TPU that waits for data does not."""
+        works_ps = self.compute_ps if self.device.startswith("/device:TPU:") else self.busy_ps
+        return 100.0 * int(works_ps[self.counted].sum()) / max(self.counted_window_ps, 1)
+
     @cached_property
     def use(self) -> Use:
         """Return what the device did in the counted windows."""

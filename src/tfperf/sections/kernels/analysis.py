@@ -15,9 +15,13 @@ from msgspec.structs import replace
 
 from tfperf.arrays import MOST, Int64s
 from tfperf.display import Plotted
+from tfperf.sections.kernels import async_copies as asynchronous
+from tfperf.sections.kernels import regions as marked
+from tfperf.sections.kernels.async_copies import AsyncCopies, async_copies
 from tfperf.sections.kernels.devices import Copies, DeviceTotals, any_has, copies_of, has_tensor_cores
 from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
 from tfperf.sections.kernels.precision import DevicePrecision, precision_of
+from tfperf.sections.kernels.regions import Regions, kernel_regions
 from tfperf.sections.kernels.tables import PS_PER_US
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_as_tensorflow, tally_kernels
 from tfperf.sections.tabular import Tabular
@@ -55,6 +59,10 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
     """One entry per device that ran kernels."""
     has_tensor_cores: bool | None
     """Whether any device has tensor cores (on AMD: matrix cores); None where it is unknown."""
+    async_copies: AsyncCopies = AsyncCopies()
+    """What TPU cores copy and exchange beside their work."""
+    regions: Regions = Regions()
+    """What kernels of TPU cores mark."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -144,6 +152,8 @@ def analyze(host: Host) -> Kernels:
         launches=launches_of(trace, work, counted_steps),
         precision=precision_of(trace, work, breakdown.steps, host["xla"]),
         has_tensor_cores=any_has(has_tensor_cores(trace.planes[plane]) for plane in trace.devices),
+        async_copies=async_copies(host),
+        regions=kernel_regions(host),
     )
 
 
@@ -159,13 +169,16 @@ def combine(parts: list[Kernels]) -> Kernels:
         launches=tuple(device for part in parts for device in part.launches),
         precision=tuple(device for part in parts for device in part.precision),
         has_tensor_cores=any_has(part.has_tensor_cores for part in parts if part.devices),
+        async_copies=asynchronous.combine([part.async_copies for part in parts]),
+        regions=marked.combine([part.regions for part in parts]),
     )
 
 
 def narrow(kernels: Kernels, _: Breakdown, after: Breakdown) -> Kernels:
-    """Count kernels by precision in the steps of `after` alone; the rest stays as it is."""
+    """Count kernels by precision, and waiting for copies and in kernels, in the steps of `after`; else nothing."""
     devices = (replace(each, averaged=each.averaged.counting(after)) for each in kernels.precision)
-    return replace(kernels, precision=tuple(devices))
+    copies, regions = asynchronous.narrow(kernels.async_copies, after), marked.narrow(kernels.regions, after)
+    return replace(kernels, precision=tuple(devices), async_copies=copies, regions=regions)
 
 
 def shorten(kernels: Kernels, most: int) -> Kernels:
@@ -174,7 +187,7 @@ def shorten(kernels: Kernels, most: int) -> Kernels:
         return kernels
     tally: Tally = {}
     _add_rows(tally, kernels, (*kernels.kernels[:most], *[OTHERS] * (len(kernels) - most)))
-    others = ("copies", "devices", "launches", "precision", "has_tensor_cores")
+    others = ("copies", "devices", "launches", "precision", "has_tensor_cores", "async_copies", "regions")
     return _kernels(tally, **{name: getattr(kernels, name) for name in others})
 
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.report.shown import MOST_EACH
 from tfperf.sections.kernels.findings import kernel_findings
-from tfperf.sections.kernels.tables import COMPUTE_PRECISION, COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES
+from tfperf.sections.kernels.tables import (
+    ASYNC_COPIES,
+    COMPUTE_PRECISION,
+    COPIES,
+    DEVICE_TIME,
+    KERNEL_REGIONS,
+    KERNELS,
+    KERNELS_BY_NAME,
+    LAUNCHES,
+)
 from tfperf.sections.registry import present
 from tfperf.units import PS_PER_MS, format_ms, format_percent
 
@@ -22,6 +31,10 @@ _NO_KERNELS = "No kernels: the devices of this trace recorded only copies or der
 _TPU = "A TPU runs whole programs, not kernels. -s ops lists their ops, -s xla their instructions."
 _SHARED_MEMORY = "Shared memory is static and dynamic together: the trace does not record them apart."
 _EARLY = "Negative delays: {:,} of {:,} kernels started before the call that launched them had returned."
+_AT_LEAST = (
+    "GB/s is at least bytes / time in flight, and at most bytes / time waited: a copy may wait for another one, or be "
+    "done before the core waits for it."
+)
 _UNMATCHED = "No call of the host was found for {:,} of {:,} kernels."
 _BEFORE = (
     "{:,} of {:,} kernels start before the call that launched them: the clocks of host and device disagree, so delays "
@@ -48,6 +61,8 @@ def build(results: Results) -> Section:
             KERNELS_BY_NAME.build(results, bar_key="percent", level=by_name, note=_BY_NAME),
             KERNELS.build(results, level=each),
             COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
+            ASYNC_COPIES.build(results, note=_AT_LEAST),
+            KERNEL_REGIONS.build(results),
             LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
             COMPUTE_PRECISION.build(results, columns=at_levels(COMPUTE_PRECISION.columns, levels), level="data"),
             DEVICE_TIME.build(

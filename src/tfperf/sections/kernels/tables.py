@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec, fields
+from tfperf.sections.registry import TableSpec, fields, percent
+from tfperf.sections.xla.work_columns import PROGRAM_ID, program_ids
 from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
@@ -134,6 +135,43 @@ _DEVICE_TIME_COLUMNS = (
 )
 
 
+_WAY_TEXTS = {"to_device": "to device", "to_host": "to host", "on_device": "on device", "exchange": "exchange"}
+_ASYNC_COLUMNS = (
+    Column("hlo_op", "Copy", str, "", "instruction that awaits it"),
+    Column("module", "Program", str, "", "name of the program", level="data"),
+    PROGRAM_ID,
+    Column("array_name", "Array", str, "", "parameter that is copied, else the instruction that makes what is copied"),
+    Column("direction", "Direction", str, "", "to device (from host memory), to host, on device, or exchange"),
+    Column("shape", "Shape", str, "", "type and dimensions of what is copied", level="data"),
+    Column(
+        "source", "Source", str, "", "line that uses what comes to the device, or makes what leaves it", level="data"
+    ),
+    Column("bytes", "Bytes", int, "bytes", "size of one copy"),
+    Column("count", "Count", int, "count", "how often it ran, over all cores", level="data"),
+    Column("in_steps", "In steps", int, "count", "those of them in averaged steps", level="data", over_steps=True),
+    Column("in_flight_ms", "In flight", float, "ms", "mean time from its start until it is awaited to the end"),
+    Column("waited_ms", "Waited", float, "ms", "mean time in which the core waits for it and does nothing else"),
+    Column("hidden_ms", "Hidden", float, "ms", "mean time in flight beside other work", level="data"),
+    Column("exposed_percent", "Exposed", float, "%", "waited / in flight"),
+    Column("total_waited_ms", "Total", float, "ms", "time waited, over all cores", level="data"),
+    Column(
+        "low_gb_per_second", "GB/s", float, "", "bytes / time in flight, in 10^9 per second: the rate is at least that"
+    ),
+    Column("high_gb_per_second", "At most", float, "", "bytes / time waited: the rate is at most that"),
+)
+_REGION_COLUMNS = (
+    Column("hlo_op", "Kernel", str, "", "instruction that runs the kernel"),
+    PROGRAM_ID,
+    Column("region", "Region", str, "", "what the kernel calls it"),
+    Column("count", "Count", int, "count", "how often it is entered, over all runs and cores", level="data"),
+    Column("runs", "Runs", int, "count", "runs of the kernel, over all cores", level="data"),
+    Column("per_run", "Per run", float, "count", "how often a run enters it"),
+    Column("mean_us", "Mean", float, "us", "mean duration"),
+    Column("per_run_us", "In a run", float, "us", "its time in a run of the kernel, with regions inside it"),
+    Column("percent", "Share", float, "%", "its time / time of the kernel"),
+)
+
+
 def _kernels(method: str, results: Results) -> Data | None:
     kernels = results["kernels"]
     columns: Data | None = getattr(kernels, method)() if len(kernels) else None
@@ -191,6 +229,48 @@ def _precision(results: Results) -> Data | None:
         for key, totals in totals_ps.items()
     }
     return {**fields(_PRECISION_COLUMNS, devices), **per_step}
+
+
+def _regions(results: Results) -> Data | None:
+    regions = results["kernels"].regions.regions
+    if not regions:
+        return None
+    return {
+        **fields(_REGION_COLUMNS, regions),
+        "hlo_op": [each.kernel for each in regions],
+        "program_id": program_ids([each.program_id for each in regions]),
+        "per_run": [each.count / each.runs for each in regions],
+        "mean_us": [each.total_ps / each.count / PS_PER_US for each in regions],
+        "per_run_us": [each.total_ps / each.runs / PS_PER_US for each in regions],
+        "percent": [percent(each.total_ps, each.kernel_ps) for each in regions],
+    }
+
+
+def _async_copies(results: Results) -> Data | None:
+    copies = results["kernels"].async_copies.copies
+    if not copies:
+        return None
+    in_flight = [each.flight_ps / each.paired / PS_PER_MS if each.paired else None for each in copies]
+    hidden_ps = [each.flight_ps - each.paired_waited_ps for each in copies]
+    return {
+        **fields(_ASYNC_COLUMNS, copies),
+        "hlo_op": [each.copy for each in copies],
+        "program_id": program_ids([each.program_id for each in copies]),
+        "array_name": [each.array for each in copies],
+        "direction": [_WAY_TEXTS[each.way] for each in copies],
+        "in_flight_ms": in_flight,
+        "waited_ms": [each.waited_ps / each.count / PS_PER_MS for each in copies],
+        "hidden_ms": [_scaled(ps, each.paired * PS_PER_MS) for ps, each in zip(hidden_ps, copies, strict=True)],
+        "exposed_percent": [percent(each.paired_waited_ps, each.flight_ps) for each in copies],
+        "total_waited_ms": [each.waited_ps / PS_PER_MS for each in copies],
+        **{
+            f"{end}_gb_per_second": [None if rate is None else float(f"{rate:.5g}") for rate in rates]
+            for end, rates in (
+                ("low", [each.least_gb_per_second for each in copies]),
+                ("high", [each.most_gb_per_second for each in copies]),
+            )
+        },
+    }
 
 
 def _scaled(value: float | None, unit: float) -> float | None:
@@ -262,4 +342,33 @@ DEVICE_TIME = TableSpec(
     name_key="device",
     ranked=Ranked("idle_ms", each="devices"),
 )
-TABLES = (KERNELS, KERNELS_BY_NAME, COPIES, LAUNCHES, COMPUTE_PRECISION, DEVICE_TIME)
+ASYNC_COPIES = TableSpec(
+    name="async_copies",
+    title="Asynchronous copies of TPU cores",
+    row="what TPU cores copy and exchange beside their work, by instruction",
+    details=(
+        "One row per instruction that awaits an asynchronous copy or exchange (`copy-done`), the one that cores wait "
+        "for longest first. Times are means over its runs on all cores. [Copies of TPU "
+        "cores](kernels.md#copies-of-tpu-cores) explains the columns."
+    ),
+    columns=_ASYNC_COLUMNS,
+    data=_async_copies,
+    name_key="hlo_op",
+    ranked=Ranked("total_waited_ms"),
+    empty_means_none=True,
+)
+KERNEL_REGIONS = TableSpec(
+    name="kernel_regions",
+    title="Regions of TPU kernels",
+    row="regions that kernels of TPU cores mark",
+    details=(
+        "One row per kernel and region that it marks (Pallas: `ep_wait_in`), the kernel with the most time first. "
+        "Regions can hold others, so shares may add up to more than 100 %."
+    ),
+    columns=_REGION_COLUMNS,
+    data=_regions,
+    name_key="region",
+    ranked=Ranked("per_run_us"),
+    empty_means_none=True,
+)
+TABLES = (KERNELS, KERNELS_BY_NAME, COPIES, LAUNCHES, COMPUTE_PRECISION, DEVICE_TIME, ASYNC_COPIES, KERNEL_REGIONS)

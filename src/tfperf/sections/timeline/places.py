@@ -12,6 +12,9 @@ _DEVICE = ("device_compute",)
 CATEGORIES_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
     "input_wait": ("input_wait",),
     "input_copy": ("host_to_device",),
+    "host_copies": ("host_to_device", "output"),
+    "chip_copies": ("device_to_device",),
+    "kernel_waits": _DEVICE,
     "input_contention": ("host_compute", "all_others"),
     "output_copy": ("output",),
     "compilation": ("compilation",),

@@ -1,0 +1,259 @@
+"""What TPU cores copy and exchange beside their work: by instruction, and how much of each step they wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.arrays import MOST, Bools, Float64s, Int64s, covers, overlap, union
+from tfperf.programs.model import HOST_MEMORY
+from tfperf.sections.steps.counted import CountedSteps
+from tfperf.trace.tpu_copies import AsyncKind, AsyncRuns, Way, async_runs, bytes_of
+from tfperf.trace.tpu_steps import core_steps
+
+if TYPE_CHECKING:
+    from tfperf.programs.model import Instruction, Module
+    from tfperf.sections.results import Host
+    from tfperf.sections.steps.breakdown import Breakdown
+
+AWAITED = 0.01
+"""A copy whose core waits for less of the time that it is in flight is hidden: it was done before."""
+
+
+class AsyncCopy(Struct, frozen=True, kw_only=True):
+    """All copies or exchanges of one instruction, over runs and cores; times are sums in picoseconds.
+
+    `paired` are those of which it is known when they began; `flight_ps` is of these.
+    """
+
+    module: str
+    program_id: int | None
+    copy: str
+    """Name of the instruction that awaits it."""
+    way: Way
+    array: str = ""
+    """The parameter that is copied, as the program calls it; else the instruction that makes what is copied."""
+    source: str = ""
+    """The line of the program that uses what comes from elsewhere, or makes what goes there."""
+    shape: str = ""
+    bytes: int | None = None
+    """Of one copy."""
+    count: int
+    paired: int
+    in_steps: int
+    """Those of them that are awaited in the steps that count."""
+    flight_ps: int
+    waited_ps: int
+    paired_waited_ps: int
+
+    @property
+    def key(self) -> tuple[str, int | None, str, str]:
+        """Return what it is merged by over hosts."""
+        return (self.module, self.program_id, self.copy, self.shape)
+
+    @property
+    def least_gb_per_second(self) -> float | None:
+        """Return bytes / time in flight: a copy may have been done before it was awaited, or wait for another one."""
+        return _rate(self.bytes, self.paired, self.flight_ps)
+
+    @property
+    def most_gb_per_second(self) -> float | None:
+        """Return bytes / time waited, where it was waited for: it may have begun before."""
+        is_awaited = self.waited_ps >= AWAITED * self.flight_ps
+        return _rate(self.bytes, self.count, self.waited_ps) if is_awaited else None
+
+
+def _rate(size: int | None, count: int, time_ps: int) -> float | None:
+    """Return 10^9 bytes per second."""
+    return None if size is None or not time_ps else 1000.0 * size * count / time_ps
+
+
+class Traffic(Struct, frozen=True, eq=False, kw_only=True):
+    """What goes one way in each step of a host, on average over its cores.
+
+    `awaited_bytes` are those of copies that cores wait for, `link_ps` is when any of these is in flight, and
+    `waited_ps` the time of waiting.
+    """
+
+    way: Way
+    steps: CountedSteps
+    bytes: Float64s
+    awaited_bytes: Float64s
+    link_ps: Int64s
+    waited_ps: Int64s
+
+    def mean(self, name: str) -> float:
+        """Return the average of a field over the steps that count."""
+        values = getattr(self, name)[self.steps.counted]
+        return float(values.mean()) if len(values) else 0.0
+
+
+class AsyncCopies(Struct, frozen=True, kw_only=True):
+    """All of the cores of one host, or of several; those that cores wait for longest first."""
+
+    copies: tuple[AsyncCopy, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+    kept_bytes: int | None = None
+    """Arrays that the programs which copy them keep in the memory of the host; of the one with most. None: unknown."""
+    are_donated: bool = False
+    """Whether all arrays that such a program returns there take over the memory of those that it gets."""
+
+    def of_way(self, way: Way) -> tuple[Traffic, ...]:
+        """Return what goes one way, of each host."""
+        return tuple(each for each in self.traffic if each.way == way)
+
+
+def async_copies(host: Host) -> AsyncCopies:
+    """Add up what the cores of a host copy and exchange."""
+    trace, breakdown = host.trace, host["steps"]
+    if trace.device_kind != "tpu":
+        return AsyncCopies()
+    runs = async_runs(trace)
+    if not len(runs):
+        return AsyncCopies()
+    from tfperf.sections.xla.instructions import read_programs  # a profile without copies needs no programs
+
+    programs = read_programs(trace, {kind.program for kind in runs.kinds})
+    counted = breakdown.steps.headline
+    windows = {plane: (start, end) for plane, start, end in core_steps(trace, breakdown.steps)}
+    in_steps = np.zeros(len(runs), np.bool_)
+    for plane, (start, end) in windows.items():
+        of_core = runs.plane == plane
+        in_steps[of_core] = covers(
+            union(start[counted[: len(start)]], end[counted[: len(end)]]), runs.awaited_ps[of_core]
+        )
+    copies = [
+        _copy(kind, programs.get(kind.program), runs, np.flatnonzero(runs.kind == place), in_steps)
+        for place, kind in enumerate(runs.kinds)
+    ]
+    plans = [module.buffers or {} for module in programs.values()]
+    kept = [plan[HOST_MEMORY] for plan in plans if HOST_MEMORY in plan]
+    most = max(kept, key=lambda sizes: sizes.parameters + sizes.outputs, default=None)
+    return AsyncCopies(
+        copies=_ordered(copies),
+        traffic=tuple(_traffic(way, runs, windows, CountedSteps.of(breakdown.steps)) for way in _WAYS),
+        kept_bytes=None if most is None else most.parameters + most.outputs,
+        are_donated=most is not None and bool(most.aliased) and not most.outputs,
+    )
+
+
+_WAYS: tuple[Way, ...] = ("to_device", "to_host", "on_device", "exchange")
+
+
+def _ordered(copies: Sequence[AsyncCopy]) -> tuple[AsyncCopy, ...]:
+    return tuple(sorted(copies, key=lambda each: (-each.waited_ps, -each.flight_ps, each.copy)))
+
+
+def _copy(kind: AsyncKind, module: Module | None, runs: AsyncRuns, rows: Int64s, in_steps: Bools) -> AsyncCopy:
+    """Add up the runs of one instruction."""
+    flight, waited, paired = (
+        (runs.end_ps - runs.begun_ps)[rows],
+        (runs.end_ps - runs.awaited_ps)[rows],
+        runs.is_paired[rows],
+    )
+    array, source, shape = ("", "", kind.shape) if module is None else _described(kind, module)
+    return AsyncCopy(
+        module=module.name if module else "",
+        program_id=kind.program,
+        copy=kind.done,
+        way=kind.way,
+        array=array,
+        source=source,
+        shape=shape.partition("{")[0],
+        bytes=bytes_of(shape),
+        count=len(rows),
+        paired=int(paired.sum()),
+        in_steps=int(in_steps[rows].sum()),
+        flight_ps=int(flight[paired].sum()),
+        waited_ps=int(waited.sum()),
+        paired_waited_ps=int(waited[paired].sum()),
+    )
+
+
+_SAME = ("bitcast", "reshape", "get-tuple-element")
+"""Instructions that hand on what they get."""
+
+
+def _described(kind: AsyncKind, module: Module) -> tuple[str, str, str]:
+    """Return the array that is copied, the line that uses or makes it, and the shape of what is copied."""
+    at = module.by_name.get(kind.done)
+    if at is None:
+        return "", "", kind.shape
+    computation, place = module.computations[at[0]], at[1]
+    done = computation.instructions[place]
+    users = [computation.instructions[user] for user in computation.users[place]]
+    made = done
+    while made.operands and (made.opcode.endswith(("-start", "-done")) or made.opcode in _SAME):
+        made = computation.operands_of(made)[0]
+    array = made.metadata.op_name if made.opcode == "parameter" else ""
+    results = {index for user in users if user == computation.root_instruction for index in _places(user, place)}
+    if at[0] == module.entry_at and results:
+        taken = {module.aliases.get((index,)) for index in results}
+        named = (each for each in computation.instructions if each.opcode == "parameter" and each.parameter in taken)
+        array = next((each.metadata.op_name for each in named), array)
+    lines = [str(each.metadata.source) for each in ([made, *users] if kind.way == "to_host" else [*users, made])]
+    return array or made.name, next(filter(None, lines), ""), kind.shape or str(done.shape)
+
+
+def _places(user: Instruction, operand: int) -> list[int]:
+    return [index for index, each in enumerate(user.operands) if each == operand]
+
+
+def _traffic(way: Way, runs: AsyncRuns, windows: Mapping[int, tuple[Int64s, Int64s]], steps: CountedSteps) -> Traffic:
+    """Add up what goes one way in each step, on average over the cores."""
+    sizes = np.array([float(bytes_of(kind.shape) or 0) for kind in runs.kinds])[runs.kind]
+    is_way = np.array([kind.way == way for kind in runs.kinds], np.bool_)[runs.kind]
+    is_awaited = runs.end_ps - runs.awaited_ps >= AWAITED * (runs.end_ps - runs.begun_ps)
+    count = min((len(start) for start, _ in windows.values()), default=0)
+    moved, awaited = (np.zeros((len(windows), count)) for _ in range(2))
+    link, waited = (np.zeros((len(windows), count), np.int64) for _ in range(2))
+    for core, (plane, (start, end)) in enumerate(windows.items()):
+        start, end = start[:count], end[:count]
+        rows = np.flatnonzero(is_way & (runs.plane == plane))
+        step = np.searchsorted(start, runs.awaited_ps[rows], side="right") - 1
+        is_inside = (step >= 0) & (runs.awaited_ps[rows] < end[np.maximum(step, 0)]) if count else step >= 0
+        rows, step = rows[is_inside], step[is_inside]
+        np.add.at(moved[core], step, sizes[rows])
+        np.add.at(awaited[core], step, np.where(is_awaited[rows], sizes[rows], 0.0))
+        rows = rows[is_awaited[rows]]
+        link[core] = overlap(union(runs.begun_ps[rows], runs.end_ps[rows]), start, end)
+        waited[core] = overlap(union(runs.awaited_ps[rows], runs.end_ps[rows]), start, end)
+    cores = max(len(windows), 1)
+    return Traffic(
+        way=way,
+        steps=CountedSteps(steps.start_ps[:count], steps.duration_ps[:count], steps.counted[:count]),
+        bytes=moved.sum(axis=0) / cores,
+        awaited_bytes=awaited.sum(axis=0) / cores,
+        link_ps=link.sum(axis=0) // cores,
+        waited_ps=waited.sum(axis=0) // cores,
+    )
+
+
+def narrow(copies: AsyncCopies, after: Breakdown) -> AsyncCopies:
+    """Count the steps of `after` alone."""
+    return replace(copies, traffic=tuple(replace(each, steps=each.steps.counting(after)) for each in copies.traffic))
+
+
+def combine(parts: Sequence[AsyncCopies]) -> AsyncCopies:
+    """Add up equal instructions of several hosts."""
+    merged: dict[tuple[str, int | None, str, str], AsyncCopy] = {}
+    for each in (copy for part in parts for copy in part.copies):
+        before = merged.get(each.key)
+        if before is not None:
+            sums = {name: min(getattr(before, name) + getattr(each, name), MOST) for name in _SUMS}
+            each = replace(before, **sums)
+        merged[each.key] = each
+    most = max(parts, key=lambda part: part.kept_bytes or -1, default=AsyncCopies())
+    return AsyncCopies(
+        copies=_ordered([*merged.values()]),
+        traffic=tuple(each for part in parts for each in part.traffic),
+        kept_bytes=most.kept_bytes,
+        are_donated=most.are_donated,
+    )
+
+
+_SUMS = ("count", "paired", "in_steps", "flight_ps", "waited_ps", "paired_waited_ps")

@@ -1,0 +1,129 @@
+"""Copies of TPU cores by instruction, and what goes each way in a step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from builders import event, host, host_of, line, plane, results_of, trace_of
+from real_runs import SHARED
+from synthetic_tpu import ARRAY_BYTES, F_COPIES, F_OPS, SOURCE, Offload, offload_tpu
+
+from tfperf.sections.kernels.async_copies import AsyncCopies, AsyncCopy, combine
+from tfperf.sections.results import Results
+from tfperf.trace.read import read_host
+
+MS = 10**9
+REAL = SHARED / "tpu_v6e"
+
+
+def results(folder: Path, data: bytes) -> Results:
+    path = folder / "tpu.xplane.pb"
+    path.write_bytes(data)
+    return results_of(read_host(path), sections=["kernels"])
+
+
+def offload(folder: Path) -> Results:
+    return results(folder, offload_tpu(Offload(own_clock="ops", steps_line=True)))
+
+
+def by_name(copies: AsyncCopies) -> dict[str, AsyncCopy]:
+    return {each.copy: each for each in copies.copies}
+
+
+def test_a_row_has_what_an_instruction_copies_and_how_long_cores_wait(tmp_path: Path) -> None:
+    """Five runs on each of two chips, all of them in steps."""
+    found: AsyncCopies = offload(tmp_path)["kernels"].async_copies
+    waits = {name: length for name, _, length in F_OPS if "done" in name}
+    flights = {"copy-done": 200, "copy-done.1": 320, "copy-done.2": 520, "copy-done.3": 240}
+    assert [each.copy for each in found.copies] == ["copy-done.2", "copy-done.3", "copy-done", "copy-done.1"]
+    for copy in found.copies:
+        assert (copy.count, copy.paired, copy.in_steps, copy.bytes) == (10, 10, 10, ARRAY_BYTES)
+        assert copy.waited_ps == copy.paired_waited_ps == 10 * waits[copy.copy] * MS
+        assert copy.flight_ps == 10 * flights[copy.copy] * MS
+        assert (copy.module, copy.shape, copy.source) == ("jit_f", "f32[256,1024,1024]", f"{SOURCE}:29")
+    assert sorted(F_COPIES.values()) == sorted([(0, 200), (0, 520), (240, 320), (560, 240)])
+    arrays = {each.copy: (each.array, each.way) for each in found.copies}
+    assert arrays == {
+        "copy-done": ("ws[0]", "to_device"),
+        "copy-done.1": ("ws[0]", "to_host"),
+        "copy-done.2": ("ws[1]", "to_device"),
+        "copy-done.3": ("ws[1]", "to_host"),
+    }
+    assert (found.kept_bytes, found.are_donated) == (2 * ARRAY_BYTES, True)
+
+
+def test_rates_are_ranges_unless_a_core_waits_for_all_of_a_copy(tmp_path: Path) -> None:
+    copies = by_name(offload(tmp_path)["kernels"].async_copies)
+    gigabytes = ARRAY_BYTES / 1e9
+    rates = {name: (copy.least_gb_per_second, copy.most_gb_per_second) for name, copy in copies.items()}
+    assert rates["copy-done"] == pytest.approx((gigabytes / 0.2, gigabytes / 0.2))
+    assert rates["copy-done.2"] == pytest.approx((gigabytes / 0.52, gigabytes / 0.28))
+    assert rates["copy-done.1"][0] == pytest.approx(gigabytes / 0.32)
+    assert rates["copy-done.1"][1] is None
+
+
+def test_what_goes_each_way_in_a_step_is_an_average_over_cores(tmp_path: Path) -> None:
+    found: AsyncCopies = offload(tmp_path)["kernels"].async_copies
+    (there,), (back,) = found.of_way("to_device"), found.of_way("to_host")
+    assert (there.mean("bytes"), there.mean("awaited_bytes")) == (2 * ARRAY_BYTES, 2 * ARRAY_BYTES)
+    assert (there.mean("link_ps") / MS, there.mean("waited_ps") / MS) == (520, 480)
+    assert (back.mean("bytes"), back.mean("awaited_bytes")) == (2 * ARRAY_BYTES, ARRAY_BYTES)
+    assert (back.mean("link_ps") / MS, back.mean("waited_ps") / MS) == (240, 240)
+
+
+def test_equal_instructions_of_several_hosts_are_one_row(tmp_path: Path) -> None:
+    one: AsyncCopies = offload(tmp_path)["kernels"].async_copies
+    both = combine([one, one])
+    assert len(both.copies) == len(one.copies)
+    assert both.copies[0].count == 2 * one.copies[0].count
+    assert both.copies[0].waited_ps == 2 * one.copies[0].waited_ps
+    assert len(both.of_way("to_host")) == 2
+    assert (both.kept_bytes, both.are_donated) == (2 * ARRAY_BYTES, True)
+    assert combine([]) == AsyncCopies()
+
+
+def test_a_profile_without_tpus_or_copies_has_none(tmp_path: Path) -> None:
+    gpu = plane("/device:GPU:0", line("Stream #1(Compute)", event("copy-done.1", 0, 5)))
+    core = plane("/device:TPU:0", line("XLA Ops", event("fusion", 0, 5)))
+    for made in (gpu, core):
+        assert not host_of(trace_of(tmp_path, host(), made), "kernels")["kernels"].async_copies.copies
+
+
+def test_without_the_program_a_copy_has_the_names_of_its_ops(tmp_path: Path) -> None:
+    ops = line("XLA Ops", event("copy-start.4", 0, 1), event("copy-done.4", 10, 5))
+    found = host_of(trace_of(tmp_path, plane("/device:TPU:0", ops)), "kernels")["kernels"].async_copies
+    (copy,) = found.copies
+    assert (copy.copy, copy.way, copy.array, copy.bytes, copy.in_steps) == ("copy-done.4", "on_device", "", None, 0)
+    assert (copy.flight_ps, copy.waited_ps) == (15_000_000, 5_000_000)
+    assert copy.least_gb_per_second is None
+    assert found.kept_bytes is None
+
+
+def test_the_table_has_a_row_for_each(tmp_path: Path) -> None:
+    data = offload(tmp_path).table("async_copies")
+    assert data is not None
+    assert data["direction"] == ["to device", "to host", "to device", "to host"]
+    assert data["in_flight_ms"] == [520, 240, 200, 320]
+    assert data["waited_ms"] == [280, 240, 200, 0]
+    assert data["hidden_ms"] == [240, 0, 0, 320]
+    assert data["exposed_percent"] == pytest.approx([100 * 280 / 520, 100, 100, 0])
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the real profiles are no part of the project")
+def test_copies_of_a_real_program() -> None:
+    expected = json.loads((REAL / "reference/expected.json").read_text(encoding="utf-8"))["A"]["copies"]
+    found = results_of(read_host(REAL / "offload/tpu.xplane.pb"), sections=["kernels"])
+    data = found.table("async_copies")
+    assert data is not None
+    rows = {name: place for place, name in enumerate(data["hlo_op"])}
+    assert set(data["bytes"]) == {expected["bytes_each"]}
+    assert set(data["count"]) == {400}
+    assert {name: data["high_gb_per_second"][rows[name]] for name in expected["gb_per_s"]} == expected["gb_per_s"]
+    for name, span_ms in expected["spans_ms"].items():
+        assert data["in_flight_ms"][rows[name.replace("start", "done")]] == pytest.approx(span_ms, abs=0.02)
+    arrays = {name: data["array_name"][place] for name, place in rows.items()}
+    assert [arrays[f"copy-done{number}"] for number in ("", ".1", ".2", ".3", ".4", ".5")] == [
+        *("ws[0]", "ws[0]", "ws[1]", "ws[1]", "ws[2]", "ws[2]")
+    ]
