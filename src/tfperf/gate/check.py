@@ -31,7 +31,14 @@ from tfperf.gate.limits import (
     regression_tolerance,
     unknown,
 )
-from tfperf.gate.measure import is_over_steps, measure, measure_skew, measure_together, rests_on_steps
+from tfperf.gate.measure import (
+    is_over_steps,
+    measure,
+    measure_skew,
+    measure_together,
+    rests_on_steps,
+    why_step_time_unknown,
+)
 from tfperf.gate.outcome import Judged, Outcome
 from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
@@ -281,6 +288,8 @@ def _judge_regression(
     damaged = next((host for host in single if host.damage(is_over_steps=True)), None)
     if damaged is not None:
         status, why = "unknown", damaged.named(damaged.damage(is_over_steps=True))
+    elif (unsure := next((host for host in single if why_step_time_unknown(host)), None)) is not None:
+        status, why = "unknown", unsure.named(why_step_time_unknown(unsure))
     elif unfair:
         status, why = "unknown", f"The runs cannot be compared. {' '.join(dict.fromkeys(unfair))}"
     elif thin is not None and status == "pass":

@@ -76,7 +76,11 @@ def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
         problem = host.damage(is_over_steps=True) or host.too_few_steps
         if problem:
             return unknown(host.named(problem))
-    times = [_step_time(host, "").value or 0.0 for host in hosts]
+    steps_of = [_step_time(host, "") for host in hosts]
+    for host, measured in zip(hosts, steps_of, strict=True):
+        if measured.value is None:
+            return unknown(host.named(measured.reason))
+    times = [measured.value or 0.0 for measured in steps_of]
     slowest, middle = max(times), median(numbers(times))
     if not middle:
         return unknown("the median step time of the hosts is 0")
@@ -126,7 +130,15 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
     return measure_rows(limit, data)
 
 
+def why_step_time_unknown(host: JudgedHost) -> str:
+    """Say why the missing events of devices leave the step time unknown: only they show where steps end."""
+    steps = host.breakdown.steps
+    return "" if steps.source == "markers" and steps.end_known else why_devices_unknown(host.breakdown)
+
+
 def _step_time(host: JudgedHost, function: str) -> Measurement:
+    if lacking := why_step_time_unknown(host):
+        return unknown(lacking)
     times: Statistics | None = host.summary.step_time_ms
     if times is None:
         return unknown("no step has a duration")
@@ -136,6 +148,8 @@ def _step_time(host: JudgedHost, function: str) -> Measurement:
 
 
 def _wall_step_time(host: JudgedHost) -> Measurement:
+    if lacking := why_step_time_unknown(host):
+        return unknown(lacking)
     wall: Wall = host.host["wall"]
     step_ms = wall_step_ms(wall)
     if step_ms is None:

@@ -83,14 +83,16 @@ def report_of_failure(reports: Iterable[str]) -> tuple[str, MissingGpu] | None:
     return None
 
 
-def missing_gpu_work(event_names: Iterable[str], threads: Iterable[str] = ()) -> MissingGpu | None:
+def missing_gpu_work(
+    event_names: Iterable[str], threads: Iterable[str] = (), *, has_launches: bool = False
+) -> MissingGpu | None:
     """Return what host events say of a GPU without events; None if no event shows that the job uses one.
 
-    `threads` are the names of the threads that have events.
+    `threads` are the names of the threads that have events; `has_launches`: some events carry the id of a launch.
     """
     work = [name for name in event_names if re.search(_GPU_WORK, name)]
     if any(re.match(_ROCM_WORK, name) for name in work):
         return MissingGpu("the job used a GPU, but ROCm's tracer recorded no events", ROCM_FIX)
-    if work or any(re.search(_GPU_THREAD, name) for name in threads):
+    if work or has_launches or any(re.search(_GPU_THREAD, name) for name in threads):
         return MissingGpu("the job used a GPU, but its tracer recorded no events", SILENT_FIX)
     return None

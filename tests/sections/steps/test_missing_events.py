@@ -292,3 +292,57 @@ def test_the_report_says_it_first_and_concludes_nothing(tmp_path: Path, data: by
     assert [judged.status for judged in outcome.judged] == ["unknown"] * 3
     assert check_profile(analysis, limits=["sum(causes.cost_high_ms)<5ms"]).exit_code == 1
     assert check_profile(analysis, max_step_time="1s").exit_code == 0
+
+
+# --- devices that are missing as a whole ---
+
+
+def test_old_launches_are_named_by_their_kernel(tmp_path: Path) -> None:
+    """No name shows a GPU, but only tracers of GPUs number launches."""
+    (flaw,) = flaws_of(tmp_path, host(*MARKS, event("gemm", 5, 1, correlation_id=7)))
+    assert flaw.code == "gpu_not_traced"
+
+
+@pytest.mark.parametrize("name", ["DoEnqueueProgram", "TfrtTpuLoadedExecutable::Execute", "tpu::System::Execute=>Done"])
+def test_a_tpu_without_events_is_missing(tmp_path: Path, name: str) -> None:
+    (flaw,) = flaws_of(tmp_path, host(*MARKS, event(name, 5, 1)))
+    assert (flaw.code, flaw.level) == ("tpu_not_traced", "incomplete")
+    assert flaw.hides >= EVERY_DEVICE_CATEGORY
+
+
+def test_a_thread_whose_launches_all_lack_events_shows_a_lost_device(tmp_path: Path) -> None:
+    """Each of eight threads launches on a device of its own; one eighth of the launches has no event."""
+    threads = [line(f"py_xla_execute/{t}", *(launch(100 * t + n, 100 * n) for n in range(1, 11))) for t in range(1, 9)]
+    of_host = plane("/host:CPU", line("python", *MARKS, id=99), *threads)
+    numbers = range(1, 11)
+    works = [[event("k", 100 * n + 10, 5, correlation_id=100 * t + n) for n in numbers] for t in range(1, 9)]
+    devices = [plane(f"/device:GPU:{t}", line("Stream #1", *work)) for t, work in enumerate(works)]
+    assert flaws_of(tmp_path, of_host, *devices) == ()
+    (flaw,) = flaws_of(tmp_path, of_host, *devices[:-1])
+    assert flaw.code == "device_events_lost"
+    assert "none of the 10 launches of the thread py_xla_execute/8 has a device event" in flaw.text
+
+
+def test_calls_that_launch_nothing_show_no_lost_device(tmp_path: Path) -> None:
+    registered = line("other", *(event("cuMemHostRegister", 100 * n, 5, correlation_id=500 + n) for n in range(1, 9)))
+    launches = line("main", *MARKS, *(launch(n, 100 * n) for n in range(1, 101)), id=9)
+    of_host = plane("/host:CPU", launches, registered)
+    assert flaws_of(tmp_path, of_host, plane("/device:GPU:0", kernels(*range(1, 101)))) == ()
+
+
+def test_a_chip_that_got_programs_and_recorded_nothing_is_missing(tmp_path: Path) -> None:
+    given = [event("DoEnqueueProgram", 10 * n, 1, run_id=n, device_ordinal=n % 2) for n in range(1, 9)]
+    chips = [plane(f"/device:TPU:{chip}", line("XLA Modules", event("jit_f(1)", 20, 5))) for chip in range(2)]
+    assert flaws_of(tmp_path, host(*MARKS, *given), *chips) == ()
+    (flaw,) = flaws_of(tmp_path, host(*MARKS, *given), chips[1])
+    assert "the host gave programs to 1 TPU chip without any event (0)" in flaw.text
+
+
+def test_the_step_time_of_calls_is_unknown_without_devices(tmp_path: Path) -> None:
+    """A call of a jitted function ends when it has handed its work over; a mark of a step ends with the step."""
+    calls = [event("PjitFunction(f)", 100 * n, 20) for n in range(5)]
+    launches = [launch(n, 100 * n + 5) for n in range(1, 5)]
+    called = check_profile(logdir_of(tmp_path / "calls", vm=space(host(*calls, *launches))), limits=["step_time <= 1s"])
+    marked = check_profile(logdir_of(tmp_path / "marks", vm=space(host(*MARKS, *launches))), limits=["step_time <= 1s"])
+    assert (called.exit_code, marked.exit_code) == (1, 0)
+    assert called.judged[0].why.startswith("the GPU was not traced")

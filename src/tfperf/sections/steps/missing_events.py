@@ -4,9 +4,10 @@ Missing events are never taken for time without work.
 
 - *GPU not traced.* No device has events, and the profiler reports that its tracer failed, or host events and threads
   show that the job uses a GPU.
-- *Device events lost.* Devices have events, but a fifth or more of the launches of host threads have none, or a program
-  ran on host threads more often than any of its kernels on all devices. What the devices may have executed after the
-  end of the capture does not count.
+- *TPU not traced.* No device has events, and host threads gave programs to a TPU.
+- *Device events lost.* Devices have events, but a fifth or more of the launches of host threads have none, or all
+  launches of a thread, or a program ran on host threads more often than any of its kernels on all devices. What the
+  devices may have executed after the end of the capture does not count. Or a TPU chip without events got programs.
 - *Ops not recorded.* The host tracer level was 0 or 1: TensorFlow records ops, its executor and tf.data from level 2
   on. JAX records its ops at level 1 too. The level is in the profile (TensorFlow 2.20 or later, JAX), or calls of
   functions without any executor show it.
@@ -25,7 +26,7 @@ from tfperf.sections.steps.section import CATEGORIES, HOST_CATEGORIES
 from tfperf.trace.event_names import concrete_function, is_call, is_fetch, is_jitted_call, mask, parse_op
 from tfperf.trace.flaw import Flaw
 from tfperf.trace.launches import LaunchLinks, launching_calls
-from tfperf.units import PS_PER_MS
+from tfperf.units import PS_PER_MS, counted, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Host
@@ -41,12 +42,15 @@ _LOST_FIX = (
     "capture fewer steps, without another profiler on the GPUs; with ROCm, also install the roctracer and rocprofiler "
     "packages of the job's ROCm version"
 )
+_TPU_FIX = "capture again, and copy the whole file"
 _LEVEL_FIX = (
     "profile with host_tracer_level=2 (the default; tfperf run and tfperf capture: --host-tracer-level 2; "
     "tf.profiler.experimental.ProfilerOptions and jax.profiler.ProfileOptions have an option of this name)"
 )
 
 
+_TPU_WORK = ("DoEnqueueProgram", "TfrtTpuLoadedExecutable::Execute", "tpu::System::Execute")
+"""Events of a host that hands a program to a TPU chip."""
 _DEVICE_LEVEL_FIX = (
     "profile with device_tracer_level=1 (the default; tfperf run and tfperf capture: --device-tracer-level 1)"
 )
@@ -59,7 +63,7 @@ _DOCTOR_FIX = (
 def missing_events(host: Host) -> tuple[Flaw, ...]:
     """Return what the trace of a host lacks."""
     trace = host.trace
-    of_devices = _untraced_gpu(trace) if not trace.devices else _lost_events(host)
+    of_devices = _lost_events(host) if trace.devices else _untraced_gpu(trace) or _untraced_tpu(trace)
     return tuple(flaw for flaw in (of_devices, _unrecorded_ops(trace)) if flaw is not None)
 
 
@@ -67,7 +71,9 @@ def _untraced_gpu(trace: HostTrace) -> Flaw | None:
     reports = (*trace.errors, *trace.warnings)
     names = [name for name in _host_names(trace) if _may_be_of_gpu(name)]
     threads = [line.name for line in trace.host_lines if line.stop > line.start and _may_be_of_gpu(line.name[3:])]
-    if not (reports or names or threads):
+    # Only tracers of GPUs write these ids; old ones name a launch by its kernel.
+    has_launches = len(trace.stat("correlation_id").event) > 0 and len(launching_calls(trace)[0]) > 0
+    if not (reports or names or threads or has_launches):
         return None
     from tfperf.wire.untraced_gpu import ROCM_FIX, missing_gpu_work, report_of_failure
 
@@ -75,7 +81,7 @@ def _untraced_gpu(trace: HostTrace) -> Flaw | None:
     if report is not None:
         cause, fix = report[1].cause, report[1].fix
     else:
-        work = missing_gpu_work(names, threads)
+        work = missing_gpu_work(names, threads, has_launches=has_launches)
         if work is None:
             return None
         cause, fix = work.cause, work.fix
@@ -93,22 +99,37 @@ def _may_be_of_gpu(name: str) -> bool:
     return name.startswith(("cu", "hip", "Memcpy", "GpuExe", "gpu_", "GPU_")) or "GPU" in name or "Nccl" in name
 
 
+def _untraced_tpu(trace: HostTrace) -> Flaw | None:
+    if not any(name.startswith(_TPU_WORK) for name in _host_names(trace)):
+        return None
+    is_off = _options(trace).device_tracer == 0
+    cause = (
+        "the device tracer was off (device_tracer_level=0)"
+        if is_off
+        else "the host gave it programs, but it recorded no events"
+    )
+    fix = _DEVICE_LEVEL_FIX if is_off else _TPU_FIX
+    text = f"the TPU was not traced: {cause}; device time, and what waits for the device, are unknown"
+    return Flaw("tpu_not_traced", text, "incomplete", fix=fix, hides=_OF_DEVICES)
+
+
 # --- events of devices that were lost ---
 
 _NO_LAUNCH = r"(?i)(?:cu|hip)\w*(?:synchron|event|query|wait|alloc|free|graph|capture)"
+_API = r"(?:cu|hip)[A-Z]"
+_TRANSFER = r"(?i)(?:cu|hip)\w*(?:launch.*kernel|memcpy|memset)"
 _COPY = r"(?i)(?:cu|cuda|hip)?mem(?:cpy|set)|_?copydevicetodevice"
 _PROGRAM = ":XLA GPU module"
 
 
 def _lost_events(host: Host) -> Flaw | None:
     trace = host.trace
-    if trace.device_kind != "gpu":
-        return None
-    text = _lost_launches(host) or _lost_runs(host)
+    text = _lost_launches(host) or _lost_runs(host) if trace.device_kind == "gpu" else _lost_chips(trace)
     if not text:
         return None
     lost = f"events of the devices are missing: {text}; device time, and what waits for the devices, are unknown"
-    return Flaw("device_events_lost", lost, "incomplete", fix=_LOST_FIX, hides=_OF_DEVICES)
+    fix = _LOST_FIX if trace.device_kind == "gpu" else _TPU_FIX
+    return Flaw("device_events_lost", lost, "incomplete", fix=fix, hides=_OF_DEVICES)
 
 
 def _lost_launches(host: Host) -> str:
@@ -125,8 +146,36 @@ def _lost_launches(host: Host) -> str:
     is_recorded = np.isin(ids, trace.number_at("correlation_id", device_rows))
     start_ps = trace.start_ps[calls]
     last_ps = _executed_until(trace, host.launch_links, int(start_ps.max()))
-    lost, count = int((~is_recorded & (start_ps <= last_ps)).sum()), int((start_ps <= last_ps).sum())
-    return f"{lost:,} of {count:,} launches have no device event" if lost >= max(_FEW, _LEAST_SHARE * count) else ""
+    is_over = start_ps <= last_ps
+    is_lost = ~is_recorded & is_over
+    lost, count = int(is_lost.sum()), int(is_over.sum())
+    if lost < _FEW:
+        return ""
+    if lost >= _LEAST_SHARE * count:
+        return f"{lost:,} of {count:,} launches have no device event"
+    # One of many devices has a smaller share; a thread often launches on one device alone.
+    is_lost &= _are_named(trace, calls, _TRANSFER) | ~_are_named(trace, calls, _API)
+    thread = trace.line_of[calls]
+    of_thread = np.bincount(thread[is_lost], minlength=len(trace.lines))
+    alone = np.flatnonzero((of_thread >= _FEW) & (np.bincount(thread[is_recorded], minlength=len(trace.lines)) == 0))
+    if not len(alone):
+        return ""
+    named = trace.lines[int(alone[0])].name
+    return f"none of the {int(of_thread[alone[0]]):,} launches of the thread {named} has a device event"
+
+
+def _lost_chips(trace: HostTrace) -> str:
+    """Say which TPU chips got programs and recorded nothing; empty if all recorded something."""
+    if not {"device_ordinal", "run_id"} <= trace.read_stats:
+        return ""
+    calls = trace.host_events(mask(trace.names, _TPU_WORK[0].__eq__))
+    chips = distinct(trace.number_at("device_ordinal", calls, -1)).tolist()
+    names = [trace.planes[plane].name for plane in trace.devices]
+    recorded = {int(found[1]) for found in (re.match(r"/device:TPU:(\d{1,9})\b", name) for name in names) if found}
+    lacking = [str(chip) for chip in chips if chip >= 0 and chip not in recorded]
+    if not lacking or len(recorded) < len(names) or not recorded & {*chips}:
+        return ""
+    return f"the host gave programs to {counted(len(lacking), 'TPU chip')} without any event ({listed(lacking)})"
 
 
 def _executed_until(trace: HostTrace, links: LaunchLinks, end_ps: int) -> int:
