@@ -165,7 +165,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)
     verdict = _CLASSES[overview.input_class] + (f" on {host}" if host else "")
     if of_host.on_tpu and of_host.input_percent == 0.0:
-        verdict = "none in the steps (no infeed, no transfers)"
+        verdict = "none in the steps: no infeed, no transfers"
     if overview.input_class == "unknown" and results["steps"].missing:
         verdict = "unknown: events are missing from the profile"
     of_input, of_others = (share_of_step(of_host, part, host) for part in ("input", "all_others"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -114,6 +115,11 @@ def _straggler(case: Case) -> str:
     return "" if all(shares) and not case.results.has_device else hosts.why_unknown
 
 
+def _copies_of_tpu(case: Case, category: str) -> str:
+    """Return why copies of TPU cores are unknown; other jobs have none."""
+    return _why_hidden(case, category) if case.program.is_tpu and category in case.unknown else ""
+
+
 def _regions(case: Case) -> str:
     calls = any(op.category == "custom-call" for op in case.results["xla"].ops)
     is_known = case.results["kernels"].regions.regions or not (case.program.is_tpu and calls)
@@ -201,8 +207,8 @@ NEEDS: Mapping[str, _Need] = {
     "input_wait": _Need(("input_wait",)),
     "input_contention": _Need(("input_wait", "host_compute"), lambda case: why_unknown_slowed(case.results)),
     "input_copy": _Need(("host_to_device",)),
-    "host_copies": _Need(("output",)),
-    "chip_copies": _Need(("device_to_device",)),
+    "host_copies": _Need((), partial(_copies_of_tpu, category="output")),
+    "chip_copies": _Need((), partial(_copies_of_tpu, category="device_to_device")),
     "kernel_waits": _Need((), _regions),
     "output_copy": _Need(("output",)),
     "compilation": _Need(("compilation",)),
