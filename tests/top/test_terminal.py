@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -116,10 +117,13 @@ def test_it_ends_in_the_middle_of_a_sample(key: str, tmp_path: Path) -> None:
         has_ended.set()
 
 
-@pytest.mark.parametrize("name", ["TERM", "HUP"])
-def test_a_signal_ends_it_as_well(name: str, job: FakeJob, tmp_path: Path) -> None:
-    signalled = f"& pid=$!; sleep 3; kill -{name} $pid; wait $pid"
-    terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", signalled)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_as_well(number: int, job: FakeJob, tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", "& echo started $!; wait $!")
+    terminal.child.expect(r"started (\d+)")
+    process = int(terminal.child.match[1])
+    terminal.wait_for("2.00")
+    os.kill(process, number)
     terminal.end()
 
 
