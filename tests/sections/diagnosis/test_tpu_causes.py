@@ -97,6 +97,9 @@ def test_arrays_that_only_go_to_the_host(tmp_path: Path) -> None:
     assert cause.cost_percent.high == pytest.approx(35)
     assert "1 array f32[1024,1024]" in cause.detail
     assert "go to the host in each step: 4.19 MB at 105 to 120 GB/s" in cause.detail
+    keep = next(each for each in cause.actions if each.code == "keep_on_device")
+    assert keep.text.endswith(", if they fit")  # neither the arrays nor the memory are known
+    assert keep.step_ms is None
 
 
 def test_waiting_for_copies_on_the_chip(tmp_path: Path) -> None:

@@ -115,8 +115,10 @@ def _keep_on_device(case: Case, cost: Range) -> Action | None:
     memory: Memory = case.results["memory"]
     chips = [allocator for allocator in memory.allocators if allocator.place == "device" and allocator.capacity_bytes]
     action = case.action("keep_on_device", cost)
-    if action is None or copies.kept_bytes is None or not chips:
-        return case.without_estimate("keep_on_device")
+    if action is None:
+        return None
+    if copies.kept_bytes is None or not chips:  # nobody knows whether there is room
+        return replace(action, text=f"{action.text}, if they fit", step_ms=None, rest_ms=None)
     capacity = min(allocator.capacity_bytes or 0 for allocator in chips)
     if copies.kept_bytes > capacity:
         return None
