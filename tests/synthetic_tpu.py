@@ -178,7 +178,8 @@ class Offload:
     Of the chips that the program runs on, the file has some, from `first_chip` on.
     `own_clock` tells which lines state times of the chip's own clock (`device_offset_ps`); `jumps` when the clock of
     events runs ahead of it (from, until, by how much); `early` how far the device planes lie before the host. What
-    begins before `begin` is in no line.
+    begins before `begin` is in no line. A program that `waits` for each result can spend `fed` on a transfer to each
+    chip before the next call.
     """
 
     chips: int = 2
@@ -198,6 +199,7 @@ class Offload:
     flows: bool = True
     allocator: bool = False
     waits: bool = False
+    fed: float = 0
 
     def event_ms(self, chip_ms: float) -> float:
         """Return the time that events bear for a moment of the chip's own clock."""
@@ -218,7 +220,7 @@ class Offload:
             end = 300 + 10 * (self.chips - 1) + PSUM_MS
             runs.append(OffloadRun("jit__psum", PSUM_ID, count, 300 + 10 * chip, end, flow + 1))
             count += 1
-        every = self.run_ms + (0.24 if self.waits else 0)
+        every = self.run_ms + (0.24 + self.fed if self.waits else 0)
         for nth in range(self.runs):
             start = 1000 + every * nth
             runs.append(OffloadRun("jit_f", F_ID, count + nth, start, start + self.run_ms, flow + 2 + nth))
@@ -490,6 +492,15 @@ def _host_lines(made: Offload) -> Iterator[Line]:
         is_first = function == "f" and start == 600
         if is_first:
             python.append(_span("backend_compile", 601, 700))
+        if made.waits and made.fed and function == "f":
+            fed = start - 0.01 - made.fed, start - 0.01
+            python.append(_span("PjRtClient::BufferFromHostBuffer", *fed))
+            for chip in range(made.chips):
+                size = {"size": ARRAY_BYTES, "device_ordinal": made.first_chip + chip}
+                issued = 77 << 32 | chip << 16 | number
+                launching[chip].append(_span("tpu::System::TransferToDevice", *fed, **size, **flows(_p=issued, _pt=7)))
+                done = _span("tpu::System::TransferToDevice=>Done", fed[1] - 0.005, fed[1], **flows(_c=issued, _ct=7))
+                completing[chip].append(done)
         if made.waits and function == "f":
             waited = runs[-1][1].end + 0.1 + 0.01 * made.chips
             python.append(_span("block_until_ready", end + 0.001, waited + 0.013))

@@ -71,6 +71,12 @@ def test_the_average_step_is_that_of_all_cores(tmp_path: Path) -> None:
     assert report["diagnosis"]["causes"][0]["title"] == "Waiting for input"
 
 
+def test_what_computes_most_are_ops_that_compute(tmp_path: Path) -> None:
+    """Not the infeed, which takes 15 us on average, nor the all-reduce: 10."""
+    found = {each["name"]: each["percent"] for each in made(tmp_path)["diagnosis"]["computed"]}
+    assert found == {"fusion.3": pytest.approx(30), "convolution.4": pytest.approx(20), "while.2": pytest.approx(10)}
+
+
 def test_shares_of_input_are_those_of_single_cores(tmp_path: Path) -> None:
     report = made(tmp_path)
     assert shares_of(report) == pytest.approx((10.0, 20.0))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Cause, Computed, Range
+from tfperf.trace.activities import Activity, tpu_activity
 from tfperf.trace.cores import whole_cores
 from tfperf.trace.kernel_details import short_name
 from tfperf.units import counted, format_bytes, listed, without_middle
@@ -270,8 +271,10 @@ def _on_device(case: Case) -> tuple[Computed, ...]:
     sums = Counter[str]()
     if case.program.is_tpu:
         for op in xla.ops:
-            sums[op.op] += op.time_ps
-        whole = float(xla.whole_ps)
+            # What begins or awaits a copy or an exchange computes nothing.
+            if tpu_activity(op.category) == Activity.COMPUTE_32 and not op.category.endswith(("-start", "-done")):
+                sums[op.op] += op.time_ps
+        whole = float(sums.total())
     else:
         for kernel, total_ps in zip(kernels.kernels, kernels.total_ps.tolist(), strict=True):
             sums[kernel.op.hlo_op or kernel.op.name or short_name(kernel.name)] += total_ps
