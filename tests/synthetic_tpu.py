@@ -496,7 +496,7 @@ def _host_lines(made: Offload) -> Iterator[Line]:
             fed = start - 0.01 - made.fed, start - 0.01
             python.append(_span("PjRtClient::BufferFromHostBuffer", *fed))
             for chip in range(made.chips):
-                size = {"size": ARRAY_BYTES, "device_ordinal": made.first_chip + chip}
+                size = {"size": ARRAY_BYTES >> 4, "device_ordinal": made.first_chip + chip}
                 issued = 77 << 32 | chip << 16 | number
                 launching[chip].append(_span("tpu::System::TransferToDevice", *fed, **size, **flows(_p=issued, _pt=7)))
                 done = _span("tpu::System::TransferToDevice=>Done", fed[1] - 0.005, fed[1], **flows(_c=issued, _ct=7))
