@@ -499,8 +499,9 @@ def _host_lines(made: Offload) -> Iterator[Line]:
                 size = {"size": ARRAY_BYTES >> 4, "device_ordinal": made.first_chip + chip}
                 issued = 77 << 32 | chip << 16 | number
                 launching[chip].append(_span("tpu::System::TransferToDevice", *fed, **size, **flows(_p=issued, _pt=7)))
-                done = _span("tpu::System::TransferToDevice=>Done", fed[1] - 0.005, fed[1], **flows(_c=issued, _ct=7))
-                completing[chip].append(done)
+                told = fed[1] - 0.005, fed[1]
+                arrived = _span("tpu::System::TransferToDevice=>Done", *told, **flows(_c=issued, _ct=7))
+                completing[chip].append(arrived)
         if made.waits and function == "f":
             waited = runs[-1][1].end + 0.1 + 0.01 * made.chips
             python.append(_span("block_until_ready", end + 0.001, waited + 0.013))

@@ -193,7 +193,8 @@ def test_advice_speaks_of_tpus(tmp_path: Path, fetches: bool) -> None:
 
 def test_no_advice_for_tpus_names_what_only_gpus_have() -> None:
     texts = {(code, api): advice.text(api, is_tpu=True) for code, advice in ADVICE.items() for api in advice.texts}
-    assert [key for key, text in texts.items() if text and GPU_WORDS.search(text)] == []
+    named = {code for (code, _), text in texts.items() if text and GPU_WORDS.search(text)}
+    assert named == {"feed_kernel"}, "kernels of Pallas are kernels"
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="needs ../shared")
@@ -305,3 +306,45 @@ def test_chips_of_other_hosts_are_not_missing(tmp_path: Path) -> None:
 def test_without_names_of_allocators_memory_is_that_of_chips(tmp_path: Path) -> None:
     names = [row["allocator"] for row in rows(offload(tmp_path), "memory", "memory_allocators")]
     assert sorted(names) == ["TPU:0", "TPU:1"]
+
+
+def test_a_capture_that_begins_in_a_run_has_the_ones_after_it(tmp_path: Path) -> None:
+    report = offload(tmp_path, begin=1100)
+    assert report["summary"]["step_count"] == 4
+    assert report["summary"]["step_time_ms"]["average"] == pytest.approx(800)
+
+
+def test_a_program_that_waits_is_called_before_its_run_on_a_clock_that_is_behind(tmp_path: Path) -> None:
+    """Runs of 0.08 ms, 0.4 ms before the host in the file, and a call every 0.32 ms."""
+    odd: dict[str, Any] = {"early": 0.4, "own_clock": "all", "waits": True, "barrier": False, "shifted_run_ids": False}
+    report = offload(tmp_path, run_ms=0.08, **odd)
+    steps = rows(report, "steps", "steps")
+    assert [row["step_time_ms"] for row in steps][:-1] == pytest.approx([0.32] * 4)
+    assert [row["device_compute_ms"] for row in steps] == pytest.approx([0.008] * 5)
+
+
+def test_input_is_what_the_program_transfers_not_what_its_ops_copy(tmp_path: Path) -> None:
+    """Before each run of 80 ms, which waits for its own copies for 72, the program transfers something for 100 ms."""
+    step = step_of(offload(tmp_path, run_ms=80, waits=True, barrier=False, fed=100))
+    assert step["Input"] == pytest.approx(100, rel=1e-3)
+    assert step["Host to device"] == pytest.approx(48)
+    assert step["Output"] == pytest.approx(24)
+    assert step["Device compute"] == pytest.approx(8)
+
+
+def test_without_transfers_there_is_no_input(tmp_path: Path) -> None:
+    assert step_of(offload(tmp_path))["Input"] == 0
+
+
+def test_a_jump_of_the_clock_is_said_once(tmp_path: Path) -> None:
+    path = logdir_of(tmp_path, tpu=offload_tpu(Offload(jumps=(JUMP,))))
+    screen = render(tfperf.load(path).report(), "table", RenderOptions())
+    assert screen.count("200 ms") == 1
+    assert "may be incomplete" not in screen
+
+
+def test_a_program_that_runs_once_is_no_step_however_long_it_takes(tmp_path: Path) -> None:
+    """`psum` runs for 50 ms, once; `jit_f` for 0.4 ms in all."""
+    report = offload(tmp_path, run_ms=0.08, early=0.4, own_clock="all", waits=True)
+    assert report["summary"]["step_count"] == 5
+    assert report["summary"]["step_time_ms"]["average"] == pytest.approx(0.32)

@@ -82,11 +82,11 @@ def test_a_tpu_computes_on_its_op_lines(tmp_path: Path) -> None:
     tpu = plane(
         "/device:TPU:0",
         line("XLA Modules", event("m", 0, 100), id=1),
-        line("XLA Ops", event("while", 10, 50), event("fusion", 20, 10), id=2),
+        line("XLA Ops", event("while", 10, 50), event("fusion", 20, 10), event("copy", 65, 5), id=2),
     )
     (device,) = times(tmp_path, tpu)
-    assert in_us(device) == (50, 0, 50, 100)
-    assert device.kernel_sum_ps == 50 * US
+    assert in_us(device) == (55, 0, 5, 60)  # from the first to the last op: starting the profiler is no idle time
+    assert device.kernel_sum_ps == 55 * US
 
 
 def test_a_device_without_any_duration_has_no_capture(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import Plane, event, line, plane, trace_of
+from synthetic_tpu import Offload, offload_tpu
 
 from tfperf.trace.find_steps import find_steps
-from tfperf.trace.tpu_steps import core_steps, has_categories, has_ops
+from tfperf.trace.read import read_host
+from tfperf.trace.tpu_steps import core_steps, has_categories, has_ops, in_step_time
 
 US = 1_000_000
 
@@ -57,3 +60,20 @@ def test_ops_may_lack_categories(tmp_path: Path, category: str) -> None:
 def test_a_core_may_lack_ops(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, plane("/device:TPU:0", line("Steps", event("0", 0, 9), event("1", 9, 9), id=1)))
     assert not has_ops(trace)
+
+
+def test_what_a_core_does_in_a_window_of_its_own_counts_in_that_step(tmp_path: Path) -> None:
+    """The clock of the cores is 0.4 ms behind, and all but the first run begin before the end of the one before."""
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(offload_tpu(Offload(early=0.4)))
+    trace = read_host(path)
+    steps = find_steps(trace)
+    ops = [each for each in trace.lines if each.name == "XLA Ops"]
+    assert len(ops) == 2
+    for each in ops:
+        start = trace.start_ps[each.start : each.stop]
+        at = in_step_time(trace, steps, np.full(len(start), each.plane), start)
+        step = np.searchsorted(steps.start_ps, at, side="right") - 1
+        # Ten ops in each of five runs; before them, those of other programs.
+        assert np.bincount(step[step >= 0]).tolist() == [10] * 5
+        assert (at < steps.end_ps[-1]).all()

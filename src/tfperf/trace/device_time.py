@@ -32,12 +32,13 @@ class DeviceTime(Struct, frozen=True):
     kernel_sum_ps: int
     """Sum over kernels; more than `compute` holds where streams overlap. Of a TPU core, the time in any op."""
     start_ps: int
-    """Where the capture starts: the first event of the host or of any device."""
+    """Where the capture starts: the first event of the host or of any device. Of a TPU core, its first op: the profiler
+    itself takes long to start and to stop."""
     end_ps: int
 
     @property
     def wall_ps(self) -> int:
-        """Return the duration of the capture."""
+        """Return the duration of the capture, of a TPU core from its first to its last op."""
         return self.end_ps - self.start_ps
 
     @property
@@ -111,6 +112,8 @@ def _device_time(trace: HostTrace, plane: int, moves: Bools) -> DeviceTime:
             kernel_sum_ps += 0 if copies else capped_sum(trace.duration_ps[rows])
     compute, copied = union_all(sets[False]), union_all(sets[True])
     name, busy = trace.planes[plane].name, union_all([compute, copied])
+    span = trace.extent_ps
     if trace.device_kind == "tpu":  # ops nest: a loop waits where an op in it does
         compute, kernel_sum_ps = difference(compute, copied), busy.total()
-    return DeviceTime(plane, name, compute, copied, busy, kernel_sum_ps, *trace.extent_ps)
+        span = (int(busy.start[0]), int(busy.end[-1])) if len(busy.start) else span
+    return DeviceTime(plane, name, compute, copied, busy, kernel_sum_ps, *span)

@@ -33,6 +33,22 @@ def core_steps(trace: HostTrace, steps: Steps) -> list[CoreSteps]:
     return [_within(plane, trace.start_ps[of_core], longest) for (plane, _), of_core in zip(lines, rows, strict=True)]
 
 
+def in_step_time(trace: HostTrace, steps: Steps, plane: Int64s, ps: Int64s) -> Int64s:
+    """Return times of cores (indices of their planes) as if each core were in a step when `steps` are.
+
+    So what a core does in a window of its own counts in that step. `steps` are all steps of the host.
+    """
+    moved = ps.copy()
+    for core in core_steps(trace, steps) if len(steps) else ():
+        mine = np.flatnonzero(plane == core.plane)
+        step = np.maximum(np.searchsorted(core.start_ps, ps[mine], side="right") - 1, 0)
+        since = ps[mine] - core.start_ps[step]
+        inside = (since >= 0) & (ps[mine] < core.end_ps[step])
+        last = np.where(inside, steps.duration_ps[step] - 1, since)  # a core may take longer than the step lasts
+        moved[mine] = steps.start_ps[step] + np.minimum(since, last)
+    return moved
+
+
 def _within(plane: int, start_ps: Int64s, longest_ps: Int64s) -> CoreSteps:
     end_ps = start_ps + longest_ps
     end_ps[:-1] = np.minimum(end_ps[:-1], np.maximum(start_ps[1:], start_ps[:-1]))

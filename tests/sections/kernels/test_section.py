@@ -146,7 +146,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert "A TPU runs whole programs" in made.notes[0]
     assert made.title == "TPU cores"
     assert [(fact.title, fact.value) for fact in made.facts] == [
-        ("TPU:0", "0.010 ms in ops + 0.000 ms idle = 0.010 ms wall")
+        ("TPU:0", "0.010 ms in ops + 0.000 ms idle = 0.010 ms, first to last op")
     ]
     copies = section(tmp_path, gpu(event("MemcpyH2D", 0, 10)))
     assert "recorded only copies" in copies.notes[0]

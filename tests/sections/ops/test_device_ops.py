@@ -204,12 +204,12 @@ def test_tpu_ops_nest(tmp_path: Path) -> None:
 def test_ops_of_a_tpu_bear_the_framework_s_name_where_it_is_known(tmp_path: Path) -> None:
     core = plane(
         "/device:TPU:0",
-        line("XLA Ops", event("fusion.2", 10, 60), id=1),
+        line("XLA Ops", event("fusion.2", 10, 20), event("fusion.2", 50, 20), id=1),
         name_stats={"fusion.2": {"hlo_category": "convolution fusion", "tf_op": "m/dense/MatMul:MatMul"}},
     )
     table = device_ops(trace_of(tmp_path, core, host(event("x", 0, 100))))
-    assert rows(table) == [("m/dense/MatMul", "MatMul", 1, 60, 60)]
-    assert (table.keys[0].hlo_op, table.idle_ps) == ("fusion.2", 40 * US)
+    assert rows(table) == [("m/dense/MatMul", "MatMul", 2, 40, 40)]
+    assert (table.keys[0].hlo_op, table.idle_ps) == ("fusion.2", 20 * US)  # from the first to the last op
 
 
 def test_ops_of_tpu_programs_are_apart_and_zero_lengths_count(tmp_path: Path) -> None:

@@ -167,9 +167,9 @@ def _windows(trace: HostTrace, steps: Steps, device: DeviceTime) -> Windows:
     """Return the steps as windows, of which the headline ones count; else the capture. A TPU core has its own."""
     if not len(steps):
         # Starting and stopping the profiler of a TPU takes most of a second, in which the program does nothing.
-        begin = max((device.start_ps, *profiler_times(trace, "start").end.tolist()))
-        end = min((device.end_ps, *profiler_times(trace, "stop").start.tolist()))
-        begin, end = (begin, end) if begin < end else (device.start_ps, device.end_ps)
+        begin = max((trace.extent_ps[0], *profiler_times(trace, "start").end.tolist()))
+        end = min((trace.extent_ps[1], *profiler_times(trace, "stop").start.tolist()))
+        begin, end = (begin, end) if begin < end else trace.extent_ps
         return Windows(np.array([begin], np.int64), np.array([end], np.int64), np.ones(1, np.bool_))
     # Steps of the breakdown are on the clock of the chips, which their runs or the line of steps tell more exactly.
     if steps.on_cores or steps.source == "device steps":

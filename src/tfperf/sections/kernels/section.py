@@ -125,7 +125,8 @@ def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
     )
     if device.device.startswith("TPU"):
         waiting = f" + {copies} waiting for data" * bool(device.copies_alone_ps)
-        return Fact(f"device_time_{label}", label, f"{compute} in ops{waiting} + {idle} idle = {wall} wall")
+        text = f"{compute} in ops{waiting} + {idle} idle = {wall}, first to last op"
+        return Fact(f"device_time_{label}", label, text)
     text = f"{compute} compute + {copies} copies + {idle} idle = {wall} wall"
     overlaps = device.kernel_sum_ps > device.compute_ps
     note = f"kernels sum to {kernel_sum}" + ", since streams overlap" * overlaps

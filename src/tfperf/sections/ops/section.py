@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tfperf.sections.ops.analysis import Ops
     from tfperf.sections.ops.op_table import OpTable
     from tfperf.sections.results import Results
-    from tfperf.trace.activities import Attribution
 
 _BARS = 7
 _NO_OPS = "The trace holds no ops."
@@ -42,7 +41,7 @@ def build(results: Results) -> Section:
     is_default_view = results.view == View()
     level: Level = "full" if is_default_view else "brief"
     tables_with_facts = [table for table in (ops.device, ops.host) if table.places or table is ops.host]
-    facts = tuple(fact for side in tables_with_facts for fact in _facts(side, results.attribution, level))
+    facts = tuple(fact for side in tables_with_facts for fact in _facts(results, side, level))
     if not ops.sides:
         return Section("ops", "Ops", facts=facts, notes=(_NO_OPS,))
     tables = _tables(results, level)
@@ -80,7 +79,7 @@ def _count_notes(results: Results) -> tuple[str, ...]:
     )
 
 
-def _facts(side: OpTable, attribution: Attribution, level: Level) -> list[Fact]:
+def _facts(results: Results, side: OpTable, level: Level) -> list[Fact]:
     """Return how long the ops of a side took, and how long none ran."""
     title, name = _SIDE_TITLES[side.side], side.side
     places = f"{side.places} {'thread' if name == 'host' else name}{'s' * (side.places != 1)}"
@@ -93,13 +92,15 @@ def _facts(side: OpTable, attribution: Attribution, level: Level) -> list[Fact]:
         return facts
     if name == "host":
         meaning = "between the first and the last op of each thread"
-    elif attribution == "tensorflow":
+    elif results["steps"].on_tpu:
+        meaning = f"from the first to the last op, on {places}"
+    elif results.attribution == "tensorflow":
         meaning = f"{places}, first to last event, less the sum of ops"
     else:
         meaning = f"the capture on {places} that recorded events"
     idle, whole = (format_ms(value / PS_PER_MS) for value in (side.idle_ps, side.time_ps))
     note = f"{idle} of {whole} ms: {meaning}"
-    title = f"{title} idle in the capture" if name == "device" else f"{title} idle"
+    title = f"{title} idle in the capture" if name == "device" and not results["steps"].on_tpu else f"{title} idle"
     return [*facts, Fact(f"{name}_idle", title, 100 * side.idle_share, "%", note, level=level)]
 
 

@@ -23,6 +23,7 @@ from tfperf.trace.function_calls import NO_FUNCTION, FunctionCalls, function_cal
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 from tfperf.trace.nesting import nest, own_parts, self_time
 from tfperf.trace.op_events import host_op_rows
+from tfperf.trace.tpu_steps import in_step_time
 
 if TYPE_CHECKING:
     from tfperf.sections.results import Host
@@ -250,8 +251,9 @@ def _tpu_sums(host: Host, _functions: FunctionCalls, counted: Intervals) -> Sums
         above.append(np.where(parent >= 0, parent + count, -1))
         count += len(parent)
     row, parent = np.concatenate(rows), np.concatenate(above)
-    start, end = trace.start_ps[row], trace.end_ps[row]
+    planes = np.array([line.plane for line in trace.lines], np.int64)[trace.line_of[row]] if len(row) else row
+    start = in_step_time(trace, host["steps"].steps, planes, trace.start_ps[row])
     self_ps = self_time(trace.duration_ps[row], parent)
-    in_steps = own_time_in(start, end, parent, counted)
+    in_steps = own_time_in(start, start + trace.duration_ps[row], parent, counted)
     groups = _grouped(trace.name[row].astype(np.int64), start, self_ps, in_steps, counted)
     return _added(_rows_of(groups, lambda event: of_function(key_of_name(int(trace.name[row[event]])))))

@@ -214,6 +214,7 @@ def attribute(trace: HostTrace, steps: Steps, busy: dict[Activity, Intervals] | 
         _breakdown(steps, times, "corrected", input_visible=host_visible and bool(shown)),
         has_device=bool(trace.devices),
         host_visible=host_visible,
+        on_tpu=trace.device_kind == "tpu",
     )
 
 

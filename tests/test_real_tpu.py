@@ -1,0 +1,428 @@
+"""What tfperf says of a real TPU profile: `expected.json` beside it says what is true.
+
+Its numbers were measured on the file by scripts that share no code with an analyzer. The faults that reports of it once
+had are listed in `spec-tpu-real.md`, section 15.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tfperf.cli import main
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.known_stats import DEFAULT, JAX, LINKS, TPU
+from tfperf.trace.read import read_host
+from tfperf.trace.tpu_copies import async_runs, bytes_of
+from tfperf.trace.tpu_runs import barrier_waits, find_runs, module_name
+
+FOLDER = Path(__file__).parents[2] / "shared" / "traces" / "tpu_v6e"
+OFFLOAD = FOLDER / "offload"
+REFERENCE = FOLDER / "reference"
+TRUE: Any = json.loads((REFERENCE / "expected.json").read_text(encoding="utf-8"))["A"] if REFERENCE.exists() else {}
+F_ID = 12190760917235803885
+CHIPS = ("TPU:0", "TPU:1", "TPU:2", "TPU:3")
+
+pytestmark = pytest.mark.skipif(not TRUE, reason="the real TPU profile is not here")
+
+
+def run(*words: str) -> tuple[str, int]:
+    done = CliRunner().invoke(main, [*words, str(OFFLOAD)])
+    return done.stdout, done.exit_code
+
+
+@cache
+def document() -> Any:
+    return json.loads(run("analyze", "--format", "json")[0])
+
+
+@cache
+def text(*options: str) -> str:
+    """Return a report on one line, so that no phrase is broken."""
+    return " ".join(run("analyze", "--color", "never", *options)[0].split())
+
+
+def rows(section: str, table: str) -> list[Any]:
+    found: list[Any] = document()["sections"][section]["tables"][table]["rows"]
+    return found
+
+
+def by(key: str, found: Iterable[Any]) -> dict[str, Any]:
+    return {row[key]: row for row in found}
+
+
+def to_the_digit(number: float, unit: float = 1.0) -> Any:
+    """Return what equals a number as far as its digits go, in another unit."""
+    _, _, digits = repr(number).partition(".")
+    mantissa, _, power = digits.partition("e")
+    decimals = len(mantissa) - int(power or 0)
+    return pytest.approx(number * unit, abs=0.51 * 10.0**-decimals * unit)
+
+
+@cache
+def trace() -> HostTrace:
+    return read_host(OFFLOAD / "tpu.xplane.pb", stats=DEFAULT | LINKS | JAX | TPU)
+
+
+# Steps
+
+
+def test_steps_are_the_runs_of_the_main_program() -> None:
+    summary, steps = document()["summary"], TRUE["steps"]
+    assert summary["step_count"] == summary["averaged_step_count"] == steps["count"]
+    assert summary["step_time_ms"]["average"] == to_the_digit(steps["mean_ms"])
+    assert summary["step_time_ms"]["standard_deviation"] < 0.2, "between steps; between runs on single chips it is 0.16"
+    assert steps["min_ms"] - 5e-4 <= summary["step_time_ms"]["minimum"]
+    assert summary["step_time_ms"]["maximum"] <= steps["max_ms"] + 5e-4
+
+
+def test_runs_are_as_long_as_on_the_clock_of_their_chip() -> None:
+    found = find_runs(trace())
+    is_f = np.array([trace().names[name].startswith("jit_f(") for name in trace().name[found.row].tolist()])
+    chips = [trace().planes[plane].name.removeprefix("/device:") for plane in found.plane.tolist()]
+    for chip, (count, mean) in {
+        name: (TRUE["runs_per_core"][name]["jit_f"], TRUE["steps"]["by_core_mean_ms"][name]) for name in CHIPS
+    }.items():
+        of_chip = is_f & (np.array(chips) == chip)
+        durations = found.duration_ps[of_chip] / 1e9
+        assert len(durations) == count
+        # The reference counts from the start of a run to that of the next, which comes 1.45 us after its end.
+        assert durations.mean() == pytest.approx(mean - 0.00145, abs=1e-3)
+        assert np.diff(found.start_ps[of_chip]).mean() / 1e9 == pytest.approx(mean, abs=3e-3)
+        assert durations.min() > TRUE["steps"]["min_ms"] - 2e-3
+        assert durations.max() < TRUE["steps"]["max_ms"] + 2e-3
+
+
+def test_each_chip_ran_what_it_ran() -> None:
+    found = find_runs(trace())
+    counts: dict[str, dict[str, int]] = {}
+    for plane, name in zip(found.plane.tolist(), trace().name[found.row].tolist(), strict=True):
+        of_chip = counts.setdefault(trace().planes[plane].name.removeprefix("/device:"), {})
+        program = module_name(trace().names[name])
+        of_chip[program] = of_chip.get(program, 0) + 1
+    assert counts == TRUE["runs_per_core"]
+
+
+def test_every_run_leads_to_its_call() -> None:
+    found, expected = find_runs(trace()), TRUE["links"]
+    assert len(found) == expected["runs"]
+    assert int((found.call >= 0).sum()) == expected["linked_by_flow"]
+    with (REFERENCE / "calls.csv").open(encoding="utf-8") as file:
+        known = {
+            (int(row["device_ordinal"]), int(row["run_id"])): float(row["call_start_ms"])
+            for row in csv.DictReader(file)
+            if row["file"] == "A" and row["run_id"]
+        }
+    chips = [int(trace().planes[plane].name.removeprefix("/device:TPU:")) for plane in found.plane.tolist()]
+    starts = trace().start_ps[found.call] / 1e9
+    linked = dict(zip(zip(chips, found.run_id.tolist(), strict=True), starts.tolist(), strict=True))
+    assert linked.keys() == known.keys()
+    assert [linked[key] for key in known] == pytest.approx(list(known.values()), abs=1e-5)
+
+
+# Categories and copies
+
+
+def test_categories_are_those_of_the_reference() -> None:
+    found, expected = by("category", rows("overview", "categories")), TRUE["categories_ms_per_step"]
+    names = {
+        "wait_host_to_device": "Host to device",
+        "wait_device_to_host": "Output",
+        "compute": "Device compute",
+        "collective": "Device collectives",
+    }
+    for key, name in names.items():
+        assert found[name]["average_ms"] == to_the_digit(expected[key]), key
+    for key, percent in TRUE["categories_percent"].items():
+        if key in names:
+            assert found[names[key]]["percent"] == to_the_digit(percent), key
+    # The last run has no gap after it, and the reference counts its time from its first op.
+    assert found["All others"]["average_ms"] == pytest.approx(expected["idle"], abs=1e-5)
+    assert found["Input"]["average_ms"] == 0
+
+
+def test_copies_are_in_flight_from_their_start_to_the_end_of_waiting() -> None:
+    """The reference has the median on the chip that has a line of asynchronous ops."""
+    copies, expected = async_runs(trace()), TRUE["copies"]
+    assert copies.is_paired.all()
+    (first,) = (plane for plane in trace().devices if trace().planes[plane].name.endswith(CHIPS[0]))
+    in_flight_ms, waited_ms = (copies.end_ps - copies.begun_ps) / 1e9, (copies.end_ps - copies.awaited_ps) / 1e9
+    for index, kind in enumerate(copies.kinds):
+        mine = copies.kind == index
+        assert int(mine.sum()) == TRUE["ops_count"]
+        assert bytes_of(kind.shape) == expected["bytes_each"]
+        assert float(np.median(in_flight_ms[mine & (copies.plane == first)])) == to_the_digit(
+            expected["spans_ms"][kind.start]
+        ), kind.start
+        if kind.done in expected["gb_per_s"]:
+            rate = expected["bytes_each"] / waited_ms[mine].mean() / 1e6
+            assert rate == to_the_digit(expected["gb_per_s"][kind.done])
+    ways = [kind.way for kind in copies.kinds]
+    assert ways.count("to_device") == expected["to_device_per_step"]
+    assert ways.count("to_host") == expected["to_host_per_step"]
+
+
+# Clocks
+
+
+def test_the_clock_of_each_chip_is_known() -> None:
+    clocks, expected = trace().device_clocks, TRUE["clock"]
+    of_chips = {trace().planes[plane].name.removeprefix("/device:"): clock for plane, clock in clocks.items()}
+    assert set(of_chips) == set(CHIPS)
+    for clock in of_chips.values():
+        assert clock.drift_ppm == pytest.approx(expected["event_minus_device_drift_ppm"], abs=0.5)
+        assert clock.shift_ps == pytest.approx(expected["shift_device_to_host_ms"] * 1e9, abs=1e8)
+    assert max(clock.largest_jump_ps for clock in of_chips.values()) / 1e9 == pytest.approx(
+        expected["largest_ms"], abs=0.5
+    )
+
+
+# Ops
+
+
+def test_ops_have_the_times_and_counts_of_the_chips_clock() -> None:
+    ops = by("hlo_op", (row for row in rows("xla", "hlo_ops") if row["module"] == "jit_f"))
+    for name, mean_ms in TRUE["ops_mean_ms"].items():
+        assert ops[name]["mean_us"] == to_the_digit(mean_ms, 1e3)
+    assert {row["runs"] for row in ops.values()} == {TRUE["ops_count"]}
+    assert len(ops) == 15
+
+
+def test_all_ops_equal_those_of_xprof() -> None:
+    with (REFERENCE / "xprof_hlo_stats.A.csv").open(encoding="utf-8") as file:
+        theirs = {
+            row["hlo_op_name"]: (float(row["occurrences"]), float(row["avg_time"])) for row in csv.DictReader(file)
+        }
+    ours = {row["hlo_op"]: (row["runs"], row["mean_us"]) for row in rows("xla", "hlo_ops")}
+    assert ours.keys() == theirs.keys()
+    assert [count for count, _ in ours.values()] == [theirs[name][0] for name in ours]
+    assert [mean for _, mean in ours.values()] == pytest.approx([theirs[name][1] for name in ours], rel=1e-6)
+
+
+def test_fusions_have_the_bandwidth_of_the_reference() -> None:
+    is_fusion = "broadcast_add_fusion".__eq__
+    ops = [row for row in rows("xla", "hlo_ops") if is_fusion(row["hlo_op"].partition(".")[0])]
+    judged = [row for row in rows("roofline", "roofline_ops") if is_fusion(row["op"].partition(".")[0])]
+    expected = TRUE["hbm_bandwidth_of_fusions"]
+    rates = [row["moved_bytes"] / row["mean_us"] / 1e3 for row in ops]
+    assert sorted(rates) == [to_the_digit(each) for each in expected["gb_per_s"]]
+    # Rates have three digits, since the work of an op is an estimate.
+    for key, values in (("gb_per_second", "gb_per_s"), ("memory_percent", "percent_of_peak")):
+        assert sorted(row[key] for row in judged) == [pytest.approx(each, rel=5e-3) for each in expected[values]]
+    assert {row["bound"] for row in judged} == {"memory"}
+
+
+def test_the_all_reduce_takes_the_same_on_all_chips() -> None:
+    op = by("hlo_op", rows("xla", "hlo_ops"))["all-reduce"]
+    assert (op["runs"], op["mean_us"]) == (12, to_the_digit(TRUE["psum"]["all_reduce_ms"], 1e3))
+
+
+def test_chips_wait_for_the_last_one_before_an_all_reduce() -> None:
+    found = find_runs(trace())
+    waited_ms = barrier_waits(trace(), found) / 1e9
+    for plane in trace().devices:
+        of_chip = waited_ms[(found.plane == plane) & (waited_ms > 0)]
+        chip = trace().planes[plane].name.removeprefix("/device:")
+        assert of_chip.tolist() == [to_the_digit(each) for each in TRUE["psum"]["barrier_wait_ms"][chip]]
+    assert "341 ms on TPU:2" in text("-s", "functions")
+
+
+# Memory
+
+
+def test_memory_is_that_of_each_chip() -> None:
+    found = by("allocator", rows("memory", "memory_allocators"))
+    assert set(found) == set(CHIPS)
+    assert {row["capacity_bytes"] for row in found.values()} == {TRUE["device"]["hbm_bytes"]}
+    assert max(row["peak_bytes"] for row in found.values()) == TRUE["memory"]["peak_in_use"]
+
+
+def test_memory_of_the_program_is_that_of_its_memory_spaces() -> None:
+    expected = TRUE["memory"]
+    found = by("memory", (row for row in rows("xla", "hlo_memory") if row["module"] == "jit_f"))
+    assert found["HBM"]["temporaries_bytes"] == expected["hbm_program_jit_f"]["temporaries"]
+    assert found["HBM"]["parameters_bytes"] == expected["hbm_program_jit_f"]["parameters"]
+    aliased = expected["host_program_jit_f"]["parameters_aliased_by_outputs"]
+    assert (found["host memory"]["parameters_bytes"], found["host memory"]["aliased_bytes"]) == (aliased, aliased)
+    assert found["VMEM"]["scoped_bytes"] == expected["scoped_vmem_jit_f"]
+
+
+# The device
+
+
+def test_the_device_is_what_the_file_says() -> None:
+    device, facts = TRUE["device"], document()["sections"]["environment"]["facts"]
+    (host,) = rows("environment", "environment")
+    assert (host["device_model"], host["device_count"]) == (device["type"], device["cores_in_file"])
+    first, last = device["global_chip_ids"][0], device["global_chip_ids"][-1]
+    assert facts["chips"]["value"] == f"{first} to {last}"
+    assert f"of {device['chips_of_program']} " in facts["chips"]["note"]
+    roofline = document()["sections"]["roofline"]["facts"]
+    assert f"bf16 {device['peak_tflops_stated']:.0f}" in roofline["peak_flops"]["value"]
+    assert "1,638 GB/s" in roofline["peak_bandwidth"]["value"]
+
+
+def test_the_first_call_compiles_and_loads() -> None:
+    expected = TRUE["first_call"]
+    functions = by("function", rows("functions", "jitted_functions"))
+    assert functions["f"]["compiling_calls"] == 1
+    notes = " ".join(document()["sections"]["steps"]["notes"])
+    for number in (expected["compile_ms"], max(expected["load_program_ms"])):
+        assert f"{number:.0f} ms" in notes
+
+
+# Limits
+
+
+@pytest.mark.parametrize("limit", [("--max-step-time", "600ms"), ("--min-device-busy", "90%")])
+def test_limits_are_breached(limit: tuple[str, str]) -> None:
+    assert run("check", *limit)[1] == 3
+
+
+@pytest.mark.parametrize("limit", [("--max-step-time", "785ms"), ("--min-device-busy", "3%")])
+def test_limits_hold(limit: tuple[str, str]) -> None:
+    assert run("check", *limit)[1] == 0
+
+
+# The first screen (section 13 of the spec) and the faults that are gone (section 15: N1 ...; those of B are in
+# test_tpu_twin.py)
+
+
+def test_the_first_screen_says_what_costs() -> None:
+    screen = text()
+    for words in ("784 ms", "100 of 100", "4 of 8 chips", "96.9%", "ws[0", "5.37 GB", "16.1 GB", "bfloat16"):
+        assert words in screen, words
+    first = document()["diagnosis"]["causes"][0]
+    assert first["cost_percent"]["low"] == pytest.approx(96.93, abs=0.05)
+    assert len(first["actions"]) == 3
+    for words in ("Nothing worth fixing", "POSSIBLY", "may be incomplete", "retrac", "warm-up"):
+        assert words not in screen, words
+
+
+def test_nothing_is_said_to_be_damaged() -> None:
+    assert document()["summary"]["soundness"]["level"] == "sound"
+
+
+def test_there_are_other_chips_than_those_of_the_profile() -> None:
+    """N4."""
+    assert "4 of 8 chips" in text()
+    assert "4 of the 8 chips" in text("-s", "hosts")
+    assert "There is only one host" not in text("--full")
+
+
+def test_copies_to_the_device_before_the_steps_are_not_denied() -> None:
+    """N5: 13 of 5.37 GB each."""
+    assert "no copy to a device is in the trace" not in text("--full")
+
+
+def test_the_peak_is_that_of_bfloat16() -> None:
+    """N7."""
+    peak = document()["sections"]["roofline"]["facts"]["peak_flops"]["value"]
+    assert "bf16 918" in peak
+    assert "fp32" not in peak
+
+
+def test_programs_have_their_memory_spaces_and_compile_times() -> None:
+    """N8."""
+    programs = by("module", rows("xla", "hlo_modules"))
+    assert set(programs) == {"jit_f", "jit__psum", "jit_broadcast_in_dim", "jit_convert_element_type"}
+    assert programs["jit_f"]["compile_ms"] == to_the_digit(TRUE["first_call"]["compile_ms"])
+    assert programs["jit_f"]["temporaries_bytes"] == TRUE["memory"]["hbm_program_jit_f"]["temporaries"]
+
+
+def test_no_chip_is_the_fullest_where_all_are_equal() -> None:
+    """N9."""
+    report = text("-s", "memory")
+    assert "TPU:1, the fullest" not in report
+    assert "TPU:0" in report
+    assert {round(row["peak_percent"], 2) for row in rows("memory", "memory_allocators")} == {64.06}
+
+
+def test_program_ids_have_no_sign(tmp_path: Path) -> None:
+    """N10."""
+    report, _ = run("analyze", "--format", "json")
+    assert {row["program_id"] for row in rows("xla", "hlo_ops")} > {F_ID}
+    run("export-csv", "-o", str(tmp_path / "csv"))
+    tables = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "csv").rglob("*.csv"))
+    for each in (report, tables):
+        assert str(F_ID) in each
+        assert str(F_ID - (1 << 64)) not in each
+
+
+def test_program_ids_of_queries_have_no_sign() -> None:
+    """N10."""
+    pytest.importorskip("duckdb")
+    done = CliRunner().invoke(
+        main, ["query", str(OFFLOAD), "select distinct program_id from hlo_modules", "--format", "json"]
+    )
+    assert str(F_ID) in done.stdout
+    assert "-" not in done.stdout
+
+
+def test_arrows_of_the_timeline_end_on_devices(tmp_path: Path) -> None:
+    """N11: at least one for each of the 414 runs, and no op became an instant."""
+    run("timeline", "-o", str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    names = {each["pid"]: each["args"]["name"] for each in events if each.get("name") == "process_name"}
+    devices = {pid for pid, name in names.items() if "TPU" in name}
+    arrows = [each for each in events if each["ph"] == "f"]
+    assert sum(each["pid"] in devices for each in arrows) >= TRUE["links"]["runs"]
+
+
+def test_scopes_of_tfprof_have_what_the_copies_take() -> None:
+    """N12: an add of 24.05 ms per chip is 3.1 % of the time; copies have no op and are there."""
+    report, code = run("tfprof", "op")
+    assert code == 0
+    lines = {words[0]: words[1:] for words in (line.split() for line in report.splitlines()) if len(words) > 2}
+    assert lines["add"][:2] == ["96.2", "3.1"], "the sum of four chips"
+    assert lines["copy-done"][1] == "96.9"
+    assert "784 ms per core and step" in report
+
+
+def test_sums_over_chips_are_called_so() -> None:
+    """N13: 315 s on four chips are 78.8 s on each."""
+    assert "summed over 4 devices: 78779 ms on each" in text("-s", "ops")
+    for row in rows("xla", "hlo_modules"):
+        assert row["device_mean_ms"] == pytest.approx(row["total_ms"] / 4)
+
+
+def test_a_copy_without_names_says_the_same(tmp_path: Path) -> None:
+    run("anonymize", "-o", str(tmp_path / "copy"))
+    done = CliRunner().invoke(main, ["analyze", str(tmp_path / "copy"), "--format", "json"])
+    copy = json.loads(done.stdout)
+    for key in ("step_time_ms", "category_percent", "step_count"):
+        assert copy["summary"][key] == document()["summary"][key]
+    for section in ("roofline", "environment"):
+        assert copy["sections"][section]["facts"] == document()["sections"][section]["facts"]
+    assert "davelacey" not in done.stdout
+
+
+def test_the_first_call_is_told_apart() -> None:
+    """N14: of 4,053 ms it compiles for 207, and loads the program for up to 1,905."""
+    screen = text()
+    assert "retrace" not in screen
+    assert "load" in screen
+
+
+def test_functions_have_the_work_of_their_calls() -> None:
+    """N17."""
+    functions = by("function", rows("functions", "jitted_functions"))
+    # 100 runs of 784.1 ms on four chips; a mean per chip or a sum: either is said.
+    assert functions["f"]["work_ms"] is not None
+    assert functions["_psum"]["work_ms"] is not None
+
+
+def test_runs_of_a_program_can_be_the_steps() -> None:
+    """N19."""
+    done = CliRunner().invoke(main, ["analyze", str(OFFLOAD), "--step-marker", "jit_f*", "--format", "json"])
+    summary = json.loads(done.stdout)["summary"]
+    assert summary["step_count"] == 100
+    assert summary["step_time_ms"]["average"] == pytest.approx(784.13, abs=0.15)
