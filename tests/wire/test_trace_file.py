@@ -204,7 +204,11 @@ def test_a_compressed_file_is_read_as_what_it_holds(tmp_path: Path) -> None:
         file.check_unchanged()
 
 
-@pytest.mark.parametrize("data", [gzip.compress(GOOD)[:-9], GOOD, gzip.compress(GOOD)[:-4] + b"abcd"])
+@pytest.mark.parametrize(
+    "data",
+    [gzip.compress(GOOD)[:-9], GOOD, gzip.compress(GOOD)[:-4] + b"abcd"],
+    ids=["cut off", "not compressed", "another checksum"],
+)
 def test_a_damaged_compressed_file(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(TraceFormatError, match="is cut off, damaged or not a gzip file"):
         TraceFile(packed(tmp_path, data))
