@@ -188,6 +188,7 @@ class Offload:
     runs: int = 5
     run_ms: float = 800
     large_ids: bool = True
+    programs: bool = True
     steps_line: bool = False
     own_clock: Literal["ops", "all", "none"] = "ops"
     jumps: tuple[tuple[float, float, float], ...] = ()
@@ -248,7 +249,8 @@ def offload_tpu(made: Offload = Offload()) -> bytes:
         "jit__psum": (PSUM_ID, _one_op_program("jit__psum", "all-reduce", made.partitions)),
         "jit_broadcast_in_dim": (SET_UP_ID, _one_op_program("jit_broadcast_in_dim", "broadcast", 1)),
     }
-    names = {f"{name}({made.id(number)})": (made.id(number), data) for name, (number, data) in proto.items()}
+    named = proto.items() if made.programs else ()
+    names = {f"{name}({made.id(number)})": (made.id(number), data) for name, (number, data) in named}
     known = plane(
         "/host:metadata",
         name_stats={name: {"Hlo Proto": data} for name, (_, data) in names.items()},

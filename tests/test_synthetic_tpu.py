@@ -242,6 +242,7 @@ ODDITIES: dict[str, dict[str, Any]] = {
     "no asynchronous line": {"async_on": ()},
     "asynchronous line on all chips": {"async_on": (0, 1)},
     "run ids are those of all chips": {"shifted_run_ids": False},
+    "no programs": {"programs": False},
     "no barrier": {"barrier": False},
     "no flows": {"flows": False},
     "allocators": {"allocator": True},

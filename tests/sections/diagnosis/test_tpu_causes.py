@@ -50,6 +50,16 @@ def test_waiting_for_arrays_in_host_memory(tmp_path: Path) -> None:
     assert [each.row for each in cause.rests_on] == ["Host to device", "Output", "copy-done.2"]
 
 
+def test_arrays_without_a_name_are_counted_and_not_said_to_go_back(tmp_path: Path) -> None:
+    """Names of parameters stand in the program, which is not in the profile."""
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(offload_tpu(Offload(programs=False)))
+    detail = causes_of(read_host(path))["host_copies"].detail
+    assert "2 arrays f32[256,1024,1024] (1.07 GB each) come from the host in each step" in detail
+    assert "2 arrays f32[256,1024,1024] (1.07 GB each) go to the host in each step" in detail
+    assert "go back" not in detail
+
+
 def test_what_to_do_about_it_has_ranges(tmp_path: Path) -> None:
     """Half of the bytes also may halve the time of computing. At best, the link to the device is always busy."""
     cause = causes_of(offload(tmp_path))["host_copies"]
@@ -96,7 +106,7 @@ def test_arrays_that_only_go_to_the_host(tmp_path: Path) -> None:
     assert cause.cost_percent is not None
     assert cause.cost_percent.high == pytest.approx(35)
     assert "1 array f32[1024,1024]" in cause.detail
-    assert "go to the host in each step: 4.19 MB at 105 to 120 GB/s" in cause.detail
+    assert "goes to the host in each step: 4.19 MB at 105 to 120 GB/s" in cause.detail
     keep = next(each for each in cause.actions if each.code == "keep_on_device")
     assert keep.text.endswith(", if they fit")  # neither the arrays nor the memory are known
     assert keep.step_ms is None

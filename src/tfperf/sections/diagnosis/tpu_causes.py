@@ -62,23 +62,26 @@ def _waited_ms(case: Case, way: Way) -> float:
 def _in_steps(case: Case, way: Way) -> list[AsyncCopy]:
     """Return the copies one way in the steps, in the order of their arrays' names."""
     copies: AsyncCopies = case.results["kernels"].async_copies
-    found = {each.array: each for each in copies.copies if each.way == way and each.in_steps}
+    found = {each.array or each.copy: each for each in copies.copies if each.way == way and each.in_steps}
     return [found[name] for name in sorted(found)]
 
 
 def _arrays(case: Case) -> str:
     """Say which arrays are copied from where to where, how large they are, and how fast they go."""
     there, back = _in_steps(case, "to_device"), _in_steps(case, "to_host")
-    both = {each.array for each in there} == {each.array for each in back}
-    if both:
+    names = {each.array for each in there}
+    if names == {each.array for each in back} and "" not in names:
         rates = f"{_size(case, 'to_device')} to the TPU{_rate(case, 'to_device')} and {_size(case, 'to_host')} back"
-        return f"{_named(there)} come from the host and go back in each step: {rates}{_rate(case, 'to_host')}"
+        moving = "comes from the host and goes back" if len(there) == 1 else "come from the host and go back"
+        return f"{_named(there)} {moving} in each step: {rates}{_rate(case, 'to_host')}"
     texts = []
     if there:
         of_all = f"{_size(case, 'to_device')}{_rate(case, 'to_device')}"
-        texts.append(f"{_named(there)} come from the host in each step: {of_all}")
+        texts.append(f"{_named(there)} {'comes' if len(there) == 1 else 'come'} from the host in each step: {of_all}")
     if back:
-        texts.append(f"{_named(back)} go to the host in each step: {_size(case, 'to_host')}{_rate(case, 'to_host')}")
+        going = "goes" if len(back) == 1 else "go"
+        of_all = f"{_size(case, 'to_host')}{_rate(case, 'to_host')}"
+        texts.append(f"{_named(back)} {going} to the host in each step: {of_all}")
     return "; ".join(texts)
 
 
@@ -88,13 +91,13 @@ def _size(case: Case, way: Way) -> str:
 
 def _named(copies: Sequence[AsyncCopy]) -> str:
     """Return arrays in words: how many, of which shape, their names, and their size if they are equal."""
-    names = listed([without_middle(each.array, LONGEST_NAME) for each in copies], _NAMED_ARRAYS)
+    named = [without_middle(each.array, LONGEST_NAME) for each in copies if each.array]
     shapes, sizes = {each.shape for each in copies}, {each.bytes for each in copies}
     what = counted(len(copies), "array") + (f" {shapes.pop()}" if len(shapes) == 1 else "")
-    size = (
-        f", {format_bytes(sizes.pop())}{' each' * (len(copies) > 1)}" if len(sizes) == 1 and None not in sizes else ""
-    )
-    return f"{what} ({names}{size})"
+    known = [listed(named, _NAMED_ARRAYS)] if len(named) == len(copies) else []
+    if len(sizes) == 1 and None not in sizes:
+        known.append(f"{format_bytes(sizes.pop())}{' each' * (len(copies) > 1)}")
+    return f"{what} ({', '.join(known)})" if known else what
 
 
 def _rate(case: Case, way: Way) -> str:
