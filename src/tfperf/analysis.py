@@ -172,8 +172,16 @@ def _analyzed(
     if len(run.files) == 1 and engine.executor is None and engine.cluster is None:
         return (analyze(run.files[0], progress=told.bytes_done),), (), {}
     from tfperf.analyzed_hosts import analyzed_hosts
+    from tfperf.trace.same_capture import foreign_hosts
 
-    return analyzed_hosts(analyze, run, engine, told)
+    hosts, missing, parts = analyzed_hosts(partial(analyze, has_others=True), run, engine, told)
+    captures = [host.capture for host in hosts if host.capture is not None]
+    foreign = foreign_hosts([host.host for host in hosts], captures)
+    hosts = tuple(
+        replace(host, flaws=(foreign[place], *host.flaws)) if place in foreign else host
+        for place, host in enumerate(hosts)
+    )
+    return hosts, missing, parts
 
 
 def _read_peaks(path: Path) -> tuple[DeviceModel, ...]:
@@ -211,8 +219,12 @@ def analyze_host(
     reading: Reading = _AS_USUAL,
     progress: Progress | None = None,
     also: AlsoRead | None = None,
+    has_others: bool = False,
 ) -> HostResults:
-    """Read the trace of one host, and analyze it by sections, which follow those that they rest on."""
+    """Read the trace of one host, and analyze it by sections, which follow those that they rest on.
+
+    `has_others`: the run has other hosts, whose captures are compared.
+    """
     as_tensorflow = reading.attribution == "tensorflow"
     stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
     read = read_host if also is None else partial(read_host_twice, also=also)
@@ -222,7 +234,12 @@ def analyze_host(
     host.analyze(sections)
     breakdown = host["steps"]
     flaws = (*breakdown.missing, *find_flaws(trace, breakdown.steps))
-    return HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
+    results = HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
+    if not has_others:
+        return results
+    from tfperf.trace.same_capture import capture_identity
+
+    return replace(results, capture=capture_identity(trace, has_steps=len(breakdown.steps) > 0))
 
 
 ALWAYS = ("steps", "overview")

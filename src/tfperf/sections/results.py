@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
     from tfperf.trace.launches import LaunchLinks
     from tfperf.trace.pipelines import Pipelines
+    from tfperf.trace.same_capture import CaptureIdentity
     from tfperf.trace.stage_work import StageWork
     from tfperf.trace.steps import Steps, WhichStep
     from tfperf.trace.tasks import Task
@@ -193,6 +194,8 @@ class HostResults(Shown, Struct, frozen=True):
     """Sections of other packages that failed, with the reason."""
     flaws: tuple[Flaw, ...] = ()
     """What is wrong with the trace of the host."""
+    capture: CaptureIdentity | None = None
+    """What tells the capture of the host from those of others."""
     shortened: tuple[str, ...] = ()
     """Sections with tables that do not have all rows, since there are many hosts."""
     is_narrowed: bool = False
