@@ -233,7 +233,8 @@ def analyze_host(
     host = Host(trace, *astuple(reading))
     host.analyze(sections)
     breakdown = host["steps"]
-    flaws = (*breakdown.missing, *find_flaws(trace, breakdown.steps))
+    links = host.launch_links if trace.device_kind == "gpu" else None
+    flaws = (*breakdown.missing, *find_flaws(trace, breakdown.steps, links))
     results = HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
     if not has_others:
         return results

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, Line, Plane, event, line, plane, space, trace_of
+from builders import Event, Line, Plane, event, line, logdir_of, plane, space, trace_of
 
+import tfperf
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.flaw import Flaw, level_of
 from tfperf.trace.read import read_host
@@ -465,3 +466,34 @@ def test_real_profiles_are_sound(root: Path) -> None:
         if file.parent.name != "corrupt_tpu":
             trace = read_host(file)
             assert find_flaws(trace, find_steps(trace)) == (), file
+
+
+# --- work of GPUs and its launches ---
+
+
+def gpu_job(*starts_us: float) -> tuple[Plane, Plane]:
+    """Launch a kernel every 100 us, which starts so long after its launch."""
+    launches = [event("cuLaunchKernel", 100 * n, 5, correlation_id=n + 1) for n in range(len(starts_us))]
+    kernels = [event("gemm", 100 * n + after, 10, correlation_id=n + 1) for n, after in enumerate(starts_us)]
+    of_host = plane("/host:CPU", line("python", *launches), line("marks", *marks(), id=9))
+    return of_host, plane("/device:GPU:0", line("Stream #1", *kernels, timestamp_ns=0))
+
+
+@pytest.mark.parametrize(
+    ("starts_us", "level"),
+    [
+        ((9.0,) * 20, "sound"),
+        ((9.0,) + (-40.0,) * 19, "sound"),  # within what clocks differ
+        ((9.0,) * 19 + (-60.0,), "doubtful"),
+        (tuple(9.0 - 30 * n for n in range(20)), "unsound"),  # a clock that is slow by 30 %
+    ],
+)
+def test_kernels_before_their_launch(tmp_path: Path, starts_us: tuple[float, ...], level: str) -> None:
+    path = logdir_of(tmp_path, vm=space(*gpu_job(*starts_us)))
+    found = [flaw for _, flaw in tfperf.load(path, sections=["steps"]).flaws]
+    assert level_of(found) == level
+    if level == "unsound":
+        (flaw,) = found
+        assert flaw.text == (
+            "18 of 20 kernels and copies start before their launch, by up to 0.6 ms: the clock of the GPU is wrong"
+        )

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from tfperf.trace.thread_flaws import RUN, is_function_call, thread_flaws
 from tfperf.units import PS_PER_MS, counted
 from tfperf.wire.event_columns import NO_STAT
 
+if TYPE_CHECKING:
+    from tfperf.trace.launches import LaunchLinks
+
 _LOST = re.compile(r"(?i)\b(?:dropped|lost|discarded|truncated|overflow(?:ed)?|buffer (?:is )?full)\b")
 _NO_GPU = re.compile(r"\bNo GPU detected\b")
 """What a TensorFlow with GPU support reports on a machine without one."""
@@ -38,14 +42,20 @@ _SHARE = 0.1
 """What is wrong with a tenth of the events, or of the runs, is no chance."""
 _FEW = 3
 """Of so many fetches and steps, one fetch at least is beside a step."""
+_GPU_CLOCK_PS = PS_PER_MS // 20
+"""Tracers of GPUs convert times to the clock of the host to some microseconds; launching takes 8 or more."""
 _LATE_PS = 5 * PS_PER_MS
 """The fastest of ten runs of functions begins a tenth of a millisecond after its call at most: a fiftieth of this."""
 
 
-def find_flaws(trace: HostTrace, steps: Steps) -> tuple[Flaw, ...]:
-    """Return what is wrong with the trace of a host, and with the steps found in it; nothing if it is sound."""
+def find_flaws(trace: HostTrace, steps: Steps, links: LaunchLinks | None = None) -> tuple[Flaw, ...]:
+    """Return what is wrong with the trace of a host, and with the steps found in it; nothing if it is sound.
+
+    `links` are the launches of work on GPUs, if there are any.
+    """
     of_names = trace.oddities.flaws(trace.event_count)
-    of_events = chain(_of_stats(trace), _of_planes(trace), _of_threads(trace))
+    of_launches = () if links is None else _of_launches(trace, links)
+    of_events = chain(_of_stats(trace), _of_planes(trace), _of_threads(trace), of_launches)
     return *_of_file(trace), *of_names, *of_events, *_of_steps(trace, steps)
 
 
@@ -155,6 +165,16 @@ def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
         late = f"every run of a function begins {called_ps.min() / PS_PER_MS:.1f} ms or more after its call"
         yield Flaw("late_runs", f"{late}: clocks may disagree", "doubtful")
     yield from _of_uncalled_runs(trace, run, start_ps)
+
+
+def _of_launches(trace: HostTrace, links: LaunchLinks) -> Iterator[Flaw]:
+    """Yield work of GPUs that starts before its launch does, by more than their clock may differ."""
+    after_ps = trace.start_ps[links.device] - trace.start_ps[links.host]
+    early, count = int((after_ps < -_GPU_CLOCK_PS).sum()), len(after_ps)
+    if early:
+        text = f"{early:,} of {counted(count, 'kernel')} and copies start before their launch"
+        most = f"by up to {-after_ps.min() / PS_PER_MS:,.1f} ms: the clock of the GPU is wrong"
+        yield Flaw("work_before_launch", f"{text}, {most}", "unsound" if early > _SHARE * count else "doubtful")
 
 
 def _of_uncalled_runs(trace: HostTrace, run: Int64s, start_ps: Int64s) -> Iterator[Flaw]:
