@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from builders import Plane, event, host, logdir_of, plane, space, trace_of
+from builders import Plane, event, host, line, logdir_of, plane, space, trace_of
 from real_runs import SHARED
 
 import tfperf
@@ -106,6 +106,15 @@ def test_check_passes_nothing_over_hosts_of_different_captures(
     assert outcome.exit_code == 1
     assert words in outcome.judged[0].why
     assert check_profile(tfperf.load(path, hosts=["w-1"]), limits=["step_time <= 1s"]).exit_code == 0
+
+
+def test_check_passes_nothing_where_the_foreign_host_serves_others(tmp_path: Path) -> None:
+    """It might be in the place of a host that breaches the limit."""
+    helper = plane("/host:CPU", line("tf_data_service_worker/1", event("work", 0, 5)))
+    idle = helper, plane("Task Environment", stats={"profile_start_time": START + 60 * S})
+    path = logdir_of(tmp_path, **{"w-0": space(*dated(START)), "w-1": space(*idle)})
+    (judged,) = check_profile(path, limits=["step_time <= 1s"]).judged
+    assert (judged.status, judged.why[:20]) == ("unknown", "host w-1: the captur")
 
 
 def test_check_passes_hosts_of_one_capture(tmp_path: Path) -> None:

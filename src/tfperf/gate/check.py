@@ -44,6 +44,7 @@ from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
 from tfperf.sections.registry import find_table
 from tfperf.storage.remote_path import Location, RemotePath, located
+from tfperf.trace.same_capture import FOREIGN
 from tfperf.trace.steps import COLLECTION, RETRACE, SLOW_FIRST, step_word
 from tfperf.units import counted
 
@@ -144,6 +145,9 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         judged.append(_judge_regression(after, hosts, baselines, tolerance))
     if profile.missing:
         judged = [_without_missing(each, profile.missing_text) for each in judged]
+    foreign = next((f"host {host}: {flaw.text}" for host, flaw in profile.flaws if flaw.code in FOREIGN), "")
+    if foreign:
+        judged = [_without_missing(each, foreign) for each in judged]
     if profile.run.newer:
         why = _sentence(f"{profile.run.newer_text}; to check it, name it with --run")
         judged = [replace(each, status="unknown", measured=None, host="", why=why) for each in judged]
@@ -170,7 +174,7 @@ def _check_kind(profile: Analysis, kind: str | None) -> None:
 
 
 def _without_missing(judged: Judged, missing: str) -> Judged:
-    """Return a result that does not pass where hosts are missing: one of them might breach the limit."""
+    """Return a result that does not pass where hosts are missing or foreign: a missing one might breach the limit."""
     if judged.status != "pass":
         return judged
     return replace(judged, status="unknown", measured=None, host="", why=_sentence(missing))

@@ -25,6 +25,9 @@ _MOST_EVENTS = 1 << 16
 """Only so many are compared."""
 _NS_PER_S = 1_000_000_000
 
+FOREIGN = frozenset({"copied_host", "other_capture", "other_profiler", "other_program"})
+"""Codes of what `foreign_hosts` finds."""
+
 Span = tuple[int, int]
 
 
@@ -32,8 +35,8 @@ class CaptureIdentity(Struct, frozen=True, kw_only=True):
     """What tells the capture of one host from others.
 
     `start_ns` and `span_ns` (start and end) are nanoseconds since 1970, None where the file does not say them. `digest`
-    is equal for equal events, and empty where there are none, or too few to tell. `functions` are those that Python
-    calls, without the numbers that each process gives them; empty for a host without steps.
+    is equal for files of one size with equal events, and empty where there are none, or too few to tell. `functions`
+    are those that Python calls, without the numbers that each process gives them; empty for a host without steps.
     """
 
     start_ns: int | None
@@ -56,7 +59,7 @@ def capture_identity(trace: HostTrace, *, has_steps: bool) -> CaptureIdentity:
     if count and (start_ns is not None or count >= _ENOUGH_EVENTS):
         rows = slice(0, _MOST_EVENTS)
         events = trace.start_ps[rows].tobytes() + trace.duration_ps[rows].tobytes()
-        digest = blake2b(events, digest_size=16).digest() + count.to_bytes(8, "little")
+        digest = blake2b(events, digest_size=16).digest() + f"{count} {trace.size_bytes}".encode()
     names = trace.names if has_steps else ()
     called = {canonical(called_function(name)) for name in names if is_jitted_call(name)}
     called |= {re.sub(r"_\d+$", "", name) for name in map(concrete_function, names) if name}
