@@ -176,7 +176,7 @@ def test_copies_are_in_flight_from_their_start_to_the_end_of_waiting() -> None:
 def test_the_clock_of_each_chip_is_known() -> None:
     clocks, expected = trace().device_clocks, TRUE["clock"]
     of_chips = {trace().planes[plane].name.removeprefix("/device:"): clock for plane, clock in clocks.items()}
-    assert set(of_chips) == set(CHIPS)
+    assert {chip: clock.jumps for chip, clock in of_chips.items()} == expected["jumps_over_50_ms"]
     for clock in of_chips.values():
         assert clock.drift_ppm == pytest.approx(expected["event_minus_device_drift_ppm"], abs=0.5)
         assert clock.shift_ps == pytest.approx(expected["shift_device_to_host_ms"] * 1e9, abs=1e8)
