@@ -59,9 +59,14 @@ for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PAGER", "CI", "LES
 # After a fork, gRPC starts its threads again in the child. They write into a terminal that a test starts.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
-# A shell gives its background jobs an ignored Ctrl-C, and what they start inherits it.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell gives its background jobs ignored signals, `nohup` gives SIGHUP, and what they start inherits that.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

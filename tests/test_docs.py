@@ -32,6 +32,7 @@ from click.testing import CliRunner, Result
 from job_environment import job_environment
 from sections.hosts.jobs import host_of_job
 from synthetic_tpu import offload_tpu
+from tpu_twin import tpu_twin
 
 import tfperf
 from tfperf.capture.outcomes import Captured
@@ -381,6 +382,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
         "jax": {"a": space(host(*jax.call("step", 0, 90), *jax.call("step", 100, 90)))},
         "roofline": {"a": space(_tpu())},
         "host_memory": {"a": offload_tpu()},
+        "regions": {"a": tpu_twin()},
         "none": {"a": space(host(event("MatMul:MatMul", 0, 10)))},
         "late": {"a": host_of_job([0] * 4, [20_000] * 4), "b": host_of_job([20_000] * 4, [20_000] * 4)},
         "layers": {

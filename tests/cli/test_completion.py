@@ -63,7 +63,7 @@ def complete(folder: Path, *words: str) -> list[str]:
         (("analyze", "logs", "--section", "host_"), ["host_threads"]),
         (("analyze", "--format", "ma"), ["markdown"]),
         (("check", "--max-inp"), ["--max-input-bound", "--max-input-cost"]),
-        (("check", "logs", "--fail-on", "input_"), ["input_wait", "input_copy", "input_contention"]),
+        (("check", "logs", "--fail-on", "input_"), ["input_wait", "input_copy", "input_contention", "input_in_step"]),
         (("explain", "output_c"), ["output_copy"]),
         (("completion", ""), ["bash", "zsh", "fish"]),
         (("analyze", "lo"), ["compopt -o default"]),

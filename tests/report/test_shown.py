@@ -11,7 +11,8 @@ from jax_builders import three_steps
 from msgspec.structs import replace
 from sections.hosts.jobs import host_of_job
 from synthetic_gpu import synthetic_gpu
-from synthetic_tpu import core_with_work
+from synthetic_tpu import core_with_work, offload_tpu
+from tpu_twin import tpu_twin
 
 import tfperf
 from tfperf.report.model import Column, Ranked, Report, Section, Table, table_of
@@ -231,6 +232,7 @@ def test_ranked_tables_are_in_that_order(tmp_path: Path, samples: Path) -> None:
     sleeps = host(event("$train.py:9 load", 0, 9), event("$time sleep", 1, 5), event("$hash.py:1 f", 20, 3))
     python = logdir_of(tmp_path / "python", synthetic=space(sleeps))
     xla = [logdir_of(tmp_path / "jax", a=three_steps()), logdir_of(tmp_path / "tpu", a=space(core_with_work()))]
+    xla += [logdir_of(tmp_path / "offload", a=offload_tpu()), logdir_of(tmp_path / "twin", a=tpu_twin())]
     late = logdir_of(tmp_path / "late", a=host_of_job([0] * 4, LATE), b=host_of_job(LATE, LATE))
     found = set()
     for path in (logdir, python, late, *xla, *(path for path in samples.iterdir() if (path / "plugins").exists())):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -218,18 +219,30 @@ def stop_on_signal() -> Iterator[threading.Event]:
 
     Signals within half a second count as one: `timeout` and shells send them to the process and to its group. Outside
     the main thread, which alone can handle signals, the event stays unset.
+
+    A thread sets the event: a handler that did would wait for ever where it interrupts this thread in `wait()`, which
+    holds the lock of the event.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     first_s: list[float] = []
+    came: SimpleQueue[bool] = SimpleQueue()
+
+    def set_when_it_comes() -> None:
+        if came.get():
+            stop.set()
+
+    setter = threading.Thread(target=set_when_it_comes, daemon=True)
+    setter.start()
     with contextlib.ExitStack() as earlier_handlers:
+        earlier_handlers.callback(came.put, False)
 
         def note(number: int, frame: FrameType | None) -> None:
             now = time.monotonic()
             first_s.append(now)
-            stop.set()
+            came.put(True)
             if now - first_s[0] > _SAME_SIGNAL_SECONDS:
                 earlier_handlers.close()
                 signal.raise_signal(number)

@@ -18,6 +18,7 @@ from tfperf.sections.view import View
 from tfperf.trace.activities import Activity, Attribution
 from tfperf.trace.flaw import Flaw
 from tfperf.trace.logdir import Run
+from tfperf.trace.same_capture import CaptureIdentity
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
     from tfperf.trace.launches import LaunchLinks
     from tfperf.trace.pipelines import Pipelines
-    from tfperf.trace.same_capture import CaptureIdentity
     from tfperf.trace.stage_work import StageWork
     from tfperf.trace.steps import Steps, WhichStep
     from tfperf.trace.tasks import Task

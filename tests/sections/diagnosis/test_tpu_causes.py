@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from builders import Event, event, host, line, plane, results_of, trace_of
-from real_runs import SHARED
 from synthetic_tpu import Offload, offload_tpu
 from tpu_twin import tpu_twin
 
@@ -16,6 +15,8 @@ from tfperf.sections.diagnosis.cause import Cause, Diagnosis
 from tfperf.sections.diagnosis.section import build
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
+
+SHARED = Path(__file__).parents[4] / "shared" / "traces"
 
 REAL = SHARED / "tpu_v6e" / "offload"
 

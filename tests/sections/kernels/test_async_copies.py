@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from builders import event, host, host_of, line, plane, results_of, trace_of
-from real_runs import SHARED
 from synthetic_tpu import ARRAY_BYTES, F_COPIES, F_OPS, SOURCE, Offload, offload_tpu
 
 from tfperf.sections.kernels.async_copies import AsyncCopies, AsyncCopy, combine
 from tfperf.sections.results import Results
 from tfperf.trace.read import read_host
+
+SHARED = Path(__file__).parents[4] / "shared" / "traces"
 
 MS = 10**9
 REAL = SHARED / "tpu_v6e"
@@ -118,7 +119,7 @@ def test_copies_of_a_real_program() -> None:
     data = found.table("async_copies")
     assert data is not None
     rows = {name: place for place, name in enumerate(data["hlo_op"])}
-    assert set(data["bytes"]) == {expected["bytes_each"]}
+    assert set(data["copy_bytes"]) == {expected["bytes_each"]}
     assert set(data["count"]) == {400}
     assert {name: data["high_gb_per_second"][rows[name]] for name in expected["gb_per_s"]} == expected["gb_per_s"]
     for name, span_ms in expected["spans_ms"].items():

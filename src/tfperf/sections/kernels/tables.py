@@ -146,7 +146,7 @@ _ASYNC_COLUMNS = (
     Column(
         "source", "Source", str, "", "line that uses what comes to the device, or makes what leaves it", level="data"
     ),
-    Column("bytes", "Bytes", int, "bytes", "size of one copy"),
+    Column("copy_bytes", "Bytes", int, "bytes", "size of one copy"),
     Column("count", "Count", int, "count", "how often it ran, over all cores", level="data"),
     Column("in_steps", "In steps", int, "count", "those of them in averaged steps", level="data", over_steps=True),
     Column("in_flight_ms", "In flight", float, "ms", "mean time from its start until it is awaited to the end"),
@@ -257,6 +257,7 @@ def _async_copies(results: Results) -> Data | None:
         "hlo_op": [each.copy for each in copies],
         "program_id": program_ids([each.program_id for each in copies]),
         "array_name": [each.array for each in copies],
+        "copy_bytes": [each.bytes for each in copies],
         "direction": [_WAY_TEXTS[each.way] for each in copies],
         "in_flight_ms": in_flight,
         "waited_ms": [each.waited_ps / each.count / PS_PER_MS for each in copies],
