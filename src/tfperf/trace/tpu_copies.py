@@ -128,7 +128,7 @@ def async_runs(trace: HostTrace, plane: int | None = None) -> AsyncRuns:
     run has not as many of both, since the capture began or ended in it, it is unknown when the operation began.
     """
     cores = trace.devices if plane is None else (plane,)
-    lines = [line for line in trace.lines if line.plane in cores and line.name in OP_LINES]
+    lines = [line for core in cores for line in trace.device_lines(core) if line.name in OP_LINES]
     rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
     kind_of, is_done, kinds = _kinds(trace, distinct(trace.name[rows]).tolist())
     rows = rows[kind_of[trace.name[rows]] >= 0]
@@ -137,7 +137,7 @@ def async_runs(trace: HostTrace, plane: int | None = None) -> AsyncRuns:
     run = np.zeros(len(rows), np.int64)
     for line in lines:
         here = slice(*np.searchsorted(rows, (line.start, line.stop)).tolist())
-        for modules in (other for other in trace.lines if (other.plane, other.name) == (line.plane, MODULE_LINE)):
+        for modules in (other for other in trace.device_lines(line.plane) if other.name == MODULE_LINE):
             begins = trace.start_ps[modules.start : modules.stop]
             run[here] = np.searchsorted(begins, trace.start_ps[rows[here]], side="right")
     order = np.concatenate((np.flatnonzero(~done), np.flatnonzero(done)))

@@ -153,7 +153,7 @@ def analyze(host: Host) -> Idle:
     if not devices:
         return idle
     states = host.host_states
-    windows = [_windows(trace, steps, device) for device in devices]
+    windows = [_windows(trace, steps, device) for device in devices] if len(steps) else [_program(trace)] * len(devices)
     pairs = zip(devices, windows, strict=True)
     gaps = [gaps_of(trace, device, of_device, host.launch_links, states) for device, of_device in pairs]
     of_devices = tuple(_device_idle(trace, *each) for each in zip(windows, gaps, strict=True))
@@ -163,14 +163,19 @@ def analyze(host: Host) -> Idle:
     return replace(idle, longest=longest_gaps(trace, of_averaged, steps, states))
 
 
+def _program(trace: HostTrace) -> Windows:
+    """Return the capture as one window, without the starting and stopping of the profiler.
+
+    That takes most of a second on a TPU, and the program does nothing meanwhile.
+    """
+    begin = max((trace.extent_ps[0], *profiler_times(trace, "start").end.tolist()))
+    end = min((trace.extent_ps[1], *profiler_times(trace, "stop").start.tolist()))
+    begin, end = (begin, end) if begin < end else trace.extent_ps
+    return Windows(np.array([begin], np.int64), np.array([end], np.int64), np.ones(1, np.bool_))
+
+
 def _windows(trace: HostTrace, steps: Steps, device: DeviceTime) -> Windows:
-    """Return the steps as windows, of which the headline ones count; else the capture. A TPU core has its own."""
-    if not len(steps):
-        # Starting and stopping the profiler of a TPU takes most of a second, in which the program does nothing.
-        begin = max((trace.extent_ps[0], *profiler_times(trace, "start").end.tolist()))
-        end = min((trace.extent_ps[1], *profiler_times(trace, "stop").start.tolist()))
-        begin, end = (begin, end) if begin < end else trace.extent_ps
-        return Windows(np.array([begin], np.int64), np.array([end], np.int64), np.ones(1, np.bool_))
+    """Return the steps as windows, of which the headline ones count. A TPU core has its own."""
     # Steps of the breakdown are on the clock of the chips, which their runs or the line of steps tell more exactly.
     if steps.on_cores or steps.source == "device steps":
         own = next((core for core in core_steps(trace, steps) if core.plane == device.plane), None)

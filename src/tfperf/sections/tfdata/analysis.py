@@ -12,11 +12,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, count
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Int64s, Intervals, intersection, percentile, union, union_all
+from tfperf.arrays import NO_NUMBERS, Int64s, intersection, percentile, union, union_all
 from tfperf.sections.results import Host
 from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tabular import Tabular
@@ -81,8 +82,10 @@ def analyze(host: Host) -> TfData:
     numbers = {True: count(), False: count()}
     names = [f"{'Device' if is_device else 'Host'}:{next(numbers[is_device])}" for is_device in recorded.device]
     capture_ps: int = host["environment"].duration_ps
+    making_ps = trace.start_ps[trace.host_events(mask(trace.names, lambda name: "MakeIterator" in name))]
+    first_made_ps = int(making_ps.min()) if len(making_ps) else None
     found = [
-        _pipeline(trace, recorded, times, number=number, name=name, capture_ps=capture_ps)
+        _pipeline(host, recorded, times, number=number, name=name, first_made_ps=first_made_ps)
         for number, name in enumerate(names)
     ]
     waits = union_all([pipeline.waits for pipeline in found])
@@ -186,8 +189,9 @@ def _busy_cores(host: Host, breakdown: Breakdown) -> float | None:
 
 
 def _pipeline(
-    trace: HostTrace, recorded: Pipelines, times: StageTimes, *, number: int, name: str, capture_ps: int
+    host: Host, recorded: Pipelines, times: StageTimes, *, number: int, name: str, first_made_ps: int | None
 ) -> Pipeline:
+    trace = host.trace
     members = recorded.members(number)
     root, latency_ps = members[0], times.latencies_ps[members[0]]
     elements = elements_by_stage(recorded, times, members)
@@ -205,7 +209,10 @@ def _pipeline(
     ]
     active = union_all([when for stage in members for when in (times.held[stage], times.calls[stage])])
     longest = max(range(len(stages)), key=lambda index: stages[index].blocked_ps)
-    first = _first_fetches(trace, recorded, number, waits)
+    iterators = _iterators_made(trace, recorded, number, first_made_ps)
+    of_first = iterators.call[iterators.first]
+    # The program waits for the first element of each iterator that it made in the capture.
+    first = intersection(waits, union(recorded.calls.start[of_first], recorded.calls.end[of_first]))
     first_work_ps = intersection(first, union_all([times.busy[stage] for stage in members])).total()
     slow_calls = int((latency_ps > SLOW_CALL_PS).sum())
     return Pipeline(
@@ -227,11 +234,11 @@ def _pipeline(
         first_fetches=first,
         making=intersection(waits, union(recorded.made.start, recorded.made.end)),
         first_work_share=first_work_ps / max(first.total(), 1),
-        epoch_bytes=_epoch_bytes(trace, recorded, number),
+        epoch_bytes=_epoch_bytes(trace, recorded, iterators),
         waited_ps=waits.total(),
         unattributed_ps=unattributed_ps,
         span_ps=int(active.end[-1] - active.start[0]) if len(active.start) else 0,
-        capture_ps=capture_ps,
+        capture_ps=host["environment"].duration_ps,
         cpu_ps=int(times.held_ps[members].sum()),
         cores=_cores(trace, recorded, root),
         pool_threads=_setting(recorded, "threadpool_size", root),
@@ -240,37 +247,37 @@ def _pipeline(
     )
 
 
-def _first_fetches(trace: HostTrace, recorded: Pipelines, number: int, waits: Intervals) -> Intervals:
-    """Return when the program waits for the first element of each iterator that it made in the capture."""
-    calls, _, first = _iterators_made(trace, recorded, number)
-    first = calls[first]
-    return intersection(waits, union(recorded.calls.start[first], recorded.calls.end[first]))
-
-
-def _iterators_made(trace: HostTrace, recorded: Pipelines, number: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the calls of the outermost stage, the iterator of each, and the first call of each iterator made.
+class _IteratorCalls(NamedTuple):
+    """The calls of the outermost stage (`call`), the `iterator` of each, and the `first` of each iterator made.
 
     Iterators have numbers in the order of their first calls; those that were there before the capture are below 0.
     """
+
+    call: Int64s
+    iterator: Int64s
+    first: Int64s
+
+
+def _iterators_made(trace: HostTrace, recorded: Pipelines, number: int, first_made_ps: int | None) -> _IteratorCalls:
+    """Return which iterators are asked; `first_made_ps` is when the host first makes one, None if it makes none."""
     calls = np.flatnonzero(recorded.calls.stage == recorded.roots[number])
     calls = calls[np.argsort(recorded.calls.start[calls], kind="stable")]
-    made_ps = trace.start_ps[trace.host_events(mask(trace.names, lambda name: "MakeIterator" in name))]
-    if not len(made_ps) or not len(calls):
-        return calls, np.full(len(calls), -1, np.int64), NO_NUMBERS
+    if first_made_ps is None or not len(calls):
+        return _IteratorCalls(calls, np.full(len(calls), -1, np.int64), NO_NUMBERS)
     _, first, which = np.unique(
         trace.number_at("id", recorded.calls.row[calls]), return_index=True, return_inverse=True
     )
     # An iterator that was there before the capture was asked before, too.
     order = np.argsort(first)
-    is_made = recorded.calls.start[calls[first[order]]] > made_ps.min()
+    is_made = recorded.calls.start[calls[first[order]]] > first_made_ps
     numbers = np.empty(len(first), np.int64)
     numbers[order] = np.where(is_made, np.cumsum(is_made) - 1, -1)
-    return calls, numbers[which], first[order][is_made]
+    return _IteratorCalls(calls, numbers[which], first[order][is_made])
 
 
-def _epoch_bytes(trace: HostTrace, recorded: Pipelines, number: int) -> int | None:
+def _epoch_bytes(trace: HostTrace, recorded: Pipelines, iterators: _IteratorCalls) -> int | None:
     """Return the bytes of what an iterator hands out that was made in the capture, and followed by another one."""
-    calls, iterator, first = _iterators_made(trace, recorded, number)
+    calls, iterator, first = iterators
     sizes = trace.stat("element_size")
     if len(first) < 2 or not len(sizes.event):
         return None
