@@ -44,7 +44,7 @@ SHARE_SERVERS = {f"tests/storage/test_{name}.py" for name in ("download", "listi
 """One worker runs these files, so that the object store is started once."""
 
 # A test must not fail because the machine is busy.
-settings.register_profile("tfperf", deadline=None, max_examples=50)
+settings.register_profile("tfperf", deadline=None, max_examples=25)
 settings.register_profile("quick", deadline=None, max_examples=8)
 settings.load_profile("tfperf")
 
