@@ -132,7 +132,6 @@ TESTED_IN = {
     "trace/loops.py": "trace/test_find_steps.py",
     "trace/step_calls.py": "trace/test_find_steps.py",
     "sections/diagnosis/memory_actions.py": "sections/diagnosis/test_diagnose.py",
-    "sections/diagnosis/tpu_actions.py": "sections/diagnosis/test_tpu_causes.py",
     "sections/diagnosis/tables.py": "test_gold.py",
     "sections/batch/tables.py": "sections/batch/test_section.py",
     "sections/host_threads/section.py": "sections/host_threads/test_analysis.py",

@@ -174,3 +174,12 @@ def test_arrays_that_come_from_host_memory_are_input_if_the_host_transfers_as_mu
     trace = trace_of(tmp_path, chip, host(*transfers, event(TO_DEVICE, 90, 1, size=10**9)))
     assert copies_own_arrays(trace, 0, np.array([0]), np.array([50 * US])) is is_own
     assert not copies_own_arrays(trace, 0, np.array([50 * US]), np.array([80 * US]))
+
+
+def test_arrays_that_go_back_to_host_memory_are_no_input_whatever_the_host_transfers(tmp_path: Path) -> None:
+    there = f"%copy-done = {HBM} copy-done(({HBM}, {HOST}, u32[]{{:S(2)}}) %copy-start)"
+    back = f"%copy-done.1 = {HOST} copy-done(({HOST}, {HBM}, u32[]{{:S(2)}}) %copy-start.1)"
+    chip = plane("/device:TPU:0", line("XLA Ops", event(there, 10, 10), event(back, 30, 10)))
+    trace = trace_of(tmp_path, chip, host(event(TO_DEVICE, 5, 1, size=4096)))
+    assert copies_own_arrays(trace, 0, np.array([0]), np.array([50 * US]))
+    assert not copies_own_arrays(trace, 0, np.array([0]), np.array([25 * US]))

@@ -92,7 +92,7 @@ class Names:
         return kept + _WORD.sub(lambda match: self._word(match[0]), text)
 
     def number(self, number: str) -> str:
-        """Return what stands for a number that is a name, wherever it is: another one of nine digits."""
+        """Return the nine-digit number that replaces an id; the same id always gets the same one."""
         return self._numbers.setdefault(number, str(_FIRST_NUMBER + len(self._numbers)))
 
     def _path_or_id(self, match: re.Match[str]) -> str:

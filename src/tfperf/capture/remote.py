@@ -234,8 +234,7 @@ def stop_on_signal() -> Iterator[threading.Event]:
         if came.get():
             stop.set()
 
-    setter = threading.Thread(target=set_when_it_comes, daemon=True)
-    setter.start()
+    threading.Thread(target=set_when_it_comes, daemon=True).start()
     with contextlib.ExitStack() as earlier_handlers:
         earlier_handlers.callback(came.put, False)
 

@@ -27,7 +27,7 @@ _THREADS = 3
 """One may be busy for long, with the session; the others answer Terminate and those who are to wait."""
 _MAX_CALLS = 64
 _MAX_CONNECTIONS = 32
-"""Each takes a file descriptor, of which the job may have as few as 256."""
+"""Each takes a file descriptor. A job may be limited to 256 of them."""
 _HANDSHAKE_MS, _IDLE_MS = 5_000, 600_000
 """How long a connection may say nothing before it is one of gRPC, and afterwards without a call."""
 _OPTIONS = (

@@ -33,7 +33,7 @@ else:
 
 _SHARED_FILE = "pyproject.toml"
 _REPOSITORY = (".git", ".hg", ".svn")
-"""What lies in the root of a repository."""
+"""Folders that mark the root of a repository."""
 _MOST = 10**9
 _Result = TypeVar("_Result")
 

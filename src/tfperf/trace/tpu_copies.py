@@ -193,7 +193,7 @@ def name_of_op(trace: HostTrace, name: int) -> AsyncOp | None:
 
 _RUNTIME, _TRANSFER = "tpu::System::", "tpu::System::TransferToDevice"
 _INPUT_SHARE = 0.5
-"""Share of the bytes that a core copies from the host which the host must transfer for them to be input."""
+"""Share of the bytes that a core copies from the host; input if the host transfers more, and fewer go back."""
 
 
 def transfers_to_devices(trace: HostTrace) -> Intervals:
@@ -228,16 +228,21 @@ def shows_transfers(trace: HostTrace) -> bool:
 def copies_own_arrays(trace: HostTrace, plane: int, start: Int64s, end: Int64s) -> bool:
     """Tell whether what a core copies from the memory of the host in windows of time are arrays that stay there.
 
-    Batches that a program passes through that memory must get there first: then the host transfers them in the steps
-    too. So they are not input unless the host transfers half as many bytes, or something of unknown size.
+    Batches do not go back, so arrays are the program's own if half as many bytes are copied back. Batches must also get
+    into that memory: arrays are its own if the host transfers less than half as many bytes, all of known sizes.
     """
     runs = async_runs(trace, plane)
-    is_copy = np.array([kind.way == "to_device" for kind in runs.kinds], np.bool_)[runs.kind]
     sizes = np.array([bytes_of(kind.shape) or 0 for kind in runs.kinds], np.float64)[runs.kind]
     windows = union(start, end)
-    copied = float(sizes[is_copy & covers(windows, runs.awaited_ps)].sum())
+    is_here = covers(windows, runs.awaited_ps)
+    copied, returned = (
+        float(sizes[is_here & np.array([kind.way == way for kind in runs.kinds], np.bool_)[runs.kind]].sum())
+        for way in ("to_device", "to_host")
+    )
     if not copied:
         return False
+    if returned > _INPUT_SHARE * copied:
+        return True
     rows = trace.host_events(mask(trace.names, is_transfer_to_tpu))
     of_host = Intervals(*(trace.on_host_clock(plane, times) for times in windows))
     rows = rows[covers(of_host, trace.start_ps[rows])]

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from tfperf.sections.diagnosis.advice import API, GUIDE, NVIDIA, Advice, everywhere, in_tensorflow
 from tfperf.sections.diagnosis.compute_actions import COMPUTE_ADVICE
 from tfperf.sections.diagnosis.memory_actions import MEMORY_ADVICE
-from tfperf.sections.diagnosis.tpu_actions import TPU_ADVICE
 
 _BATCH = "use a larger batch"
 
@@ -18,6 +17,7 @@ _ONE_LAYOUT = (
 _COPY_AHEAD = "copy ahead: jax.device_put the next batch before the step that runs is waited for"
 _SHARD = "shard the batch over all devices (jax.sharding.NamedSharding)"
 _IN_BFLOAT16 = "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32"
+_OFFLOADING = "https://docs.jax.dev/en/latest/notebooks/host-offloading.html"
 
 ADVICE: Mapping[str, Advice] = {
     "use_tf_data": Advice(
@@ -504,7 +504,34 @@ ADVICE: Mapping[str, Advice] = {
     ),
     **MEMORY_ADVICE,
     **COMPUTE_ADVICE,
-    **TPU_ADVICE,
+    "keep_on_device": Advice(
+        texts=everywhere("keep them in the memory of the TPU"),
+        least=1.0,
+        most=1.0,
+        assumption="they fit there together with the program's other arrays",
+        url=_OFFLOADING,
+    ),
+    "halve_copies": Advice(
+        texts=everywhere("bfloat16 arrays, which are half as large"),
+        least=0.5,
+        most=0.5,
+        assumption="the numbers need no more precision; what computes with them may take half of its time, too",
+        url=_OFFLOADING,
+    ),
+    "overlap_copies": Advice(
+        texts=everywhere("smaller pieces that begin earlier"),
+        least=0.0,
+        most=1.0,
+        assumption="copies both ways and computing overlap",
+        url=_OFFLOADING,
+    ),
+    "feed_kernel": Advice(
+        texts=everywhere("bfloat16 inputs, larger blocks, or more buffers in the kernel's pipeline"),
+        least=0.0,
+        most=1.0,
+        assumption="blocks arrive while the kernel computes",
+        url="https://docs.jax.dev/en/latest/pallas/tpu/pipelining.html",
+    ),
     "capture_less": Advice(
         texts=everywhere("profile fewer things: a lower host tracer level, no Python tracer, fewer steps"),
         least=0.5,

@@ -99,7 +99,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     is_aside: bool = False
     """Whether it only adds to another cause, which has the cost: the first screen leaves it out."""
     are_alternatives: bool = False
-    """Whether its actions are choices, of which none is best for all: the first screen has all of them."""
+    """Whether its actions are alternatives: the first screen then shows all of them."""
 
     @property
     def gain_percent(self) -> float | None:

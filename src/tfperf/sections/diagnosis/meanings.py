@@ -173,8 +173,8 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     ),
     "unaligned_shapes": CauseMeaning(
         (
-            "16-bit products on a GPU whose sizes are no multiples of 8, or products on a TPU whose sizes fill no "
-            "tiles, and reach less of the roofline than others do"
+            "matrix products with unaligned sizes (GPU: 16-bit, not multiples of 8; TPU: they do not fill tiles) reach "
+            "less of the roofline than the others"
         ),
         "part of the category Device compute",
     ),

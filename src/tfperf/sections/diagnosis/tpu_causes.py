@@ -90,7 +90,7 @@ def _size(case: Case, way: Way) -> str:
 
 
 def _named(copies: Sequence[AsyncCopy]) -> str:
-    """Return arrays in words: how many, of which shape, their names, and their size if they are equal."""
+    """Describe arrays: their number, shape and names, and their size if all have the same."""
     named = [without_middle(each.array, LONGEST_NAME) for each in copies if each.array]
     shapes, sizes = {each.shape for each in copies}, {each.bytes for each in copies}
     what = counted(len(copies), "array") + (f" {shapes.pop()}" if len(shapes) == 1 else "")

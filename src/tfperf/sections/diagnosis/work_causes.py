@@ -152,7 +152,7 @@ _TPU_MULTIPLES = {"M": 8, "N": 128, "K": 128, "input channels": 128, "output cha
 
 
 def unaligned_shapes(case: Case) -> Cause | None:
-    """Judge products whose sizes matrix units are not made for, beside others whose sizes suit them.
+    """Compare matrix products with unaligned sizes to those with aligned sizes.
 
     On a GPU, that is about products in 16 bit. A TPU multiplies all on its matrix units.
     """
