@@ -12,12 +12,14 @@ from msgspec.structs import astuple, replace
 
 from tfperf.display import cut
 from tfperf.errors import TfperfError, TraceFormatError
+from tfperf.files import TRACE_SUFFIX
 from tfperf.parallel.engine import Engine
 from tfperf.parallel.outcomes import HostProgress, Told
 from tfperf.patterns import pattern
 from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
 from tfperf.sections import registry
 from tfperf.sections.many_hosts import MANY_HOSTS, MOST_ROWS, MOST_STEPS, with_short_tables
+from tfperf.sections.missing import MissingHost
 from tfperf.sections.results import Host, HostResults, Results
 from tfperf.sections.steps.why_unknown import lacks_devices
 from tfperf.sections.view import By, View
@@ -33,7 +35,6 @@ from tfperf.units import counted, listed
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from tfperf.sections.missing import MissingHost
     from tfperf.sections.overview.summary import Overview
     from tfperf.trace.activities import Attribution
     from tfperf.trace.read import AlsoRead
@@ -138,7 +139,11 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     is_here = len(selected.files) == 1 and executor is None and cluster is None
     if beside is not None and is_here and attribution == "corrected":
         analyze = partial(analyze, also=beside(selected.files[0]))
-    results, missing, parts = _analyzed(analyze, selected, engine, Told(progress, host_progress))
+    results, unread, parts = _analyzed(analyze, selected, engine, Told(progress, host_progress))
+    unfinished = (
+        MissingHost(file.host, f"{file.path.name} is no complete {TRACE_SUFFIX} file") for file in selected.unfinished
+    )
+    missing = (*unread, *unfinished)
     lost = {each.host for each in missing}
     read = (
         replace(selected, files=tuple(file for file in selected.files if file.host not in lost)) if lost else selected

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tfperf.files import TRACE_SUFFIX
 from tfperf.report.model import Column, Report, Section, table_of
 from tfperf.storage.remote_path import Location
 from tfperf.trace.logdir import Run, run_names
@@ -64,6 +65,16 @@ def runs_report(path: Location, runs: Sequence[Run]) -> Report:
         () if has_default else ("Several runs have the name of the newest: choose with --run.",)
     )
     newer = runs[-1].newer_text
-    notes = (*of_default, *((f"{newer[0].upper()}{newer[1:]}.",) if newer else ()), *runs_of_one_cluster(runs))
+    unfinished = [
+        f"Run {name} lacks host {file.host}: {file.path.name} is no complete {TRACE_SUFFIX} file."
+        for name, run in zip(names, runs, strict=True)
+        for file in run.unfinished
+    ]
+    notes = (
+        *of_default,
+        *unfinished,
+        *((f"{newer[0].upper()}{newer[1:]}.",) if newer else ()),
+        *runs_of_one_cluster(runs),
+    )
     section = Section("runs", "Runs", tables=tables, notes=notes)
     return Report({"folder": str(path)}, {"run_count": len(runs)}, (section,))

@@ -88,6 +88,18 @@ def test_a_report_warns_and_strict_fails(run_tfperf: Run, logdir: Path) -> None:
     assert re.match(r"Error: only 3 of 5 hosts .* \(omit --strict to go on without\)\n$", strict.stderr)
 
 
+def test_a_host_whose_trace_is_not_finished_is_missing(run_tfperf: Run, tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, a=job(100))
+    next(logdir.rglob("a.xplane.pb")).with_name(".b.xplane.pb.Xa3b9Z").write_bytes(job(900))
+    missing = "only 1 of 2 hosts can be read, without b (.b.xplane.pb.Xa3b9Z is no complete .xplane.pb file)"
+    done = run_tfperf("analyze", logdir, "--format", "json")
+    assert (done.exit_code, done.stderr) == (0, f"Warning: {missing}\n")
+    assert json.loads(done.stdout)["source"]["missing"][0]["host"] == "b"
+    checked = run_tfperf("check", logdir, "--no-config", "--max-input-bound", "90%")
+    assert (checked.exit_code, checked.stderr) == (1, f"Warning: {missing}\n")
+    assert "lacks host b: .b.xplane.pb.Xa3b9Z" in " ".join(run_tfperf("analyze", logdir, "--list").stdout.split())
+
+
 def test_a_gate_passes_nothing_where_a_host_is_missing(run_tfperf: Run, logdir: Path) -> None:
     limit = ("check", logdir, "--no-config", "--max-input-bound")
     unknown = run_tfperf(*limit, "90%")
