@@ -92,7 +92,7 @@ def main() -> int:
                 say(f"round {number + 1} of {arguments.rounds}: {way}")
                 taken[way].append(seconds(command))
         wall = {way: statistics.median(each) for way, each in taken.items()}
-        events = next((dataset / "events").rglob("*.parquet")).parent
+        events = next(dataset.glob("run=*/host=*/events"))
         many = folder / "many"
         for number in range(HOSTS):
             (many / f"host=h{number}").mkdir(parents=True)

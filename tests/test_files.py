@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,21 @@ def test_of_several_files_all_are_written_or_none(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="does not exist"):
         write_files({tmp_path / "a": b"new", tmp_path / "nowhere" / "c": b"3"})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"1", "b": b"2"}
+
+
+def test_a_signal_while_files_are_moved_waits_for_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace, moved = os.replace, []
+
+    def interrupted(*arguments: Any) -> None:
+        replace(*arguments)
+        moved.append(arguments)
+        if len(moved) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_files({tmp_path / name: b"new" for name in "abc"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys("abc", b"new")
 
 
 def test_a_profile_is_never_replaced(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ TRACE_SUFFIX = ".xplane.pb"
 TRACE_SUFFIXES = (TRACE_SUFFIX, f"{TRACE_SUFFIX}.gz")
 """How the names of trace files end. None of them is ever replaced: nothing could make it again."""
 
+WORK = ".tfperf"
+"""The folder of what is not finished yet, next to its place (`folders.py`)."""
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _COPY = {
     "s3": "aws s3 cp{recursive} {url} {to}",
@@ -44,27 +46,73 @@ def temporary_beside(target: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-@contextlib.contextmanager
-def _replacement(target: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `target` in one move when all is written; raises OSError.
+def _open_next_to(target: Path, stack: contextlib.ExitStack) -> tuple[Path, BinaryIO]:
+    """Open a file next to `target`, which replaces it later and is closed and removed with the stack; raises OSError.
 
     It has the owner, the group and the permissions of the file that it replaces, before anything is in it. An owner or
     a group that this user cannot give away is not kept, and then the group may do nothing.
     """
-    with temporary_beside(target) as temporary:
-        with temporary.open("xb") as file:
-            if os.name == "posix" and target.exists():
-                before = target.stat()
-                mode = stat.S_IMODE(before.st_mode) & 0o777
-                now = os.fstat(file.fileno())
-                if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
-                    try:
-                        os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                    except PermissionError:
-                        mode &= ~0o070
-                os.fchmod(file.fileno(), mode)
-            yield file
+    temporary = stack.enter_context(temporary_beside(target))
+    file = stack.enter_context(temporary.open("xb"))
+    if os.name == "posix" and target.exists():
+        before = target.stat()
+        mode = stat.S_IMODE(before.st_mode) & 0o777
+        now = os.fstat(file.fileno())
+        if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
+            try:
+                os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            except PermissionError:
+                mode &= ~0o070
+        os.fchmod(file.fileno(), mode)
+    return temporary, file
+
+
+@contextlib.contextmanager
+def _replacement(target: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `target` in one move when all is written; raises OSError."""
+    with contextlib.ExitStack() as stack:
+        temporary, file = _open_next_to(target, stack)
+        yield file
+        file.close()
         temporary.replace(target)
+
+
+@contextlib.contextmanager
+def new_files(targets: Sequence[Path]) -> Iterator[list[BinaryIO]]:
+    """Open files that take their places when all are written; raises OutputError.
+
+    A signal that comes while they are moved there waits for the last one.
+    """
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for target in targets:
+            try:
+                opened.append(_open_next_to(Path(os.path.realpath(target)), stack))
+            except OSError as error:
+                raise cannot_write(target, error) from error
+        yield [file for _, file in opened]
+        for target, (_, file) in zip(targets, opened, strict=True):
+            try:
+                file.close()
+            except OSError as error:
+                raise cannot_write(target, error) from error
+        moves = [(temporary, target) for target, (temporary, _) in zip(targets, opened, strict=True)]
+        try:
+            _move(moves)
+        finally:
+            _move(moves)  # what is left after a signal
+
+
+def _move(moves: list[tuple[Path, Path]]) -> None:
+    """Move files to their places, and take those that are there out of the list."""
+    while moves:
+        temporary, target = moves[0]
+        if temporary.exists():
+            try:
+                temporary.replace(os.path.realpath(target))
+            except OSError as error:
+                raise cannot_write(target, error) from error
+        del moves[0]
 
 
 def replace_file(target: Path, data: bytes) -> None:
@@ -101,11 +149,11 @@ def write_files(files: Mapping[Location, bytes]) -> None:
 
         send_files(addresses)
         return
-    with contextlib.ExitStack() as stack:
-        for target, data in files.items():
-            file = stack.enter_context(new_file(target))
+    targets = [target for target in files if isinstance(target, Path)]
+    with new_files(targets) as opened:
+        for target, file in zip(targets, opened, strict=True):
             try:
-                file.write(data)
+                file.write(files[target])
                 file.flush()
             except OSError as error:
                 raise cannot_write(target, error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,12 +66,26 @@ def test_options_of_profiles_are_refused(dataset: Path) -> None:
 
 
 def test_a_damaged_dataset_is_one_line(dataset: Path, tmp_path: Path) -> None:
-    (tmp_path / "tfperf_dataset.json").write_text("{}")
-    (tmp_path / "events" / "run=r" / "host=a").mkdir(parents=True)
-    (tmp_path / "events" / "run=r" / "host=a" / "part-0.parquet").write_bytes(b"PAR1 not at all")
+    (tmp_path / "tfperf_dataset.json").write_text('{"format": 2}')
+    (tmp_path / "run=r" / "host=a" / "events").mkdir(parents=True)
+    (tmp_path / "run=r" / "host=a" / "events" / "part-0.parquet").write_bytes(b"PAR1 not at all")
     assert is_dataset(tmp_path)
     with pytest.raises(TraceFormatError, match=r"the table events of the dataset .* cannot be read"):
         tfperf.sql(tmp_path, "select * from events")
+
+
+def test_a_run_that_is_replaced_during_a_query_is_an_error(dataset: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(dataset, tmp_path / "dataset")
+    (run,) = copy.glob("run=*")
+    opened = Dataset(copy)
+    assert "events" in opened.names
+    shutil.copytree(run, copy / "run=new")
+    opened.check_unchanged()
+    run.rename(tmp_path / "old")
+    for change in (lambda: None, lambda: (copy / "run=new").rename(run)):
+        change()
+        with pytest.raises(TfperfError, match=r"run=\S+ was replaced during the query; query again"):
+            opened.check_unchanged()
 
 
 def test_values_are_encoded_in_names_of_folders() -> None:

@@ -234,6 +234,30 @@ def test_a_compressed_trace_is_one_of_a_host_unless_it_lies_beside_the_other(tmp
     assert [(file.host, file.path.name) for file in run.files] == [("a", "a.xplane.pb.gz"), ("b", "b.xplane.pb")]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["b.xplane.pb.part", ".b.xplane.pb.Xa3b9Z", ".b.xplane.pb.12-345.tmp", "b.xplane.pb.gz.tmp", "b.xplane.pb.6eF5b5da",
+     "b.xplane.pb_.gstmp", "b.xplane.pb.zst"],
+)  # fmt: skip
+def test_a_host_whose_trace_is_not_finished_is_named(name: str, tmp_path: Path) -> None:
+    folder = next(logdir_of(tmp_path, a=b"", c=b"").rglob("a.xplane.pb")).parent
+    for file in (name, "c.xplane.pb.tmp", "notes.txt", "d.xplane.pb.bak", "a.op_stats.pb"):
+        (folder / file).touch()
+    (run,) = find_runs(tmp_path)
+    assert [file.host for file in run.files] == ["a", "c"]
+    assert [(file.host, file.path.name) for file in run.unfinished] == [("b", name)]
+    assert [len(choose_hosts(run, (), (pattern,)).unfinished) for pattern in ("*", "[ac]")] == [1, 0]
+    assert choose_hosts(run, ("a",)).unfinished == ()
+
+
+def test_an_unfinished_copy_is_no_run(tmp_path: Path) -> None:
+    folder = next(logdir_of(tmp_path, a=b"").rglob("a.xplane.pb")).parent
+    copy = folder.parent / ".tfperf" / "2026_11_21" / "new"
+    copy.mkdir(parents=True)
+    (copy / "host1.xplane.pb").touch()
+    assert [run.folder for run in find_runs(tmp_path)] == [folder]
+
+
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     with pytest.raises(TraceNotFoundError, match="cannot read "):
         find_runs(tmp_path / ("x" * 5000))

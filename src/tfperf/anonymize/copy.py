@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import Struct
 
 from tfperf.anonymize.names import Names
 from tfperf.errors import OutputError
-from tfperf.files import cannot_write, new_file
+from tfperf.files import cannot_write, new_files
+from tfperf.folders import locked_place, new_folder
 from tfperf.storage.remote_path import Location
 from tfperf.trace.logdir import HostFile, Run, choose_run, find_runs
 from tfperf.units import counted
@@ -49,9 +51,15 @@ def anonymize(path: Location, output: Path, *, run: str | Sequence[str] | None =
     targets = {folder / f"{host}{SUFFIX}": (host, file) for host, file in _hosts(chosen)}
     _refuse(list(targets), chosen, force=force)
     names = Names()
-    with _new_folder(folder), contextlib.ExitStack() as stack:
-        for target, (host, source) in targets.items():
-            out = stack.enter_context(new_file(target))
+    with contextlib.ExitStack() as stack:
+        outputs: Iterable[BinaryIO]
+        if folder.is_dir():
+            stack.enter_context(locked_place(folder, folder))
+            outputs = stack.enter_context(new_files(list(targets)))
+        else:
+            made = stack.enter_context(new_folder(folder))
+            outputs = (stack.enter_context((made / target.name).open("xb")) for target in targets)
+        for (target, (host, source)), out in zip(targets.items(), outputs, strict=True):
             with TraceFile(source.path) as file:
                 try:
                     rewrite(file, out, names.replace, names.number, host)
@@ -79,20 +87,3 @@ def _refuse(targets: list[Path], run: Run, *, force: bool) -> None:
         raise OutputError(f"{others[0]} is a host of another profile; name another folder")
     if others:
         raise OutputError(f"{others[0]} exists; name another folder, or pass --force to replace it")
-
-
-@contextlib.contextmanager
-def _new_folder(folder: Path) -> Iterator[None]:
-    """Make a folder and those above it; if the work fails, those that were made and are empty are removed."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    try:
-        yield
-    except BaseException:
-        for each in made:
-            with contextlib.suppress(OSError):
-                each.rmdir()
-        raise

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +14,10 @@ from msgspec import Struct
 
 from tfperf.analysis import Analysis, load
 from tfperf.errors import OutputError
-from tfperf.files import cannot_write
+from tfperf.files import cannot_write, replace_file
+from tfperf.folders import new_folder
 from tfperf.parquet.read_ahead import Read, ReadAhead, reading_ahead
-from tfperf.query.dataset import BY_HOST, FORMAT, MARKER, is_dataset, partition
+from tfperf.query.dataset import BY_HOST, FORMAT, MARKER, check_format, is_dataset, partition
 from tfperf.trace.logdir import HostFile
 
 if TYPE_CHECKING:
@@ -82,47 +79,35 @@ def _reader(*, all_stats: bool) -> Read:
 
 
 def _write_dataset(analysis: Analysis, target: Path, ahead: ReadAhead, all_stats: bool, force: bool) -> WrittenDataset:
-    run = partition("run", analysis.run.name)
-    if not force:
-        _refuse_run(target, run, analysis.run.name)
-    with _beside(target) as made:
+    name = analysis.run.name
+    place = target / partition("run", name)
+    with new_folder(place, force=force) as made:
+        if place.exists() and not force:
+            raise OutputError(f"the dataset {target} holds the run {name} already; pass --force to replace it")
         with ThreadPoolExecutor(1) as pool:
-            of_report = pool.submit(_write_tables, analysis, made, run)
-            events = _write_hosts(analysis, made, run, ahead, all_stats=all_stats)
+            of_report = pool.submit(_write_tables, analysis, made)
+            events = _write_hosts(analysis, made, ahead, all_stats=all_stats)
         tables = (*of_report.result(), "host_files", *BY_HOST[: 1 + all_stats])
         size = sum(file.stat().st_size for file in made.rglob("*.parquet"))
-        _move(made, target, tables, run)
-    return WrittenDataset(target, analysis.run.name, tables, events, size)
+        if not is_dataset(target):
+            replace_file(target / MARKER, json.dumps({"format": FORMAT}).encode() + b"\n")
+    return WrittenDataset(target, name, tables, events, size)
 
 
 def check_dataset(target: Path) -> None:
     """Raise OutputError for a folder that holds something else, which would be mixed up with the dataset."""
     try:
-        if target.exists() and not is_dataset(target) and (not target.is_dir() or any(target.iterdir())):
+        if is_dataset(target):
+            check_format(target)
+        elif target.exists() and not (
+            target.is_dir() and all(path.name.startswith(".tfperf") for path in target.iterdir())
+        ):
             raise OutputError(f"{target} exists and is not a dataset of tfperf; name a new folder")
     except OSError as error:
         raise cannot_write(target, error) from error
 
 
-def _refuse_run(target: Path, run: str, name: str) -> None:
-    if target.is_dir() and any((folder / run).exists() for folder in target.iterdir()):
-        raise OutputError(f"the dataset {target} holds the run {name} already; pass --force to replace it")
-
-
-@contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """Lend a new folder beside the target; what is still in it at the end is removed."""
-    place = target.resolve().parent / f".{target.name[:100]}.{os.getpid()}-{time.monotonic_ns()}.tmp"
-    try:
-        place.mkdir()
-        yield place
-    except OSError as error:
-        raise cannot_write(target, error) from error
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def _write_tables(analysis: Analysis, made: Path, run: str) -> tuple[str, ...]:
+def _write_tables(analysis: Analysis, made: Path) -> tuple[str, ...]:
     """Write every table that the profile has, as the report has it."""
     from tfperf.query.recorded import as_declared
     from tfperf.query.sql_tables import analyzed_tables
@@ -135,12 +120,12 @@ def _write_tables(analysis: Analysis, made: Path, run: str) -> tuple[str, ...]:
             continue
         data = analysis.table(name)
         if data is not None:
-            _write([[as_declared(declared, data)]], made / name / run)
+            _write([[as_declared(declared, data)]], made / name)
             written.append(name)
     return tuple(written)
 
 
-def _write_hosts(analysis: Analysis, made: Path, run: str, ahead: ReadAhead, *, all_stats: bool) -> int:
+def _write_hosts(analysis: Analysis, made: Path, ahead: ReadAhead, *, all_stats: bool) -> int:
     """Write the events of each host, one after the other, and the list of hosts; return the number of events."""
     import pyarrow as pa
 
@@ -153,10 +138,10 @@ def _write_hosts(analysis: Analysis, made: Path, run: str, ahead: ReadAhead, *, 
     for file, results in zip(analysis.run.files, analysis.hosts, strict=True):
         nested = ahead.of(file)
         trace = nested.trace
-        of_host = f"{run}/{partition('host', file.host)}"
-        _write(event_parts(nested, results["steps"].steps), made / "events" / of_host)
+        of_host = made / partition("host", file.host)
+        _write(event_parts(nested, results["steps"].steps), of_host / "events")
         if all_stats:
-            _write([stat_tables(trace)], made / "stats" / of_host)
+            _write([stat_tables(trace)], of_host / "stats")
         row = work.get(file.host)
         start_ps, end_ps = trace.extent_ps if len(trace.name) else (None, None)
         rows.append(
@@ -176,7 +161,7 @@ def _write_hosts(analysis: Analysis, made: Path, run: str, ahead: ReadAhead, *, 
     for column in HOST_FILES.columns[1:]:
         values = [row[column.name] for row in rows]
         table[column.name] = words(values) if column.type == "VARCHAR" else listed(values, pa.int64())
-    _write([[pa.table(table)]], made / "host_files" / run)
+    _write([[pa.table(table)]], made / "host_files")
     return sum(row["events"] for row in rows)
 
 
@@ -209,31 +194,3 @@ def _writer(schema: Any, path: Path) -> Any:
     deltas = {name: "DELTA_BINARY_PACKED" for name in _DELTA if name in whole}
     others = [name for name in schema.names if name not in deltas]
     return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=others, column_encoding=deltas or None)
-
-
-def _move(made: Path, target: Path, tables: Sequence[str], run: str) -> None:
-    """Move the folders of the run into the dataset; if one cannot be moved, all go back."""
-    target.mkdir(parents=True, exist_ok=True)
-    marker = target / MARKER
-    if not marker.exists():
-        marker.write_text(json.dumps({"format": FORMAT}) + "\n")
-    old = made / "replaced"
-    # A table that the run had before, and has no more, is replaced by nothing.
-    replaced = [folder for folder in target.iterdir() if (folder / run).exists()]
-    moved: list[tuple[Path, Path]] = []
-    try:
-        for folder in replaced:
-            moved.append(_renamed(folder / run, old / folder.name / run))
-        for name in tables:
-            moved.append(_renamed(made / name / run, target / name / run))
-    except BaseException:
-        for source, place in reversed(moved):
-            with suppress(OSError):
-                place.rename(source)
-        raise
-
-
-def _renamed(source: Path, place: Path) -> tuple[Path, Path]:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    source.rename(place)
-    return source, place

@@ -133,7 +133,10 @@ class Query:
     def fetch(self) -> Answer:
         """Run the query."""
         with _our_errors(self._absent):
-            return _fetch(self._connection, self._sql, self._limits)
+            try:
+                return _fetch(self._connection, self._sql, self._limits)
+            finally:
+                self._source.check_unchanged()
 
 
 _PR_SET_PDEATHSIG = 1

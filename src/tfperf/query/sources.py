@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from tfperf.analysis import Analysis, load
 from tfperf.errors import TfperfError
-from tfperf.query.dataset import Dataset, is_dataset
+from tfperf.query.dataset import Dataset, check_format, is_dataset
 from tfperf.query.sql_tables import RECORDED, SqlTable, analyzed_tables, every_table
 from tfperf.sections.registry import find_table
 from tfperf.storage.remote_path import Location, located
@@ -54,6 +54,9 @@ class Source(Struct, frozen=True, dict=True):
             if data is not None:
                 tables[name] = as_declared(table, data)
         return tables
+
+    def check_unchanged(self) -> None:
+        """Do nothing: what a query reads of a profile is in memory."""
 
     @property
     def declared(self) -> dict[str, SqlTable]:
@@ -109,6 +112,7 @@ def source_of(
     if isinstance(place, Path) and is_dataset(place):
         if run or hosts or step_marker or attribution != "corrected":
             raise TfperfError(f"{path} is a dataset: choose its runs and hosts in the query, as in WHERE run = '...'")
+        check_format(place)
         return Dataset(place)
     chosen = choose_hosts(choose_run(find_runs(place), run), tuple(hosts))
 

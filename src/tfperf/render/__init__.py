@@ -8,6 +8,7 @@ there, so that nobody ever reads half a report.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import select
@@ -19,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from msgspec import Struct
 
 from tfperf.errors import OutputError
-from tfperf.files import cannot_write, new_file, refuse_existing, write_files
+from tfperf.files import new_file, refuse_existing, write_files
 from tfperf.render.screen import PIPE_WIDTH, Screen
-from tfperf.storage.remote_path import Location
+from tfperf.storage.remote_path import Location, RemotePath
 
 if TYPE_CHECKING:
     from tfperf.report.model import Level, Report
@@ -124,20 +125,27 @@ def write(text: str, destination: Location | None, *, force: bool = False, scree
 
 
 def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = False) -> None:
-    """Write files by name into a folder, made if need be: all of them, or none.
+    """Write files by name into a folder: all of them, or none. A missing folder appears with all of them in it.
 
-    None is written if one exists, but for `force`, and none if there is no room for all.
+    Raises OutputError if there is no room for all, if one exists (except with `force`), and while another process
+    writes into the folder.
     """
-    targets = {folder / name: text for name, text in files.items()}
+    from tfperf.folders import locked_place, new_folder  # imports what only folders need
+
+    targets = {folder / name: _encoded(text) for name, text in files.items()}
     refuse_existing(list(targets), force=force)
-    try:
-        if isinstance(folder, Path):
-            folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise OutputError(f"{folder} is a file; name a folder") from None
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    write_files({target: _encoded(text) for target, text in targets.items()})
+    if isinstance(folder, RemotePath):
+        write_files(targets)
+    elif folder.is_dir():
+        with locked_place(folder, folder):
+            refuse_existing(list(targets), force=force)  # another process may have written them by now
+            write_files(targets)
+    elif folder.exists():
+        raise OutputError(f"{folder} is a file; name a folder")
+    else:
+        with new_folder(folder) as made:
+            for target, data in targets.items():
+                (made / target.name).write_bytes(data)
 
 
 def _write_file(text: str, destination: Location) -> None:
@@ -181,6 +189,9 @@ def _write_stdout(text: str) -> None:
         raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
 
 
+_NO_FILE = -1
+
+
 class WholeOutput(io.RawIOBase):
     """A file descriptor that gets all that is written, else OutputError is raised, once; then nothing more is written.
 
@@ -212,13 +223,20 @@ class WholeOutput(io.RawIOBase):
                 raise
             except OSError as error:
                 self._is_lost = True
-                raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
+                reason = "it is closed" if error.errno == errno.EBADF else error.strerror or error
+                raise OutputError(f"cannot write to stdout: {reason}") from error
         return size
 
 
 def whole_stdout() -> None:
-    """Make stdout a stream that writes all or says that it cannot; not a terminal, which can be gone at any time."""
+    """Make stdout a stream that writes all or says that it cannot; not a terminal, which can be gone at any time.
+
+    Where it is closed (`>&-`), Python has none, and what is printed would be lost in silence.
+    """
     stdout = sys.stdout
+    if stdout is None:
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(WholeOutput(_NO_FILE)), "utf-8", "backslashreplace")
+        return
     if os.name != "posix" or not isinstance(stdout, io.TextIOWrapper) or stdout.isatty():
         return
     stdout.flush()

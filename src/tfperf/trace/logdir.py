@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.errors import TfperfWarning, TraceNotFoundError
-from tfperf.files import TRACE_SUFFIX, TRACE_SUFFIXES, elsewhere, text_wanted
+from tfperf.files import TRACE_SUFFIX, TRACE_SUFFIXES, WORK, elsewhere, text_wanted
 from tfperf.storage.remote_path import Location, RemotePath
 from tfperf.units import counted, listed
 
@@ -30,6 +30,13 @@ _RUNS = ("plugins", "profile")
 """The folders of a logdir that hold runs."""
 _TIMESTAMP = r"(?=(20\d\d(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d))"
 """Looks ahead, so that matches may overlap: a number in front of the time may look like the start of one."""
+_UNFINISHED = re.compile(
+    r"\.(?P<hidden>.+)\.xplane\.pb(?:\.gz)?\..+"
+    r"|(?P<host>.+)\.xplane\.pb(?:\.gz)?(?:\.[0-9a-f]{8}|_?\.gstmp"
+    r"|\.(?:tmp|temp|part|partial|filepart|download|crdownload|incomplete|zst|bz2|xz|zip)\b.*)",
+    re.IGNORECASE,
+)
+"""Names of traces that are being written or copied (by rsync, curl, browsers, aws, gsutil), or that are packed."""
 _OTHER_FORMATS = {
     ".pt.trace.json": "a PyTorch profile",
     ".pt.trace.json.gz": "a PyTorch profile",
@@ -71,6 +78,8 @@ class Run(Struct, frozen=True):
     name: str
     folder: Location
     files: tuple[HostFile, ...]
+    unfinished: tuple[HostFile, ...] = ()
+    """Hosts without a trace, but with the file of one that is not complete, or that tfperf does not unpack."""
     newer: tuple[str, ...] = ()
     """Newer runs of the logdir that hold no trace, with the reason, where nobody named the run to read."""
 
@@ -109,6 +118,8 @@ class _Found(Struct):
     """Trace files by folder."""
     unfinished: dict[Location, list[Location]] = {}
     """The other files of folders of runs that hold no trace, as far as they can be listed."""
+    parts: dict[Location, list[Location]] = {}
+    """Files beside traces that may become some."""
     denied: list[Location] = []
     """Folders that cannot be read."""
     others: list[str] = []
@@ -154,7 +165,7 @@ def _ordered_runs(path: Location, found: _Found) -> list[Run]:
         elif found.others:
             hint = f"; {_described(found.others[0])}"
         raise TraceNotFoundError(f"no *{TRACE_SUFFIX} file below {path}{hint}")
-    runs = [_run(folder, files) for folder, files in found.folders.items()]
+    runs = [_run(folder, files, found.parts.get(folder, ())) for folder, files in found.folders.items()]
     runs = sorted(runs, key=_age) if len(runs) > 1 else runs
     unfinished = [_run(folder, files) for folder, files in found.unfinished.items()]
     newer = [run for run in unfinished if _age(run)[0] > _age(runs[-1])[0] and not _is_around(run.folder, runs)]
@@ -201,7 +212,8 @@ def _joined(runs: Sequence[Run]) -> Run:
     folder = runs[0].folder
     while any(run.folder.parts[: len(folder.parts)] != folder.parts for run in runs):
         folder = folder.parent
-    return Run(" + ".join(run.name for run in runs), folder, tuple(files))
+    unfinished = (file for run in runs for file in run.unfinished)
+    return Run(" + ".join(run.name for run in runs), folder, tuple(files), tuple(unfinished))
 
 
 def _run_named(runs: list[Run], name: str | None) -> Run:
@@ -248,7 +260,10 @@ def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = (
         if not matching:
             raise TraceNotFoundError(f"no host of run {run.name} matches {pattern!r}; {has}")
         kept.update(matching)
-    return replace(run, files=tuple(file for file in run.files if file.host in kept)) if names or patterns else run
+    if not names and not patterns:
+        return run
+    unfinished = (file for file in run.unfinished if any(fnmatchcase(file.host, pattern) for pattern in patterns))
+    return replace(run, files=tuple(file for file in run.files if file.host in kept), unfinished=tuple(unfinished))
 
 
 def _search_remote(path: RemotePath) -> _Found:
@@ -262,7 +277,10 @@ def _search_remote(path: RemotePath) -> _Found:
         if file.name.endswith(TRACE_SUFFIXES) or file.url == path.url:
             found.folders.setdefault(file.parent, []).append(file)
     for file in files:
-        if file.parent not in found.folders and file.parent.parts[-3:-1] == _RUNS:
+        if file.parent in found.folders:
+            if _UNFINISHED.fullmatch(file.name):
+                found.parts.setdefault(file.parent, []).append(file)
+        elif file.parent.parts[-3:-1] == _RUNS:
             found.unfinished.setdefault(file.parent, []).append(file)
     return found
 
@@ -282,7 +300,9 @@ def _search(top: Path) -> _Found:
         if is_of_run(folder):
             found.unfinished[folder] = []
 
-    for name, _, files in os.walk(top, onerror=deny):
+    for name, folders, files in os.walk(top, onerror=deny):
+        with suppress(ValueError):
+            folders.remove(WORK)  # copies of runs that are not complete
         folder, traces = Path(name), []
         for file in sorted(files):
             if file.endswith(TRACE_SUFFIXES) and not _is_special(folder / file):
@@ -291,6 +311,7 @@ def _search(top: Path) -> _Found:
                 found.others.append(str(folder / file))
         if traces:
             found.folders[folder] = [*traces]
+            found.parts[folder] = [folder / file for file in sorted(files) if _UNFINISHED.fullmatch(file)]
         elif is_of_run(folder):
             found.unfinished[folder] = [folder / file for file in sorted(files)]
     return found
@@ -314,13 +335,19 @@ def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
-def _run(folder: Location, files: Sequence[Location]) -> Run:
+def _run(folder: Location, files: Sequence[Location], parts: Sequence[Location] = ()) -> Run:
     """Return the run of a folder; of a host with both, the trace that is not compressed."""
     hosts: dict[str, HostFile] = {}
     for file in files:
         host = file.name.removesuffix(TRACE_SUFFIXES[1]).removesuffix(TRACE_SUFFIX)
         hosts.setdefault(host, HostFile(host, file))
-    return Run(folder.resolve().name, folder, tuple(hosts.values()))
+    unfinished: dict[str, HostFile] = {}
+    for part in parts:
+        named = _UNFINISHED.fullmatch(part.name)
+        host = (named["hidden"] or named["host"]) if named else ""
+        if host and host not in hosts:
+            unfinished.setdefault(host, HostFile(host, part))
+    return Run(folder.resolve().name, folder, tuple(hosts.values()), tuple(unfinished.values()))
 
 
 def _age(run: Run) -> tuple[float, str]:

@@ -69,6 +69,21 @@ def test_a_full_disk(arguments: tuple[str, ...], unbuffered: str, tmp_path: Path
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("analyze", "--help"), ("analyze", LOGS)])
+def test_a_closed_stdout(arguments: tuple[str, ...]) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "-", sys.executable, "-m", "tfperf", *arguments]
+    done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == ["Error: cannot write to stdout: it is closed"]
+
+
+def test_a_closed_stdout_is_not_needed_for_a_file(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "-", sys.executable, "-m", "tfperf", "analyze", LOGS, "-o", "report.txt"]
+    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
+    assert (tmp_path / "report.txt").stat().st_size
+
+
 @linux_only
 def test_a_full_disk_for_the_help_of_every_command() -> None:
     """In one process after another, but without the start of each."""
