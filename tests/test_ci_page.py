@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import pytest
@@ -28,11 +28,13 @@ from shared_runs import make_program
 from tfperf.gate import grammar
 from tfperf.gate.config import read_config
 from tfperf.gate.grammar import read_limit
-from tfperf.gate.limits import FIGURES, NAMED, NamedLimit
+from tfperf.gate.limits import FIGURES, NAMED, Metric, NamedLimit
+from tfperf.gate.rests_on import RESTS_ON, rests_on_steps
+from tfperf.trace.flaw import Part
 
 PAGE = Path(__file__).parents[1] / "docs" / "ci.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-_PART = re.compile(r"<!-- (limits|grammar) -->\n.*?<!-- end -->", re.DOTALL)
+_PART = re.compile(r"<!-- (limits|doubts|grammar) -->\n.*?<!-- end -->", re.DOTALL)
 without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
 
@@ -62,6 +64,19 @@ def _demand(named: NamedLimit) -> str:
     return "at most " if named.relation == "<=" else "at least "
 
 
+def doubt_table() -> str:
+    """What figures and tables rest on."""
+    names_of: dict[str, list[str]] = {}
+    for name, parts in RESTS_ON.items():
+        shown = [part for part in get_args(Part) if part in parts]
+        over_steps = not parts or (name in FIGURES and rests_on_steps(Metric(name)))
+        shown += ["what shows the steps"] if over_steps else []
+        names_of.setdefault(", ".join(shown), []).append(f"`{name}`")
+    rows = [f"| {', '.join(names)} | {parts} |" for parts, names in names_of.items()]
+    rows.append("| all other tables | everything |")
+    return "\n".join(["| figures and tables | what they rest on |", "|---|---|", *rows]) + "\n"
+
+
 def grammar_block() -> str:
     """The grammar of a limit, from the module that reads it."""
     text = str(grammar.__doc__)
@@ -70,9 +85,9 @@ def grammar_block() -> str:
 
 
 def test_limits_and_grammar_are_those_of_the_program(compare_gold: Callable[[Path, str], None]) -> None:
-    generated = {"limits": limit_table, "grammar": grammar_block}
+    generated = {"limits": limit_table, "doubts": doubt_table, "grammar": grammar_block}
     compare_gold(PAGE, _PART.sub(lambda part: f"<!-- {part[1]} -->\n{generated[part[1]]()}<!-- end -->", TEXT))
-    assert _PART.findall(TEXT) == ["limits", "grammar"]
+    assert _PART.findall(TEXT) == ["limits", "doubts", "grammar"]
 
 
 def example_limits() -> list[str]:

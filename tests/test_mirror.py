@@ -63,7 +63,6 @@ TESTED_IN = {
     "sections/timeline/section.py": "sections/timeline/test_analysis.py",
     "sections/timeline/window.py": "sections/timeline/test_lanes.py",
     "report/step_picture.py": "render/page/test_picture_data.py",
-    "trace/flaw.py": "trace/test_soundness.py",
     "trace/pipeline_tree.py": "trace/test_pipelines.py",
     "wire/hlo_schema.py": "wire/test_rewrite.py",
     "wire/stats.py": "wire/test_against_protobuf.py",

@@ -14,7 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from builders import event, host, logdir_of, space
 from job_environment import job_environment
+
+from tfperf.pytest_plugin import FigureError, Profiled, _Reading
 
 without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
@@ -282,6 +285,25 @@ def test_check_fails_where_a_limit_cannot_be_judged(session: Session) -> None:
 
 
 @needs_tensorflow
+def test_a_doubtful_figure_is_known_only_where_doubt_is_allowed(tmp_path: Path) -> None:
+    marks = [event("train", 100 * number, 100, step_num=number) for number in range(10)]
+    waits = [event("IteratorGetNextOp::DoCompute", 100 * number, 30) for number in range(5)]
+    trace = logdir_of(tmp_path, vm=space(host(*marks, *waits)))
+
+    def profiled(*, allow_doubt: bool) -> Profiled:
+        made = Profiled(tmp_path, {}, _Reading(0, 3, None, allow_doubt))
+        made.path = trace
+        return made
+
+    with pytest.raises(FigureError, match="Input-bound is unknown: the profile may be incomplete or wrong: no call"):
+        _ = profiled(allow_doubt=False).input_bound
+    assert profiled(allow_doubt=False).step_time_ms == pytest.approx(0.1)
+    with pytest.raises(AssertionError, match="COULD NOT BE JUDGED"):
+        profiled(allow_doubt=False).check(max_input_bound="50%")
+    assert profiled(allow_doubt=True).input_bound == pytest.approx(0.15)
+    assert profiled(allow_doubt=True).check(max_input_bound="50%").despite_doubt
+
+
 def test_unknown_figure_says_why_in_one_line(session: Session) -> None:
     (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_unknown_figure"], re.MULTILINE)
     assert line.startswith("Input-bound is unknown: ")

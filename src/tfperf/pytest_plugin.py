@@ -49,6 +49,7 @@ class _Reading(Struct, frozen=True):
     skip_first: int
     min_steps: int
     step_marker: str | None
+    allow_doubt: bool
 
 
 class Profiled:
@@ -206,6 +207,7 @@ class Profiled:
             skip_first=reading.skip_first,
             min_steps=reading.min_steps,
             by_kind=by_kind,
+            allow_doubt=reading.allow_doubt,
             baseline=baseline,
             **named,
         )
@@ -222,7 +224,13 @@ class Profiled:
         # A limit that always holds, so that a host that cannot be judged leaves the figure unknown.
         limit = Limit(name, Metric(name, cause=cause), "<=", float("inf"), "tfperf_profile")
         reading = self._reading
-        config = CheckConfig(limits=(limit,), stat=stat, skip_first=reading.skip_first, min_steps=reading.min_steps)
+        config = CheckConfig(
+            limits=(limit,),
+            stat=stat,
+            skip_first=reading.skip_first,
+            min_steps=reading.min_steps,
+            allow_doubt=reading.allow_doubt,
+        )
         judged = check(self.analysis, config).judged[0]
         if judged.status == "unknown" or judged.measured is None:
             raise FigureError(f"{judged.title} is unknown: {judged.why}")
@@ -244,15 +252,17 @@ def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[C
         skip_first: int = 0,
         min_steps: int = 3,
         step_marker: str | None = None,
+        allow_doubt: bool = False,
         **levels: int,
     ) -> Profiled:
         """Return what `with` enters.
 
         `skip_first` steps are omitted, `min_steps` must be there for a figure, `step_marker` names the events that are
-        steps; `levels` are those of `tfperf.profile`.
+        steps; `allow_doubt` gives figures that may be wrong, as `tfperf check --allow-doubt` judges them; `levels` are
+        those of `tfperf.profile`.
         """
         place = tmp_path if logdir is None else Path(logdir)
-        taken.append(Profiled(place, levels, _Reading(skip_first, min_steps, step_marker)))
+        taken.append(Profiled(place, levels, _Reading(skip_first, min_steps, step_marker, allow_doubt)))
         return taken[-1]
 
     yield start

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from xml.etree import ElementTree
 
 import pytest
@@ -20,8 +21,11 @@ from cli.example_package import run_with_package
 from click.testing import Result
 
 from tfperf.gate.limits import NAMED
+from tfperf.trace.event_names import is_fetch, is_iterator
+from tfperf.wire import schema
 
 Run = Callable[..., Result]
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
 HOLDS = ("--max-input-bound", "10%")
 
 
@@ -110,7 +114,44 @@ def test_exit_code_1_with_a_damaged_trace(run_tfperf: Run, tmp_path: Path) -> No
     assert run_tfperf("check", logdir_of(tmp_path, a=b"\xff" * 100), *HOLDS).exit_code == 1
 
 
-def test_a_doubtful_profile_is_judged_and_called_doubtful(run_tfperf: Run, tmp_path: Path) -> None:
+def without_half_of_tf_data(data: bytes) -> bytes:
+    """Remove every other call of tf.data from a profile, at random."""
+    random, message = Random(3), schema.message_class("XSpace")()
+    message.ParseFromString(data)
+    (plane,) = (plane for plane in message.planes if plane.name == b"/host:CPU")
+    names = {entry.key: entry.value.name.decode() for entry in plane.event_metadata}
+    is_input = {key: is_iterator(name) or is_fetch(name) for key, name in names.items()}
+    for thread in plane.lines:
+        kept = [each for each in thread.events if not is_input[each.metadata_id] or random.random() < 0.5]
+        del thread.events[:]
+        thread.events.extend(kept)
+    changed: bytes = message.SerializeToString()
+    return changed
+
+
+def test_a_profile_without_half_of_its_input_passes_no_limit_on_input(run_tfperf: Run, tmp_path: Path) -> None:
+    (sample,) = (SAMPLES / "input_bound").rglob("*.xplane.pb")
+    logdir = logdir_of(tmp_path, sample=without_half_of_tf_data(sample.read_bytes()))
+    limits = ("--max-input-bound", "50%", "--max-retraces", "9")
+    done = run_tfperf("check", logdir, *limits)
+    assert done.exit_code == 1
+    said = " ".join(done.stdout.split())
+    assert "COULD NOT BE JUDGED: max-input-bound 50%. 1 of 2 hold." in said
+    assert "the profile may be incomplete or wrong" in said
+    assert "or judge it all the same with --allow-doubt." in said
+    done = run_tfperf("check", logdir, *limits, "--allow-doubt")
+    assert done.exit_code == 0
+    assert "All 2 limits hold. Judged despite doubt: max-input-bound 50%." in " ".join(done.stdout.split())
+    config = tmp_path / "tfperf.toml"
+    config.write_text('[check]\nmax-input-bound = "50%"\nallow-doubt = true\n', encoding="utf-8")
+    document = json.loads(run_tfperf("check", logdir, "--config", config, "--format", "json").stdout)
+    assert (document["summary"]["exit_code"], document["summary"]["despite_doubt"]) == (0, 1)
+    (row,) = document["sections"]["check"]["tables"]["limits"]["rows"]
+    assert 30 < row["measured"] < 35, "64.4 % in the whole profile"
+    assert row["doubt"]
+
+
+def test_a_doubtful_profile_is_judged_where_the_doubt_does_not_matter(run_tfperf: Run, tmp_path: Path) -> None:
     marks = [event("train", 100 * number, 100, step_num=number) for number in range(5)]
     odd = (event("a:MatMul", 410, 20), event("b:MatMul", 420, 20))
     doubtful, sound = space(host(*marks, *odd)), space(host(*marks))

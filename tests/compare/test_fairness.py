@@ -38,6 +38,7 @@ def test_like_runs_differ_in_nothing() -> None:
         (with_host(cpu_model="EPYC"), with_host(cpu_model="Xeon"), ("Host CPU", "EPYC", "Xeon")),
         (with_host(cores=8.0), with_host(cores=1.5), ("Host cores", "8", "1.5")),
         (run_of([2e6] * 50), run_of([0.5] * 50), ("Step time", "2000000 ms", "0.500 ms")),
+        (run_of(doubt="clocks may disagree"), run_of(), ("Soundness", "clocks may disagree", "sound")),
     ],
 )
 def test_what_makes_the_ratio_misleading_is_unfair(

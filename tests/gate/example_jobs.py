@@ -34,7 +34,7 @@ def pipeline_job(wait_us: float) -> bytes:
         start_us = 1000.0 * number
         events += [
             event("train", start_us, 1000, step_num=number),
-            event("IteratorGetNextOp::DoCompute", start_us, wait_us),
+            event("IteratorGetNextOp::DoCompute", start_us, wait_us, id=number),
             iterator_call("Root", start_us, wait_us, 1),
             iterator_call("Root::Map", start_us, wait_us - 1, 2, 1),
             event("MatMul:MatMul", start_us + wait_us, 1000 - wait_us),

@@ -14,6 +14,8 @@ from click.testing import Result
 from gate.example_jobs import analysis_of, bare_job, input_job, job_without_steps, noisy_job
 
 import tfperf
+from tfperf.compare.baseline_file import baseline_text
+from tfperf.compare.summarize import summarize_run
 from tfperf.gate.check import check, check_profile, needed_sections
 from tfperf.gate.config import CheckConfig
 from tfperf.gate.grammar import read_limit
@@ -143,13 +145,97 @@ def test_first_steps_can_be_skipped(tmp_path: Path) -> None:
     assert outcome_of(analysis, "max(step_time) <= 100us", skip_first=10**9).exit_code == 1
 
 
-def test_steps_found_with_low_confidence_are_noted(tmp_path: Path) -> None:
+# --- doubt ---
+
+
+def half_fetched_job() -> bytes:
+    """Ten marked steps of 100 us; the first five wait 30 us for input, the others show none."""
+    steps = [event("train", 100 * number, 100, step_num=number) for number in range(10)]
+    return space(host(*steps, *(event("IteratorGetNextOp::DoCompute", 100 * number, 30) for number in range(5))))
+
+
+STOPS = (
+    "no call of tf.data is in the last 5 of 10 steps, and one in each of the others: data of some thread may be missing"
+)
+
+
+def test_a_doubt_that_touches_a_figure_leaves_its_limit_unknown(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=half_fetched_job())
+    for limit in ("input_bound <= 20%", "input_bound <= 10%"):
+        judged = judged_by(analysis, limit)
+        assert (judged.status, judged.measured, judged.doubt) == ("unknown", None, "")
+        assert judged.why == (
+            f"the profile may be incomplete or wrong: {STOPS}; capture it again, and copy the whole file, or judge it "
+            "all the same with --allow-doubt."
+        )
+    for limit in ("input_cost <= 20%", "cause[input_wait] <= 0", "steps.input_ms < 1s"):
+        assert "the last 5 of 10 steps" in judged_by(analysis, limit).why, limit
+
+
+def test_a_doubt_that_does_not_touch_a_figure_is_a_note(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=half_fetched_job())
+    outcome = outcome_of(analysis, "step_time <= 1ms")
+    assert (outcome.exit_code, outcome.judged[0].doubt) == (0, "")
+    assert outcome.notes == (f"The profile may be incomplete or wrong: {STOPS}. No limit here rests on that.",)
+    both = outcome_of(analysis, "step_time <= 1ms", "input_bound <= 20%")
+    assert ([judged.status for judged in both.judged], both.notes) == (["pass", "unknown"], ())
+
+
+@pytest.mark.parametrize(("limit", "status"), [("input_bound <= 20%", "pass"), ("input_bound <= 10%", "breach")])
+def test_allowed_doubt_is_judged_and_said(tmp_path: Path, limit: str, status: str) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=half_fetched_job()), limit, "step_time <= 1ms", allow_doubt=True)
+    of_input, of_steps = outcome.judged
+    assert (of_input.status, of_input.measured, of_input.doubt) == (status, 15.0, STOPS)
+    assert (of_steps.status, of_steps.doubt) == ("pass", "")
+    assert outcome.despite_doubt == (of_input,)
+    assert outcome.notes == (f"The profile may be incomplete or wrong: {STOPS}.",)
+
+
+def test_a_doubtful_host_passes_nothing_and_a_breach_of_another_one_counts(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=input_job(30), b=half_fetched_job())
+    unknown = judged_by(analysis, "input_bound <= 50%")
+    assert (unknown.status, unknown.why.split(": ")[0]) == ("unknown", "host b")
+    outcome = outcome_of(analysis, "input_bound <= 20%")
+    assert (outcome.exit_code, outcome.judged[0].host) == (3, "a")
+    assert outcome.notes == (f"The profile of host b may be incomplete or wrong: {STOPS}.",)
+    assert judged_by(analysis, "input_bound <= 50%", allow_doubt=True).doubt == f"host b: {STOPS}"
+
+
+def test_damage_is_not_allowed_with_doubt(tmp_path: Path) -> None:
+    marks = [event("train", 100 * number, 100, step_num=number) for number in range(5)]
+    broken = space(host(*marks, event("work", 5, -1)))
+    assert judged_by(analysis_of(tmp_path, a=broken), "step_time <= 1s", allow_doubt=True).status == "unknown"
+
+
+def test_a_baseline_whose_steps_are_doubtful_is_not_compared(tmp_path: Path) -> None:
+    marks = [event("train", 100 * number, 100, step_num=number) for number in range(40)]
+    doubtful = space(host(*marks, event("train", 3950, 100, step_num=40)))
+    baseline = tmp_path / "baseline.json"
+    before = analysis_of(tmp_path / "before", a=doubtful)
+    baseline.write_text(baseline_text(summarize_run(before, "before")), encoding="utf-8")
+    after = analysis_of(tmp_path / "after", a=space(host(*marks)))
+    outcome = check_profile(after, baseline=baseline)
+    assert outcome.exit_code == 1
+    assert "Soundness: 1 marker of steps inside the one before" in outcome.judged[0].why
+    outcome = check_profile(after, baseline=baseline, allow_doubt=True)
+    assert (outcome.exit_code, outcome.judged[0].doubt[:24]) == (0, "baseline before: 1 marke")
+    assert check_profile(before, baseline=baseline).judged[0].why.startswith("the profile may be incomplete or wrong")
+
+
+def test_steps_found_with_low_confidence_are_doubtful(tmp_path: Path) -> None:
     calls = [event("IteratorGetNextOp::DoCompute", 100 * number, 10) for number in range(3)]
     analysis = analysis_of(tmp_path, a=space(host(*calls)))
     steps = analysis["steps"].steps
+    assert steps.confidence == "low"
     outcome = outcome_of(analysis, "step_time < 1s", min_steps=1)
-    assert (outcome.exit_code, steps.confidence) == (0, "low")
-    assert outcome.notes == (f"Steps were found with low confidence: {steps.explanation}.",)
+    said = f"steps were found with low confidence: {steps.explanation}"
+    assert (outcome.exit_code, outcome.notes) == (1, ())
+    assert outcome.judged[0].why == (
+        f"the profile may be incomplete or wrong: {said}; mark the steps with tfperf.step, or name their event with "
+        "--step-marker, or judge it all the same with --allow-doubt."
+    )
+    outcome = outcome_of(analysis, "step_time < 1s", min_steps=1, allow_doubt=True)
+    assert (outcome.exit_code, outcome.judged[0].doubt) == (0, said)
 
 
 def test_a_step_time_says_which_steps_it_is_of(tmp_path: Path) -> None:

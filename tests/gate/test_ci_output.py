@@ -94,6 +94,12 @@ def test_an_unknown_limit_is_an_error_unless_another_is_breached() -> None:
     assert parsed(beside_a_breach)[0] == "warning"
 
 
+def test_what_was_judged_despite_doubt_is_a_warning() -> None:
+    commands = annotation_text(outcome(replace(PASS, doubt="some events are missing"))).splitlines()
+    said = "max-step-time 50ms was judged despite doubt"
+    assert list(map(parsed, commands)) == [("warning", said, "some events are missing")]
+
+
 def test_a_reason_that_limits_share_is_given_once() -> None:
     lines = annotation_text(not_judged([INPUT, STEP], "logs/ does not exist")).splitlines()
     assert [parsed(line) for line in lines] == [
@@ -202,6 +208,15 @@ def test_an_error_says_what_is_missing() -> None:
     (error,) = suite_of(junit_text(outcome(UNKNOWN))).iter("error")
     assert error.get("message") == "max-step-time 50ms could not be judged: no steps: profile longer"
     assert error.text == "limit: max-step-time 50ms (tfperf.toml)"
+
+
+def test_a_test_case_says_that_it_was_judged_despite_doubt() -> None:
+    document = ElementTree.fromstring(junit_text(outcome(replace(PASS, doubt="some events are missing"))))
+    case, verdict = document.find("testsuite/testcase"), document.find(".//property[@name='verdict']")
+    assert case is not None
+    assert case.findtext("system-out") == "judged despite doubt: some events are missing"
+    assert verdict is not None
+    assert verdict.get("value") == "The limit holds. Judged despite doubt: max-step-time 50ms."
 
 
 def test_the_profile_and_the_verdict_are_properties() -> None:

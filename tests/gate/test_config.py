@@ -25,6 +25,7 @@ stat = "p95"
 skip-first = 2
 min_steps = 10
 by_kind = "eval"
+allow-doubt = true
 baseline = "ci/baseline.json"
 max-regression = "5%"
 """
@@ -56,6 +57,7 @@ def test_every_key_of_a_pyproject_is_read(tmp_path: Path) -> None:
         skip_first=2,
         min_steps=10,
         by_kind="eval",
+        allow_doubt=True,
         baseline=(tmp_path / "ci" / "baseline.json",),
         max_regression=0.05,
     )
@@ -103,6 +105,7 @@ def test_a_file_without_limits_sets_nothing(tmp_path: Path) -> None:
         ('stat = "average"', "check.stat: it must be one of mean, median, p95"),
         ("stat = []", "one of mean"),
         ("by-kind = 3", 'check.by-kind: it must be a kind of steps, such as "train" or "eval"'),
+        ('allow-doubt = "yes"', "check.allow-doubt: it must be true or false"),
         ('by-kind = ""', "it must be a kind of steps"),
         ("baseline = 3", "check.baseline: it must be the path of a file"),
         ('baseline = "a\\u0000b"', "the path of a file"),

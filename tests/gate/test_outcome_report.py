@@ -136,6 +136,7 @@ def test_the_summary_counts() -> None:
         "passed": 2,
         "breached": 1,
         "unknown": 1,
+        "despite_doubt": 0,
         "step_count": 12,
         "step_kind": None,
         "other_step_kinds": {},

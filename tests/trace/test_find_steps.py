@@ -193,6 +193,8 @@ def test_function_runs_of_tf_data_are_no_steps(tmp_path: Path) -> None:
     made = plane("/host:CPU", line("main", *runs), line("tf_data", *mapped))
     steps = find_steps(trace_of(tmp_path, made))
     assert (len(steps), steps.source, steps.confidence) == (3, "executor runs", "low")
+    asked = plane("/host:CPU", line("main", *runs, *(event("EagerService:Enqueue", 100 * n - 1, 52) for n in range(3))))
+    assert find_steps(trace_of(tmp_path, asked)).confidence == "medium"
 
 
 def test_a_retraced_step_is_shown_and_left_out(tmp_path: Path) -> None:

@@ -339,9 +339,7 @@ def test_fetches_that_are_beside_no_step(tmp_path: Path) -> None:
     for at_us, expected in ((2_000_000, ["fetches_apart"]), (-2_000_000, ["fetches_apart"]), (900_000, []), (450, [])):
         assert codes(tmp_path, line("python", *marks()), line("data", *fetches(at_us)), beside) == expected, at_us
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", *marks()), line("data", *fetches(2e6)), beside))
-    assert flaw == Flaw(
-        "fetches_apart", "no call of tf.data is within 2.0 s of a step: clocks disagree", about_steps=True
-    )
+    assert flaw == Flaw("fetches_apart", "no call of tf.data is within 2.0 s of a step: clocks disagree")
     assert codes(tmp_path, line("python", *marks(2)), line("data", *fetches(2e6)), beside) == [], (
         "too few steps to tell"
     )
@@ -428,7 +426,7 @@ def test_fetches_that_stop_while_steps_go_on(tmp_path: Path) -> None:
         return flaws(tmp_path, plane("/host:CPU", line("python", *marks(10)), line("data", *fetched, id=2)))
 
     (flaw,) = found(*range(6))
-    assert (flaw.code, flaw.level, flaw.about_steps) == ("fetches_stop", "doubtful", True)
+    assert (flaw.code, flaw.level) == ("fetches_stop", "doubtful")
     assert flaw.text.startswith("no call of tf.data is in the last 4 of 10 steps, and one in each of the others")
     (flaw,) = found(*range(3, 10))
     assert "in the first 3 of 10 steps" in flaw.text

@@ -53,6 +53,7 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
 @click.option("--stat", type=typed.STATISTIC, help="Statistic of the step times.  [default: mean]")
 @click.option("--skip-first", type=typed.COUNT, metavar="N", help="Skip the first N steps of each host.")
 @click.option("--min-steps", type=typed.AT_LEAST_ONE, metavar="N", help="Whole steps needed to judge.  [default: 3]")
+@click.option("--allow-doubt", is_flag=True, help="Judge figures that may be wrong because the profile is doubtful.")
 @click.option("--by-kind", metavar="KIND", help="Judge steps of this kind: train, eval, ...  [default: the main kind]")
 @click.option(
     "--baseline",
@@ -78,8 +79,8 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     """Check a profile against limits; the exit code tells a CI job the result.
 
     PATH is a logdir, a run folder or one *.xplane.pb file. Of several hosts, the worst decides. Exit codes: 0 all
-    limits hold, 3 a limit is breached, 1 a limit could not be judged (no steps, too few, nothing to measure), 2 wrong
-    usage. Missing data never passes.
+    limits hold, 3 a limit is breached, 1 a limit could not be judged (no steps, too few, nothing to measure, doubtful
+    data), 2 wrong usage. Missing data never passes.
 
     \b
     Example:
@@ -143,6 +144,7 @@ def _config(
         named = {name: values.pop(name.replace("-", "_")) for name in NAMED}
         given = [limit for name, value in named.items() if value is not None for limit in named_limits(name, value)]
         given += [read_limit(text) for text in limits]
+        values["allow_doubt"] = values["allow_doubt"] or None
         values["max_regression"] = None if max_regression is None else regression_tolerance(max_regression)
     except LimitError as error:
         raise options.usage_error(error) from error

@@ -16,6 +16,8 @@ _FEW_STEPS = 10
 _PRECISION_POINTS = 5.0
 _VALUES_LISTED = 3
 _OTHER_JOB = 1000
+SOUNDNESS = "Soundness"
+"""What differs where the step times of a run are doubtful."""
 
 
 class Difference(Struct, frozen=True):
@@ -37,6 +39,7 @@ def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tup
     and the host's CPU are only in captures of tfperf.
     """
     unordered = [
+        *_doubts(before, after),
         *_speeds(before, after),
         *_machines(before, after),
         *_steps(before, after),
@@ -44,6 +47,13 @@ def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tup
         *_remarks(before, after),
     ]
     return tuple(sorted(unordered, key=lambda difference: not difference.unfair))
+
+
+def _doubts(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
+    """Yield what makes the step times of a run doubtful: what is missing there is no change of the program."""
+    if before.doubt or after.doubt:
+        text = "a profile that may be incomplete or wrong can have other step times: capture that run again"
+        yield _unfair(SOUNDNESS, before.doubt or "sound", after.doubt or "sound", text)
 
 
 def _speeds(before: RunSummary, after: RunSummary) -> Iterator[Difference]:

@@ -124,6 +124,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     wall_step_ms: Number | None = None
     """Wall time per step of the host where it is longest, with the time between steps and steps that are not averaged;
     None where it is unknown, as in baselines of earlier versions."""
+    doubt: Name = ""
+    """What makes the step times doubtful or wrong; empty if nothing does, and in baselines of earlier versions."""
 
     def __post_init__(self) -> None:
         """Refuse a count that contradicts the list."""

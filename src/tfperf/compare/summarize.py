@@ -101,6 +101,12 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
         slowest = sorted(hosts, key=lambda host: -(statistic(host.step_ms, "mean") or 0.0))[:MOST_HOSTS]
     steps, batch = whole["steps"].steps, results["batch"]
     is_sure = batch.confidence in ("high", "medium")
+    doubts = [
+        flaw.text
+        for host in results.hosts
+        for flaw in host.flaws
+        if flaw.level != "incomplete" and len(host["steps"].steps) and flaw.touches(host["steps"].steps.rests_on)
+    ]
     versions = {host.facts.tensorflow_version or "" for host in results["environment"]}
     return RunSummary(
         label=short_name(Path(label).name or label),
@@ -115,6 +121,7 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
         batch_size=_count(batch.size),
         examples_per_step=_count(batch.examples_per_step if is_sure else None),
         wall_step_ms=_rounded(wall_step_ms(whole["wall"])),
+        doubt=short_name("; ".join(doubts)),
         tensorflow_version=short_name(versions.pop()) if len(versions) == 1 else "",
         hosts=tuple(slowest),
         host_count=len(hosts),

@@ -6,7 +6,7 @@ A breach on any host is a breach, whatever is unknown; unknown is never a pass.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,22 +31,16 @@ from tfperf.gate.limits import (
     regression_tolerance,
     unknown,
 )
-from tfperf.gate.measure import (
-    is_over_steps,
-    measure,
-    measure_skew,
-    measure_together,
-    rests_on_steps,
-    why_step_time_unknown,
-)
+from tfperf.gate.measure import measure, measure_skew, measure_together, why_step_time_unknown
 from tfperf.gate.outcome import Judged, Outcome
+from tfperf.gate.rests_on import is_over_steps, rests_on_steps
 from tfperf.gate.table_rows import metric_title
 from tfperf.report.model import Finding
 from tfperf.sections.registry import find_table
 from tfperf.storage.remote_path import Location, RemotePath, located
 from tfperf.trace.same_capture import FOREIGN
 from tfperf.trace.steps import COLLECTION, RETRACE, SLOW_FIRST, step_word
-from tfperf.units import counted
+from tfperf.units import counted, listed
 
 if TYPE_CHECKING:
     from tfperf.compare.bootstrap import StepStatistic
@@ -70,6 +64,7 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
     skip_first: int = 0,
     min_steps: int = MIN_STEPS,
     by_kind: str | None = None,
+    allow_doubt: bool = False,
     baseline: str | Location | Sequence[str | Location] = (),
     **named: str | float | Sequence[str],
 ) -> Outcome:
@@ -79,9 +74,10 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
     `max_cost="compilation=10%"`, `max_regression="5%"`), `limits` those of `--limit`, `by_kind` is the kind of steps
     that are judged (default: the main one), `baseline` is a file of `tfperf analyze --save-baseline`, or several. What
     cannot be judged is not an error: the `exit_code` of the outcome is 0 if all limits hold, 3 if one is breached, 1 if
-    that is unknown. Raises LimitError
-    for a limit that cannot be read, if there is none, and for `max_regression` without a baseline; TfperfError if there
-    are no steps of `by_kind` but others; and what `tfperf.load` raises.
+    that is unknown. With `allow_doubt`, figures are judged although the profile may be incomplete or wrong where it
+    matters to them; `doubt` of each limit says why it may be. Raises LimitError for a limit that cannot be read, if
+    there is none, and for `max_regression` without a baseline; TfperfError if there are no steps of `by_kind` but
+    others; and what `tfperf.load` raises.
     """
     max_regression = named.pop("max_regression", None)
     config = CheckConfig(
@@ -93,6 +89,7 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
         skip_first=skip_first,
         min_steps=min_steps,
         by_kind=by_kind,
+        allow_doubt=allow_doubt,
         baseline=tuple(map(located, [baseline] if isinstance(baseline, (str, Path, RemotePath)) else baseline)),
         max_regression=None
         if max_regression is None
@@ -160,7 +157,7 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         step_count=min(host.summary.averaged_count for host in single),
         step_kind=next((host.summary.kind for host in single if host.summary.averaged_count), ""),
         other_kinds=hosts[-1].other_kinds,
-        notes=(*filter(None, [profile.sample]), *_notes(hosts, config)),
+        notes=(*filter(None, [profile.sample]), *_doubt_notes(hosts, judged), *_notes(hosts, config)),
         config_file=str(config.file or ""),
     )
 
@@ -187,6 +184,7 @@ def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:
         skip_first=config.skip_first or 0,
         min_steps=MIN_STEPS if config.min_steps is None else config.min_steps,
         kind=config.by_kind or "",
+        allow_doubt=bool(config.allow_doubt),
     )
 
 
@@ -230,12 +228,13 @@ def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
     else:
         title = " ".join(filter(None, (FIGURES[metric.name].title, metric.cause)))
         title += f" ({metric.function or single[0].stat})" if metric.name == "step_time" else ""
+    of_hosts = single
     if metric.name == "skew" and not metric.table:
         measurement = measure_skew(single)
     elif not metric.table and FIGURES[metric.name].over_hosts:
-        measurement = measure_together(limit, single, hosts[-1])
+        measurement, of_hosts = measure_together(limit, single, hosts[-1]), hosts[-1:]
     elif metric.table and limit_tables()[metric.table].over_hosts:
-        measurement = measure(limit, hosts[-1])
+        measurement, of_hosts = measure(limit, hosts[-1]), hosts[-1:]
     else:
         measurement = _measure_worst(limit, single)
     status = measurement.status(limit)
@@ -248,7 +247,14 @@ def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
         unit=unit_measured(metric),
         host=measurement.host if is_known else "",
         why=_sentence(measurement.why if is_known else measurement.reason),
+        doubt=_allowed_doubt(metric, of_hosts) if is_known else "",
     )
+
+
+def _allowed_doubt(metric: Metric, hosts: Sequence[JudgedHost]) -> str:
+    """Say why a figure may be wrong that is judged because doubt is allowed; empty if it is not doubtful."""
+    doubts = {host.name: host.doubt_text(host.doubts(metric)) for host in hosts if host.allow_doubt}
+    return "; ".join(f"host {name}: {text}" if name else text for name, text in doubts.items() if text)
 
 
 def _measure_worst(limit: Limit, hosts: Sequence[JudgedHost]) -> Measurement:
@@ -273,7 +279,7 @@ def _sentence(text: str) -> str:
 def _judge_regression(
     after: RunSummary, hosts: Sequence[JudgedHost], baselines: Sequence[RunSummary], tolerance: float
 ) -> Judged:
-    from tfperf.compare.fairness import differences
+    from tfperf.compare.fairness import SOUNDNESS, differences
     from tfperf.compare.regression import compare_with_baselines
     from tfperf.compare.summarize import short_name
 
@@ -283,25 +289,28 @@ def _judge_regression(
         f"{difference.what}: {difference.before} before, {difference.after} now; {difference.text}"
         for before in baselines
         for difference in differences(before, after)
-        if difference.unfair
+        if difference.unfair and not (difference.what == SOUNDNESS and single[0].allow_doubt)
     ]
     slowest = next((host.name for host in single if short_name(host.name) == comparison.after_host), "")
     states: dict[str, Status] = {"slower": "breach", "not slower": "pass"}
     status, why = states.get(comparison.verdict, "unknown"), comparison.why
     thin = next((host for host in single if host.too_few_steps), None)
-    damaged = next((host for host in single if host.damage(is_over_steps=True)), None)
-    if damaged is not None:
-        status, why = "unknown", damaged.named(damaged.damage(is_over_steps=True))
+    metric = Metric(REGRESSION)
+    wrong = [host.named(text) for host in single if (text := host.damage(metric) or host.why_doubtful(metric))]
+    if wrong:
+        status, why = "unknown", wrong[0]
     elif (unsure := next((host for host in single if why_step_time_unknown(host)), None)) is not None:
         status, why = "unknown", unsure.named(why_step_time_unknown(unsure))
     elif unfair:
         status, why = "unknown", f"The runs cannot be compared. {' '.join(dict.fromkeys(unfair))}"
     elif thin is not None and status == "pass":
         status, why = "unknown", thin.named(thin.too_few_steps)
+    doubts = [f"baseline {before.label}: {before.doubt}" for before in baselines if before.doubt]
+    doubts = [*doubts, _allowed_doubt(metric, single)] if single[0].allow_doubt else []
     measured = 100.0 * (comparison.ratio.value - 1.0) if comparison.ratio and status != "unknown" else None
     bound = float(f"{100.0 * tolerance:.12g}")
     return Judged(
-        limit=Limit(f"max-regression {bound_text(bound, '%')}", Metric(REGRESSION), "<=", bound, "baseline"),
+        limit=Limit(f"max-regression {bound_text(bound, '%')}", metric, "<=", bound, "baseline"),
         status=status,
         title="Regression",
         measured=measured,
@@ -309,16 +318,28 @@ def _judge_regression(
         host=slowest if measured is not None else "",
         why=_sentence(why),
         comparison=comparison,
+        doubt="; ".join(filter(None, doubts)) if status != "unknown" else "",
     )
+
+
+def _doubt_notes(hosts: Sequence[JudgedHost], judged: Sequence[Judged]) -> Iterator[str]:
+    """Say what makes the profile doubtful, unless the reason of an unknown limit says it."""
+    hosts_of: dict[str, list[str]] = {}
+    for host in _single(hosts):
+        doubts = [(name, flaw) for name, flaw in host.doubts() if not any(flaw.text in each.why for each in judged)]
+        if doubts:
+            touching = [flaw for each in judged for _, flaw in host.doubts(each.limit.metric)]
+            rest = " No limit here rests on that." * all(flaw not in touching for _, flaw in doubts)
+            hosts_of.setdefault(f"{host.doubt_text(doubts)}.{rest}", []).append(host.name)
+    for text, names in hosts_of.items():
+        several = "s" * (len(names) > 1)
+        which = f"{several} of host{several} {listed(names)}" if any(names) else ""
+        yield f"The profile{which} may be incomplete or wrong: {text}"
 
 
 def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
     others, skip_first, hosts = hosts[-1].other_kinds, config.skip_first or 0, _with_steps(_single(hosts))
-    notes = [
-        f"The profile{f' of host {host.name}' * bool(host.name)} may be incomplete or wrong: {host.doubt}."
-        for host in hosts
-        if host.doubt
-    ]
+    notes = []
     figures_of_steps = [limit for limit in config.limits if rests_on_steps(limit.metric)]
     if others and (config.by_kind or config.baseline or figures_of_steps):
         rest = "Limits on steps are" if config.by_kind else "Figures are"
@@ -332,9 +353,4 @@ def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
         kind = f"{config.by_kind} " if config.by_kind else ""
         first = f"{kind}step" if skip_first == 1 else f"{skip_first:,} {kind}steps"
         notes.append(f"Skipped: the first {first}{' of each host' if len(hosts) > 1 else ''}.")
-    unsure = next((host for host in hosts if host.breakdown.steps.confidence not in ("high", "medium")), None)
-    if unsure is not None and unsure.summary.averaged_count:
-        steps = unsure.breakdown.steps
-        where = f"On host {unsure.name}, steps" if unsure.name else "Steps"
-        notes.append(f"{where} were found with {steps.confidence} confidence: {steps.explanation}.")
     return tuple(notes)

@@ -38,7 +38,7 @@ _HEAD_BYTES = 200
 
 
 def annotation_text(outcome: Outcome) -> str:
-    """Return one workflow command per line for each breach, and for what could not be judged; empty if all hold.
+    """Return one workflow command per line for each breach, what could not be judged, and what was despite doubt.
 
     What decides the exit code is an error; what could not be judged is a warning if a limit is breached.
     """
@@ -50,6 +50,10 @@ def annotation_text(outcome: Outcome) -> str:
     ]
     kind = "warning" if outcome.breached else "error"
     commands += [workflow_command(kind, what, [reason]) for what, reason in open_questions(outcome)]
+    commands += [
+        workflow_command("warning", f"{judged.limit.text} was judged despite doubt", [judged.doubt])
+        for judged in outcome.despite_doubt
+    ]
     return "\n".join(commands)
 
 
@@ -152,4 +156,7 @@ def _test_case(judged: Judged) -> ElementTree.Element:
         lines += [judged.why] if judged.why and judged.status == "breach" else []
         lines += _advice(judged.evidence, "try")
         problem.text = "\n".join(brief(line, _LONGEST_TEXT) for line in lines)
+    if judged.doubt:
+        output = ElementTree.SubElement(case, "system-out")
+        output.text = brief(f"judged despite doubt: {judged.doubt}", _LONGEST_TEXT)
     return case

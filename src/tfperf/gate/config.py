@@ -47,6 +47,8 @@ class CheckConfig(Struct, frozen=True, kw_only=True):
     min_steps: int | None = None
     by_kind: str | None = None
     """The kind of steps that are judged; None: the main one."""
+    allow_doubt: bool | None = None
+    """Whether figures are judged although something that they rest on is doubtful."""
     baseline: tuple[Location, ...] | None = None
     max_regression: float | None = None
     """A share: 0.05 is 5 %."""
@@ -200,6 +202,12 @@ def _stat(value: Any, origin: str, _: Path) -> StepStatistic:
     return cast("StepStatistic", value)
 
 
+def _truth(value: Any, origin: str, _: Path) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{origin}: it must be true or false")
+    return value
+
+
 def _kind(value: Any, origin: str, _: Path) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigError(f'{origin}: it must be a kind of steps, such as "train" or "eval"')
@@ -226,6 +234,7 @@ _SETTINGS: Mapping[str, Callable[[Any, str, Path], Any]] = {
     "min-steps": _integer_from(1),
     "stat": _stat,
     "by-kind": _kind,
+    "allow-doubt": _truth,
     "baseline": _paths,
     "max-regression": _tolerance,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.compare.summarize import whole_steps
+from tfperf.gate.limits import Metric
+from tfperf.gate.rests_on import parts_of
 from tfperf.report.model import Finding
 from tfperf.sections.overview.summary import Summary, summarize
 from tfperf.sections.registry import call, find_section
+from tfperf.trace.flaw import Flaw
 from tfperf.trace.steps import COLLECTION, END_ESTIMATED, OMITTED, PARTIAL, RETRACE, SLOW_FIRST, UNLABELLED, step_word
 from tfperf.units import counted
 
@@ -21,7 +24,11 @@ if TYPE_CHECKING:
     from tfperf.compare.bootstrap import StepStatistic
     from tfperf.sections.results import HostResults, Results
     from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.trace.flaw import Parts
 
+_MOST_DOUBTS = 5
+_AGAIN = "capture it again, and copy the whole file"
+_MARK_STEPS = "mark the steps with tfperf.step, or name their event with --step-marker"
 
 _OMITTED = {
     PARTIAL: "cut off",
@@ -49,6 +56,8 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
     """How many whole steps of each other kind there are; these are not judged."""
     omitted: Mapping[str, int]
     """How many steps of the judged kind are not averaged, by their flag."""
+    allow_doubt: bool = False
+    """Whether a figure is judged although something that it rests on is doubtful."""
 
     @property
     def host(self) -> HostResults:
@@ -78,16 +87,41 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         advice = ", or choose the hosts that count with --host" if self.name else ""
         return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
 
-    def damage(self, *, is_over_steps: bool) -> str:
+    def damage(self, metric: Metric) -> str:
         """Say what is wrong with the profile that matters to a figure; empty if nothing is."""
-        flaws = (flaw for _, flaw in self.results.flaws if flaw.level == "unsound")
-        texts = [flaw.text for flaw in flaws if is_over_steps or not flaw.about_steps]
+        parts = self._parts_of(metric)
+        texts = [flaw.text for _, flaw in self.results.flaws if flaw.level == "unsound" and flaw.touches(parts)]
         return f"the profile is damaged: {texts[0]}" if texts else ""
 
-    @property
-    def doubt(self) -> str:
-        """Say what makes the profile doubtful, though not so much that nothing is judged; empty if nothing does."""
-        return "; ".join(flaw.text for _, flaw in self.results.flaws if flaw.level == "doubtful")
+    def why_doubtful(self, metric: Metric) -> str:
+        """Say why a figure is too doubtful to be judged, and what to try; empty if it is not, or doubt is allowed."""
+        doubts = self.doubts(metric)
+        if self.allow_doubt or not doubts:
+            return ""
+        fix = next(filter(None, (flaw.fix for _, flaw in doubts)), _AGAIN)
+        doubt = f"the profile may be incomplete or wrong: {self.doubt_text(doubts)}"
+        return f"{doubt}; {fix}, or judge it all the same with --allow-doubt"
+
+    def doubts(self, metric: Metric | None = None) -> Sequence[tuple[str, Flaw]]:
+        """Return what makes a figure doubtful, or anything, each with its host: flaws, and steps that are a guess."""
+        found = [(host, flaw) for host, flaw in self.results.flaws if flaw.level == "doubtful"]
+        for host in self.results.hosts:
+            steps = host["steps"].steps
+            if steps.confidence == "low" and steps.headline.any():
+                text = f"steps were found with low confidence: {steps.explanation}"
+                found.append((host.host, Flaw("unsure_steps", text, "doubtful", fix=_MARK_STEPS)))
+        parts = None if metric is None else self._parts_of(metric)
+        return [(host, flaw) for host, flaw in found if parts is None or flaw.touches(parts)]
+
+    def doubt_text(self, doubts: Sequence[tuple[str, Flaw]]) -> str:
+        """Return the first doubts as text, with their host where the figure is over several."""
+        is_of_several = self.results.has_several_hosts
+        texts = [f"host {host}: {flaw.text}" if is_of_several else flaw.text for host, flaw in doubts]
+        more = len(texts) - _MOST_DOUBTS
+        return "; ".join([*texts[:_MOST_DOUBTS], *([f"and {more:,} more"] if more > 0 else [])])
+
+    def _parts_of(self, metric: Metric) -> Parts:
+        return parts_of(metric, (host["steps"].steps for host in self.results.hosts))
 
     def over(self, summary: Summary) -> str:
         """Say over which steps a figure is, and which are not judged."""
@@ -118,7 +152,7 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def judged_hosts(
-    results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int, kind: str = ""
+    results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int, kind: str = "", allow_doubt: bool = False
 ) -> tuple[JudgedHost, ...]:
     """Return each host alone, then, if there are several, all of them together.
 
@@ -136,6 +170,7 @@ def judged_hosts(
         recorded_steps=len(results["steps"].steps),
         other_kinds={kind: max(kinds.get(kind, 0) for kinds in others) for kinds in others for kind in kinds},
         omitted={},
+        allow_doubt=allow_doubt,
     )
     alone = [
         replace(

@@ -13,6 +13,7 @@ from tfperf.errors import TfperfError
 from tfperf.gate.grammar import limit_tables
 from tfperf.gate.judged_host import JudgedHost, unjudged_steps
 from tfperf.gate.limits import CAUSE, FIGURES, Limit, Measurement, Metric, unknown
+from tfperf.gate.rests_on import rests_on_steps
 from tfperf.gate.table_rows import measure_rows, numbers
 from tfperf.sections.diagnosis.case import LEAST_PERCENT
 from tfperf.sections.hosts.lateness import LEAST_LOSS_MS
@@ -32,15 +33,22 @@ if TYPE_CHECKING:
     from tfperf.sections.memory.allocator import Allocator
     from tfperf.sections.wall.analysis import Wall
 
+_SKEW = Metric("skew")
 _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
 
 
 def measure(limit: Limit, host: JudgedHost) -> Measurement:
     """Return what a limit measures on a host."""
-    metric = limit.metric
-    damage = host.damage(is_over_steps=is_over_steps(metric))
-    if damage:
+    if damage := host.damage(limit.metric):
         return unknown(damage)
+    measurement = _measure(limit, host)
+    is_unknown = measurement.value is None and not measurement.is_none
+    doubt = "" if is_unknown else host.why_doubtful(limit.metric)
+    return unknown(doubt) if doubt else measurement
+
+
+def _measure(limit: Limit, host: JudgedHost) -> Measurement:
+    metric = limit.metric
     if metric.table:
         section, _ = find_table(metric.table)
         lacking = why_devices_unknown(host.breakdown) if find_section(section).without_device else ""
@@ -55,25 +63,12 @@ def measure(limit: Limit, host: JudgedHost) -> Measurement:
     return unknown(measurement.gap) if measurement.gap and limit.relation.startswith(">") else measurement
 
 
-def rests_on_steps(metric: Metric) -> bool:
-    """Tell whether a metric is a figure over steps."""
-    return metric.name in FIGURES and not metric.table and "steps" in FIGURES[metric.name].sections
-
-
-def is_over_steps(metric: Metric) -> bool:
-    """Tell whether a metric is a figure or a column over steps."""
-    if not metric.table:
-        return rests_on_steps(metric)
-    table = limit_tables()[metric.table]
-    return table.about_steps or any(column.over_steps for column in table.columns if column.key == metric.name)
-
-
 def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     """Return by how much the slowest host's step time is above the median of the hosts, in %."""
     if len(hosts) < 2:
         return unknown("there is only one host, and skew compares hosts")
     for host in hosts:
-        problem = host.damage(is_over_steps=True) or host.too_few_steps
+        problem = host.damage(_SKEW) or host.too_few_steps or host.why_doubtful(_SKEW)
         if problem:
             return unknown(host.named(problem))
     steps_of = [_step_time(host, "") for host in hosts]

@@ -36,6 +36,8 @@ class Judged(Shown, Struct, frozen=True, kw_only=True):
     """For a breach: the sentences of the report that explain it, with the first advice."""
     comparison: StepComparison | None = None
     """For a limit on the regression against a baseline."""
+    doubt: str = ""
+    """What makes the figure doubtful, if it was judged all the same because doubt is allowed."""
 
 
 class Outcome(Shown, Struct, frozen=True, kw_only=True):
@@ -70,6 +72,11 @@ class Outcome(Shown, Struct, frozen=True, kw_only=True):
     def unknown(self) -> tuple[Judged, ...]:
         """Return the limits that could not be judged."""
         return tuple(judged for judged in self.judged if judged.status == "unknown")
+
+    @property
+    def despite_doubt(self) -> tuple[Judged, ...]:
+        """Return the limits that were judged although their figures are doubtful."""
+        return tuple(judged for judged in self.judged if judged.doubt)
 
     @property
     def exit_code(self) -> int:

@@ -43,6 +43,7 @@ LIMIT_COLUMNS = (
     Column("origin", "From", str, "", "where the limit was given: the command line, or a file", "data"),
     Column("why", "Why", str, "", "what the result rests on; if unknown, what is missing", "data"),
     Column("evidence", "Evidence", str, "", "what the report says about a breach, with advice", "data"),
+    Column("doubt", "Doubt", str, "", "why the figure may be wrong, if it was judged despite doubt", "data"),
 )
 BASELINE_COLUMNS = (
     Column("stat", "Of steps", str, "", "statistic of the step times: mean, median or p95"),
@@ -81,6 +82,7 @@ def check_report(outcome: Outcome) -> Report:
         "passed": sum(judged.status == "pass" for judged in outcome.judged),
         "breached": len(outcome.breached),
         "unknown": len(outcome.unknown),
+        "despite_doubt": len(outcome.despite_doubt),
         "step_count": outcome.step_count,
         "step_kind": outcome.step_kind or None,
         "other_step_kinds": dict(outcome.other_kinds),
@@ -99,11 +101,12 @@ def headline(outcome: Outcome) -> str:
     count, passed = len(outcome.judged), sum(judged.status == "pass" for judged in outcome.judged)
     if not count:
         return "Nothing was checked: no limit was given."
-    if passed == count:
-        return "The limit holds." if count == 1 else f"All {count} limits hold."
     parts = [f"BREACHED: {_names(outcome.breached)}."] if outcome.breached else []
     parts += [f"COULD NOT BE JUDGED: {_names(outcome.unknown)}."] if outcome.unknown else []
-    return " ".join([*parts, f"{passed} of {count} hold."])
+    all_hold = "The limit holds." if count == 1 else f"All {count} limits hold."
+    parts.append(all_hold if passed == count else f"{passed} of {count} hold.")
+    parts += [f"Judged despite doubt: {_names(outcome.despite_doubt)}."] if outcome.despite_doubt else []
+    return " ".join(parts)
 
 
 def sentence(judged: Judged) -> str:
@@ -172,6 +175,7 @@ def _row(judged: Judged) -> dict[str, Any]:
         "origin": judged.limit.origin,
         "why": why(judged),
         "evidence": " ".join(f"{finding.text} {finding.action}".strip() for finding in judged.evidence),
+        "doubt": judged.doubt,
     }
 
 

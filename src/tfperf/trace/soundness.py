@@ -222,18 +222,18 @@ def _of_steps(trace: HostTrace, steps: Steps) -> Iterator[Flaw]:
         return
     empty = int((steps.end_ps <= steps.start_ps).sum())
     if empty:
-        yield Flaw("empty_steps", f"{counted(empty, 'step')} of {len(steps):,} without a duration", about_steps=True)
+        yield Flaw("empty_steps", f"{counted(empty, 'step')} of {len(steps):,} without a duration")
     fetches: Int64s = trace.host_events(mask(trace.names, lambda name: is_fetch(name) or is_root_iterator(name)))
     if min(len(fetches), len(steps)) < _FEW:
         return
     halt = _halt_of(trace.start_ps[fetches], steps)
     if halt:
-        yield Flaw("fetches_stop", f"{halt}: data of some thread may be missing", "doubtful", about_steps=True)
+        yield Flaw("fetches_stop", f"{halt}: data of some thread may be missing", "doubtful")
     first_ps, last_ps = int(steps.start_ps.min()), int(steps.end_ps.max())
     away_ps = np.maximum(first_ps - trace.end_ps[fetches], trace.start_ps[fetches] - last_ps).min()
     if away_ps > _APART_PS:
         text = f"no call of tf.data is within {_seconds(away_ps)} of a step: clocks disagree"
-        yield Flaw("fetches_apart", text, about_steps=True)
+        yield Flaw("fetches_apart", text)
 
 
 def _halt_of(fetched_ps: Int64s, steps: Steps) -> str:

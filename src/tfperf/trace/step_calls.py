@@ -478,6 +478,10 @@ def from_fetches(trace: HostTrace) -> Steps | None:
     return _numbered(trace, how, (start, fetches.end[chosen]), [UNLABELLED] * len(start))
 
 
+_ASKED = "EagerService:Enqueue"
+"""A call that another process sends, as the coordinator of a parameter server job does for each step."""
+
+
 def from_function_runs(trace: HostTrace) -> Steps | None:
     """Without calls, take executor runs that tf.data did not start (a serving or TensorFlow 1 job)."""
     captured = trace.host_events(mask(trace.names, is_input_function))
@@ -489,8 +493,10 @@ def from_function_runs(trace: HostTrace) -> Steps | None:
             continue
         rows = rows[np.lexsort((-trace.end_ps[rows], trace.start_ps[rows]))]
         rows = rows[nest(trace.start_ps[rows], trace.end_ps[rows]).parent < 0]
-        how: How = ("executor runs", "low", f"{len(rows)} {name} events outside tf.data")
         start, end = trace.start_ps[rows], trace.end_ps[rows]
+        asked = trace.host_events(mask(trace.names, _ASKED.__eq__))
+        are_asked = covers(union(trace.start_ps[asked], trace.end_ps[asked]), start).mean() >= _MOSTLY
+        how: How = ("executor runs", "medium" if are_asked else "low", f"{len(rows)} {name} events outside tf.data")
         # A run that another process asks for returns before its ops do.
         until = np.maximum(end, np.append(start[1:], int(trace.end_ps[trace.on_host].max())))
         return _numbered(trace, how, (start, end), [UNLABELLED] * len(rows), until=until)

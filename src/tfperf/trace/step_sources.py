@@ -47,7 +47,9 @@ STEP_SOURCES: Mapping[str, StepSource] = {
     "tf.data fetches inside a call": StepSource(
         "from fetch to fetch, inside a call that loops over the data", "medium"
     ),
-    "executor runs": StepSource("a run of the executor that tf.data did not start", "low"),
+    "executor runs": StepSource(
+        "a run of the executor that tf.data did not start", "low; medium if another process calls it (`EagerService`)"
+    ),
     "tf.data fetches": StepSource("from fetch to fetch, without any call", "medium, or low for fewer than four"),
     "eager ops": StepSource(
         "one turn of the repeating sequence of ops that Python runs one by one, without any call or fetch", "low"

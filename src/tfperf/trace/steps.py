@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, median, text_index
 from tfperf.trace.activities import xla_compilations
 from tfperf.trace.event_names import concrete_function, is_gradient, mask
+from tfperf.trace.flaw import TIMES, Parts
 from tfperf.trace.host_trace import HostTrace
 
 Confidence = Literal["high", "medium", "low", "none"]
@@ -109,6 +110,13 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             pauses=(),
             on_cores=tuple(CoreSteps(each.plane, each.start_ps[rows], each.end_ps[rows]) for each in self.on_cores),
         )
+
+    @property
+    def rests_on(self) -> Parts:
+        """Return the parts of the profile that say where steps start and end: marks, if there are any."""
+        if self.source not in ("markers", "device steps") or not self.end_known:
+            return TIMES
+        return frozenset({"steps", "device"} if self.on_cores or self.source == "device steps" else {"steps"})
 
     @property
     def duration_ps(self) -> Int64s:

@@ -60,7 +60,7 @@ def thread_flaws(trace: HostTrace) -> Iterator[Flaw]:
         yield Flaw("uncalled_stages", f"{text} missing", "doubtful")
     if again := _overlapping_markers(trace):
         text = f"{counted(again, 'marker')} of steps inside the one before: times may be wrong"
-        yield Flaw("overlapping_markers", text, "doubtful", about_steps=True)
+        yield Flaw("overlapping_markers", text, "doubtful")
     if _repeats(trace) > _SHARE:
         yield Flaw("repeated_events", "events of host threads are there twice")
 
