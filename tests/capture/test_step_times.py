@@ -16,8 +16,8 @@ class Job:
         self.now_s = 0.0
         self.times = StepTimes(lambda: self.now_s)
 
-    def overhead_percent(self, started_s: float, ended_s: float, event_count: int = 10**9) -> float | None:
-        return self.times.overhead(started_s, ended_s, event_count).get("overhead_percent")
+    def overhead_percent(self, started_s: float, ended_s: float, recording_s: float = 3000.0) -> float | None:
+        return self.times.overhead(started_s, ended_s, recording_s).get("overhead_percent")
 
     def steps(self, *durations_ms: float) -> tuple[float, float]:
         """Mark whole steps of these durations; return when the first started and the last ended."""
@@ -64,13 +64,13 @@ def test_steps_of_an_earlier_session_are_not_what_is_usual() -> None:
     assert job.overhead_percent(*job.steps(*[20] * 6)) == pytest.approx(300)  # Not 0, as against the first.
 
 
-def test_steps_are_longer_for_another_reason_if_few_events_were_recorded() -> None:
-    """A second in which steps take twice as long, which 166,667 events of 3 us each can explain."""
+def test_steps_are_longer_for_another_reason_if_recording_takes_less() -> None:
+    """A second in which steps take twice as long, which half a second of recording can explain."""
     job = Job()
     job.steps(*[50] * 10)
     started_s, ended_s = job.steps(*[100] * 10)
-    assert job.overhead_percent(started_s, started_s + 1.0, 166_667) == pytest.approx(100)
-    measured = job.times.overhead(started_s, started_s + 1.0, 166_666)
+    assert job.overhead_percent(started_s, started_s + 1.0, 0.5001) == pytest.approx(100)
+    measured = job.times.overhead(started_s, started_s + 1.0, 0.4999)
     assert measured == {"usual_step_ms": pytest.approx(50)}
     assert ended_s - started_s == pytest.approx(1.0, abs=0.001)
 

@@ -35,7 +35,6 @@ from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorf
 from tfperf.capture.trace_problems import captured_trace
 from tfperf.capture.tracer_options import TracerOptions
 from tfperf.errors import CaptureError, TraceFormatError
-from tfperf.wire.capture_plane import MOST_SECONDS_PER_EVENT
 from tfperf.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
@@ -63,11 +62,11 @@ class StepTimes:
         """Note that a step starts now in this thread; the one before it ends."""
         self._starts.append((get_ident(), self._clock()))
 
-    def overhead(self, started_s: float, ended_s: float, event_count: int) -> dict[str, float]:
-        """Return the median step before a session that recorded so many events as `usual_step_ms`.
+    def overhead(self, started_s: float, ended_s: float, recording_s: float) -> dict[str, float]:
+        """Return the median step before a session, of which recording takes `recording_s` at most, as `usual_step_ms`.
 
         And `overhead_percent`: by how much the median step in the session is longer, 0 if it is not. It is omitted if
-        the steps vary so much that they do not show it, or if recording these events cannot take so long. Nothing if
+        the steps vary so much that they do not show it, or if recording cannot take so long. Nothing if
         there are fewer than five whole steps before or in the session. Steps in earlier sessions count as neither. A
         step lasts until the next one of its thread starts.
         """
@@ -95,8 +94,7 @@ class StepTimes:
         noise = math.hypot(_median_error(before), _median_error(during)) / usual
         if slower <= noise:
             return {"usual_step_ms": 1000 * usual} | ({"overhead_percent": 0.0} if noise <= _SURELY_SMALL else {})
-        recording = min(event_count * MOST_SECONDS_PER_EVENT / (ended_s - started_s), 1.0)
-        is_explained = slower / (1 + slower) <= recording
+        is_explained = slower / (1 + slower) <= min(recording_s / (ended_s - started_s), 1.0)
         return {"usual_step_ms": 1000 * usual} | ({"overhead_percent": 100 * slower} if is_explained else {})
 
 
@@ -179,7 +177,7 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
         overhead: dict[str, float] = {}
 
         def facts_of(contents: Contents) -> bytes:
-            overhead.update(step_times.overhead(session.started_s, ended_s, contents.event_count))
+            overhead.update(step_times.overhead(session.started_s, ended_s, contents.longest_recording_s))
             facts = replace(job_facts(), **session.profiler.facts, **keras_facts, **overhead)
             return facts.to_bytes(session.profiler.record, contents.start_ns)
 

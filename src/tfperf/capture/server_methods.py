@@ -220,7 +220,7 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
         raise _RefusalError("CANCELLED", "the client is gone")
     with session.export() as file:
         contents = _counted(file)
-        overhead = local.step_times.overhead(started_s, ended_s, contents.event_count)
+        overhead = local.step_times.overhead(started_s, ended_s, contents.longest_recording_s)
         facts = replace(job_facts(), **session.facts, **overhead)
         reply = _reply(file, contents, facts.to_bytes(session.record, contents.start_ns))
     if "overhead_percent" in overhead:

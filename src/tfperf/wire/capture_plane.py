@@ -62,9 +62,16 @@ class PythonRecord(Struct, frozen=True, kw_only=True):
     """By the id of the thread in the system; at least two of each."""
 
 
-MOST_SECONDS_PER_EVENT = 3e-6
-"""Recording an event takes a microsecond or less; a kernel, or a call of Python, a few. Steps that got longer by more
-did so for another reason, such as a busy machine, or an input pipeline whose buffers the first steps emptied."""
+_SECONDS_PER_EVENT, _SECONDS_PER_COSTLY_EVENT = 1e-6, 3e-6
+
+
+def longest_recording_s(event_count: int, costly_count: int) -> float:
+    """Return how long recording events can take, in seconds: a microsecond each, three for each costly one.
+
+    Costly are kernels and calls of Python. Steps that got longer by more did so for another reason, such as a busy
+    machine, or an input pipeline whose buffers the first steps emptied.
+    """
+    return (event_count - costly_count) * _SECONDS_PER_EVENT + costly_count * _SECONDS_PER_COSTLY_EVENT
 
 
 class CaptureFacts(Struct, frozen=True, kw_only=True):

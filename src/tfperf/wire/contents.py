@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfperf.wire import decoder
-from tfperf.wire.capture_plane import CAPTURE_PLANE
+from tfperf.wire.capture_plane import CAPTURE_PLANE, longest_recording_s
 from tfperf.wire.planes import check_planes, decoded_lines, read_header
 from tfperf.wire.stats import WantedStats
 from tfperf.wire.trace_file import TraceFile, walk
@@ -37,6 +37,12 @@ class Contents(Struct, frozen=True):
     def has_python_frames(self) -> bool:
         """Whether the Python tracer recorded anything: it writes names that start with `$`."""
         return any(name.startswith("$") for name in self.event_names)
+
+    @property
+    def longest_recording_s(self) -> float:
+        """Return how long recording the events can have taken, in seconds."""
+        of_devices = sum(count for plane, count in self.events_by_plane.items() if plane.startswith("/device:"))
+        return longest_recording_s(self.event_count, self.event_count if self.has_python_frames else of_devices)
 
 
 def look_into(path: Path) -> Contents:

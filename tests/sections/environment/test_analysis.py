@@ -60,22 +60,24 @@ def test_without_it_cores_are_those_that_tf_data_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "varies_us", "shown"),
+    ("events", "name", "varies_us", "shown"),
     [
-        (300, 0, 20.0),  # 320 events of up to 3 us in 1 ms: they can take all of it
-        (0, 0, 0.0),  # 20 events: at most 6 % of the time, less than the 17 % that steps are longer
-        (300, 60, 0.0),  # steps of 40 to 160 us
+        (300, "inner", 0, 20.0),  # 320 events of up to 1 us in 1 ms: a third of the time
+        (100, "inner", 0, 0.0),  # 12 % of the time, less than the 17 % by which steps are longer
+        (100, "$inner", 0, 20.0),  # frames of Python take up to 3 us
+        (0, "inner", 0, 0.0),
+        (300, "inner", 60, 0.0),  # steps of 40 to 160 us
     ],
 )
 def test_overhead_is_what_recording_can_cost_and_noise_cannot_be(
-    tmp_path: Path, events: int, varies_us: float, shown: float
+    tmp_path: Path, events: int, name: str, varies_us: float, shown: float
 ) -> None:
     """Steps of 100 us that are 20 % longer than before the capture, as it says."""
     made = []
     for number in range(10):
         start = 100 * number + (varies_us if number % 4 == 1 else 0) - (varies_us if number % 4 == 2 else 0)
         made += [event("train", start, 100 * (number + 1) - start, step_num=number), event("MatMul:MatMul", start, 1)]
-    made += [event("inner", 3 * number, 1) for number in range(events)]
+    made += [event(name, 3 * number, 1) for number in range(events)]
     job = host_of(trace_of(tmp_path, host(*made), plane(CAPTURE_PLANE, stats={"overhead_percent": 20.0})), "steps")
     job.analyze(["environment"])
     assert job["environment"].overhead_beyond_noise(job["steps"].steps) == shown

@@ -10,10 +10,11 @@ from tfperf.arrays import percentile
 from tfperf.sections.results import Host
 from tfperf.sections.tabular import HasTable
 from tfperf.trace.cores import usable_cores
+from tfperf.trace.event_names import is_python_frame, mask
 from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.steps import Steps
 from tfperf.trace.tpu_chips import TpuChips, find_chips
-from tfperf.wire.capture_plane import MOST_SECONDS_PER_EVENT, CaptureFacts
+from tfperf.wire.capture_plane import CaptureFacts, longest_recording_s
 
 _ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
 _BY_MINOR = {7: ("Volta", 5, "Turing"), 8: ("Ampere", 9, "Ada Lovelace")}
@@ -33,6 +34,8 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
     device_cores: int | None
     device_memory_bytes: int | None
     event_count: int
+    longest_recording_s: float
+    """How long recording these events can have taken."""
     size_bytes: int
     start_ps: int
     """When the first event starts, on the clock of the trace."""
@@ -66,7 +69,7 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
             return 0.0
         first, middle, third = (percentile(durations, share) for share in (0.25, 0.5, 0.75))
         noise = 100.0 * 1.86 * math.sqrt(2.0 / len(durations)) * (third - first) / middle
-        recording = min(1e12 * self.event_count * MOST_SECONDS_PER_EVENT / self.duration_ps, 1.0)
+        recording = min(1e12 * self.longest_recording_s / self.duration_ps, 1.0)
         return stated if stated > noise and stated / (100.0 + stated) <= recording else 0.0
 
 
@@ -83,6 +86,7 @@ def analyze(host: Host) -> HostEnvironment:
     start_ps, end_ps = trace.extent_ps
     planes = [trace.planes[index] for index in trace.devices]
     first = planes[0] if planes else None
+    cheap = trace.on_host & ~mask(trace.names, is_python_frame)[trace.name]
     return HostEnvironment(
         host=trace.host,
         path=str(trace.path),
@@ -93,6 +97,7 @@ def analyze(host: Host) -> HostEnvironment:
         device_cores=_number(first, "core_count"),
         device_memory_bytes=_number(first, "memory_size"),
         event_count=trace.event_count,
+        longest_recording_s=longest_recording_s(trace.event_count, trace.event_count - int(cheap.sum())),
         size_bytes=trace.size_bytes,
         start_ps=start_ps,
         duration_ps=end_ps - start_ps,
