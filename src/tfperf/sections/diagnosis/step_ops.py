@@ -362,13 +362,15 @@ def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Interva
     keys, step, starts, ends = keys[inside], step[inside], starts[inside], ends[inside]
     times = np.concatenate((starts, ends, exchanges.start, exchanges.end))
     order = np.argsort(times, kind="stable")
+    length = np.diff(times[order], append=times[order[-1:]])
     sizes = len(starts), len(ends), len(exchanges.start), len(exchanges.end)
-    running = np.cumsum(np.repeat((1, -1, 0, 0), sizes)[order])
-    exchanging = np.cumsum(np.repeat((0, 0, 1, -1), sizes)[order])
-    length = np.diff(times[order], append=times[order][-1:])
-    each = np.where((running > 0) & (exchanging == 0), length / np.maximum(running, 1), 0.0)
+    running = np.cumsum(np.repeat(np.array((1, -1, 0, 0), np.int8), sizes)[order], dtype=np.int32)
+    counts = running > 0
+    if len(exchanges.start):
+        counts &= np.cumsum(np.repeat(np.array((0, 0, 1, -1), np.int8), sizes)[order], dtype=np.int32) == 0
+    each = np.divide(length, running, out=np.zeros(len(times)), where=counts)
     until = np.empty(len(times))
-    until[order] = np.concatenate(([0.0], np.cumsum(each)[:-1])) if len(each) else each
+    until[order] = np.cumsum(each) - each
     return _Parts(keys, step, until[len(starts) : 2 * len(starts)] - until[: len(starts)])
 
 
