@@ -86,7 +86,7 @@ def analyze(host: Host) -> HostEnvironment:
     start_ps, end_ps = trace.extent_ps
     planes = [trace.planes[index] for index in trace.devices]
     first = planes[0] if planes else None
-    cheap = trace.on_host & ~mask(trace.names, is_python_frame)[trace.name]
+    costly = int(mask(trace.names, is_python_frame)[trace.name].sum()) + sum(plane.event_count for plane in planes)
     return HostEnvironment(
         host=trace.host,
         path=str(trace.path),
@@ -97,7 +97,7 @@ def analyze(host: Host) -> HostEnvironment:
         device_cores=_number(first, "core_count"),
         device_memory_bytes=_number(first, "memory_size"),
         event_count=trace.event_count,
-        longest_recording_s=longest_recording_s(trace.event_count, trace.event_count - int(cheap.sum())),
+        longest_recording_s=longest_recording_s(trace.event_count, costly),
         size_bytes=trace.size_bytes,
         start_ps=start_ps,
         duration_ps=end_ps - start_ps,
