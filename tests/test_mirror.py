@@ -20,7 +20,6 @@ TESTED_IN = {
     "capture/tensorflow_session.py": "capture/test_local.py",
     # What one other module is made of.
     "capture/machine.py": "capture/test_doctor.py",
-    "trace/thread_flaws.py": "trace/test_soundness.py",
     "run_list.py": "cli/test_analyze.py",
     "sections/view.py": "sections/ops/test_section.py",
     "sections/missing.py": "parallel/test_engine.py",

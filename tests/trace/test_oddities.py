@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from builders import event, line, plane, ref, space
+import pytest
+from builders import Line, event, line, plane, ref, space
 
 from tfperf.trace.oddities import Oddities
 from tfperf.trace.read import read_host
@@ -85,3 +86,47 @@ def test_stats_whose_ids_are_not_read(tmp_path: Path) -> None:
 def test_counts_of_planes_add_up() -> None:
     both = Oddities(1, 2, 3, ("step_num",), 5, 4, ("id",)).plus(Oddities(10, 20, 30, (), 50, 40, ("shape",)))
     assert both == Oddities(11, 22, 33, ("step_num",), 55, 44, ("id", "shape"))
+
+
+def pool(numbers: list[int], begun: int) -> Line:
+    """Return tasks that are given to a pool of threads, with these numbers, and begun ones."""
+    given = [event("ThreadpoolListener::Record", 10 * place, 0, _p=number) for place, number in enumerate(numbers)]
+    starts = [event("ThreadpoolListener::StartRegion", 10 * place + 5, 0, _c=1) for place in range(begun)]
+    return line("pool", *given, *starts)
+
+
+@pytest.mark.parametrize(
+    ("lost", "count", "missing"),
+    [
+        (range(0), 400, 0),
+        (range(10), 400, 0),  # what came first is another capture
+        (range(100, 102), 400, 2),
+        (range(100, 110), 400, 10),
+        (range(100, 300), 400, 200),
+        (range(0, 400, 4), 400, 99),
+        (range(380, 400, 2), 400, 0),  # while the profiler stops, it leaves one thread after the other
+    ],
+)
+def test_tasks_whose_numbers_are_missing(tmp_path: Path, lost: range, count: int, missing: int) -> None:
+    numbers = [1 + number for number in range(count) if number not in lost]
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(plane("/host:CPU", pool(numbers, len(numbers)))))
+    odd = read_host(path).oddities
+    assert (odd.tasks, odd.lost_tasks, odd.begun_tasks) == (len(numbers), missing, len(numbers))
+    expected = () if missing <= 2 else ("doubtful",) if missing == 10 else ("unsound",)
+    assert tuple(flaw.level for flaw in odd.flaws(9) if flaw.code == "lost_tasks") == expected
+
+
+def test_tasks_that_never_begin(tmp_path: Path) -> None:
+    path = tmp_path / "made.xplane.pb"
+    for begun, expected in ((100, []), (84, []), (83, ["unrun_tasks"])):
+        path.write_bytes(space(plane("/host:CPU", pool(list(range(1, 101)), begun))))
+        assert [flaw.code for flaw in read_host(path).oddities.flaws(9)] == expected
+    (flaw,) = read_host(path).oddities.flaws(9)
+    assert flaw.text == "17 of 100 tasks of thread pools never begin: events may be missing"
+
+
+def test_numbers_that_are_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(space(plane("/host:CPU", pool([7919 * number for number in range(1, 100)], 99))))
+    assert read_host(path).oddities.lost_tasks == 0

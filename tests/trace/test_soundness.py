@@ -495,3 +495,43 @@ def test_kernels_before_their_launch(tmp_path: Path, starts_us: tuple[float, ...
         assert flaw.text == (
             "18 of 20 kernels and copies start before their launch, by up to 0.6 ms: the clock of the GPU is wrong"
         )
+
+
+def paused_job(late_us: float, *, scale: float = 1.0, lost: int = 0, count: int = 20) -> tuple[Plane, Plane]:
+    """Launch a kernel of 15 us every 50 us; all start later by so much, and launches after the first are lost."""
+    launches = [event("cuLaunchKernel", 50 * n, 5, correlation_id=n + 1) for n in (0, *range(1 + lost, count))]
+    kernels = [event("gemm", scale * (50 * n + 9) + late_us, 15, correlation_id=n + 1) for n in range(count)]
+    of_host = plane("/host:CPU", line("python", *launches), line("marks", *marks(), id=9))
+    return of_host, plane("/device:GPU:0", line("Stream #1", *kernels))
+
+
+def flaws_of(tmp_path: Path, *planes: Plane) -> list[tuple[str, str, str]]:
+    path = logdir_of(tmp_path, vm=space(*planes))
+    return [(flaw.code, flaw.level, flaw.text) for _, flaw in tfperf.load(path, sections=["steps"]).flaws]
+
+
+@pytest.mark.parametrize(
+    ("late_us", "scale", "most_ms"),
+    [(0, 1, ""), (12, 1, ""), (40, 1, "0.0"), (500, 1, "0.0"), (0, 3, "0.1"), (0, 1.01, "")],
+)
+def test_kernels_long_after_their_launch(tmp_path: Path, late_us: float, scale: float, most_ms: str) -> None:
+    """Pauses of 35 us end when the next kernel is launched, unless the clock of the GPU is late or fast."""
+    found = flaws_of(tmp_path, *paused_job(late_us, scale=scale))
+    assert [code for code, _, _ in found] == ["late_work"] * bool(most_ms)
+    for _, level, text in found:
+        assert level == "doubtful"
+        assert text == (
+            f"19 of 19 pauses of the GPU go on after the next work is launched, for up to {most_ms} ms: "
+            "its clock may be late, or another program uses it"
+        )
+
+
+def test_kernels_whose_launch_is_not_there(tmp_path: Path) -> None:
+    assert flaws_of(tmp_path, *paused_job(0, lost=3)) == []
+    text = "4 of 20 kernels and copies without a launch: events of host threads may be missing"
+    assert flaws_of(tmp_path, *paused_job(0, lost=4)) == [("unlaunched_work", "doubtful", text)]
+    of_host, of_device = paused_job(0)
+    later = plane("/host:CPU", *(line(each.name, *each.events[5:], id=each.id or 1) for each in of_host.lines))
+    assert "unlaunched_work" not in [code for code, *_ in flaws_of(tmp_path, later, of_device)], (
+        "begun before the capture"
+    )

@@ -137,6 +137,26 @@ def is_hand_over(name: str) -> bool:
     return name.endswith("Produce") and bool(re.match(r"\w+Produce$", name))
 
 
+def hands_over_element(name: str) -> bool:
+    """Tell whether a stage with threads of its own makes an element in the event, or hands it over."""
+    return is_hand_over(name) or takes_element(name)
+
+
+def takes_element(name: str) -> bool:
+    """Tell whether a stage of tf.data takes an element in the event that one with threads of its own has made."""
+    return name.endswith("Consume") and bool(re.match(r"\w+Consume$", name))
+
+
+def gives_task(name: str) -> bool:
+    """Tell whether a host thread gives a task to a pool of threads in the event, and numbers it."""
+    return name == "ThreadpoolListener::Record"
+
+
+def begins_task(name: str) -> bool:
+    """Tell whether a thread of a pool begins with a task in the event."""
+    return name == "ThreadpoolListener::StartRegion"
+
+
 def is_input_function(name: str) -> bool:
     """Tell whether tf.data runs a function of the user in the event."""
     return name.startswith("InstantiatedCapturedFunction")

@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from tfperf.trace.event_names import (
     carries_run_id,
+    gives_task,
+    hands_over_element,
     is_fetch,
     is_iterator,
     is_memory,
@@ -42,6 +44,10 @@ def _none(name: str) -> bool:
     return False
 
 
+def _may_be_hlo_op_or_task(name: str) -> bool:
+    return may_be_hlo_op(name) or gives_task(name)
+
+
 _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("text"), ("tf_function_call", "graph_type", "step_name", "eager_op", "hlo_op")),
     (KnownStat("number"), ("tracing_count", "step_num", "group_id", "correlation_id")),
@@ -51,7 +57,8 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", carries_run_id), ("id",)),
     (KnownStat("number", device=False), ("iter_num", "_a")),
     (KnownStat("number", device="tpu"), ("_pt", "_ct")),
-    (KnownStat("number", may_be_hlo_op, device="tpu"), ("_p", "_c")),
+    (KnownStat("number", _may_be_hlo_op_or_task, device="tpu"), ("_p",)),
+    (KnownStat("number", may_be_hlo_op, device="tpu"), ("_c",)),
     (KnownStat("number", may_mark_steps, device=False), ("_r",)),
     (KnownStat("number", device=False), ("group_key", "instance_key")),
     (KnownStat("number", is_transfer_to_tpu, device=False), ("size",)),
@@ -71,6 +78,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", may_state_batch_size, device=False), ("batch_size",)),
     (KnownStat("text", is_root_iterator, device=False), ("shapes",)),
     (KnownStat("number", is_fetch, device=False), ("element_size",)),
+    (KnownStat("number", hands_over_element, device=False), ("element_id",)),
     (KnownStat("text", is_iterator, device=False), ("autotune", "deterministic")),
     (KnownStat("text", is_memory, device=False), ("allocator_name", "region_type")),
     (KnownStat("real", is_memory, device=False), ("fragmentation",)),
@@ -87,8 +95,10 @@ LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
 """What connects events on different threads (`group_by_links`); nearly every event of a host carries some."""
 BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
 BASE |= {"_r", "hlo_module", "program_id", "step_name", "step_num", "tf_function_call", "tracing_count"}
-BASE |= {"eager_op", "is_func", "size"}
-"""Steps, the categories of their time, states of host threads, launches, missing events, and the environment."""
+BASE |= {"eager_op", "is_func", "size", "element_id", "_p"}
+"""Steps, the categories of their time, states of host threads, launches, missing events, and the environment.
+
+Of `_p`, the number that a task of a pool of threads gets is read: nothing else, unless links are asked for."""
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, names_its_object))
 TFDATA |= {"batch_size", "element_size"}
 """Pipelines of tf.data (`find_pipelines`)."""
@@ -138,6 +148,8 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
     all_links = not stats.isdisjoint(LINKS - BASE - TPU)
     linked = {"id", "_r", *HLO_ENDS} if all_links else HLO_ENDS if "_pt" in stats else ()
     narrow = {name: where for name, where in narrow.items() if name not in linked}
+    if "_p" in narrow and "_c" not in stats:
+        narrow["_p"] = gives_task
     guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
     return WantedStats({**types, **guesses}, narrow, every)
 

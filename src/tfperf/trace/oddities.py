@@ -9,15 +9,34 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools, Int64s, lookup
-from tfperf.trace.event_names import is_call, is_memory, mask, may_mark_steps, parse_op, takes_time
-from tfperf.trace.flaw import Flaw
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, lookup
+from tfperf.trace.event_names import (
+    begins_task,
+    gives_task,
+    is_call,
+    is_memory,
+    mask,
+    may_mark_steps,
+    parse_op,
+    takes_time,
+)
+from tfperf.trace.flaw import Flaw, Level
 from tfperf.units import counted
 from tfperf.wire.event_columns import NO_STAT, EventColumns
 from tfperf.wire.planes import PlaneHeader
 
 _NOTED_BEFORE = frozenset({"group_id", "step_name", "is_eager"})
 """Stats of groups, whose names old profilers write before they look for groups."""
+_SHARE = 0.1
+"""What is wrong with a tenth of the tasks is no chance."""
+_LOST_TASKS = 0.005
+"""In real profiles, no task is missing between others: where more than this share is, events are lost."""
+_FEW_TASKS = 2
+_WAITING = 16
+"""When a capture ends, tasks wait for a thread: at most a dozen in real profiles of small machines."""
+_LONG_RUN = 0.05
+"""While a profiler stops, it leaves one thread after the other: after that, no such share of the tasks is in a row."""
+_SHORTEST_RUN = 8
 
 
 def _is_call_or_memory(name: str) -> bool:
@@ -52,6 +71,12 @@ class Oddities(Struct, frozen=True):
     """Names of events that no event has."""
     unused_stats: tuple[str, ...] = ()
     """Names of stats that mean something to tfperf, which are in the file, but which no stat has."""
+    tasks: int = 0
+    """Tasks that host threads gave to pools of threads. TensorFlow and JAX number them, one after the other."""
+    lost_tasks: int = 0
+    """Numbers between those of tasks that no task has."""
+    begun_tasks: int = 0
+    """Tasks that threads of pools began with."""
 
     def flaws(self, event_count: int) -> Iterator[Flaw]:
         """Yield what is wrong for it, of so many events; what has no name is taken for something else, or nothing."""
@@ -83,6 +108,15 @@ class Oddities(Struct, frozen=True):
                 "stats may be missing, or their names exchanged"
             )
             yield Flaw("unused_stats", text, "doubtful")
+        if self.lost_tasks > max(_FEW_TASKS, _LOST_TASKS * self.tasks):
+            count = self.tasks + self.lost_tasks
+            text = f"{self.lost_tasks:,} of {counted(count, 'task')} of thread pools are not there"
+            level: Level = "unsound" if self.lost_tasks > _SHARE * count else "doubtful"
+            yield Flaw("lost_tasks", f"{text}, as their numbers show: events are missing", level)
+        waiting = self.tasks - self.begun_tasks
+        if waiting > max(_WAITING, _SHARE * self.tasks):
+            text = f"{waiting:,} of {counted(self.tasks, 'task')} of thread pools never begin: events may be missing"
+            yield Flaw("unrun_tasks", text, "doubtful")
 
     def plus(self, other: Oddities) -> Oddities:
         """Return both together."""
@@ -104,6 +138,9 @@ class OdditiesOfPlane:
         self._nameless_events, self._nameless_stats, self._timeless_calls = 0, 0, 0
         self._with_stat = {stat: np.zeros(len(names), np.bool_) for stat in _OF_PYTHON}
         self._unnumbered = np.zeros(len(names), np.int64)
+        self._gives_task, self._begins_task = mask(names, gives_task), mask(names, begins_task)
+        self._tasks: list[Int64s] = []
+        self._begun_tasks = 0
 
     def add(self, events: EventColumns) -> None:
         """Count a batch; `name` of its events indexes the names of the plane."""
@@ -121,6 +158,11 @@ class OdditiesOfPlane:
         starts, numbered = (events.stats.get(stat, NO_STAT) for stat in ("_r", "step_num"))
         rows = starts.event[starts.value > 0]
         np.add.at(self._unnumbered, name[rows[lookup(numbered.event, rows) < 0]], 1)
+        if (self._used & self._gives_task).any():
+            number = events.stats.get("_p", NO_STAT)
+            self._tasks.append(number.value[self._gives_task[name[number.event]]])
+        if (self._used & self._begins_task).any():
+            self._begun_tasks += int(self._begins_task[name].sum())
 
     def counted(self, meaningful: Set[str], kind: str) -> Oddities:
         """Return what was found on a plane of this kind; `meaningful` are the stats that mean something."""
@@ -131,6 +173,8 @@ class OdditiesOfPlane:
             )
             markers = self._count(self._unnumbered, may_mark_steps)
             odd = replace(odd, misplaced_stats=misplaced, markers_without_number=markers)
+            tasks = np.concatenate((NO_NUMBERS, *self._tasks))
+            odd = replace(odd, tasks=len(tasks), lost_tasks=_missing(tasks), begun_tasks=self._begun_tasks)
         if kind not in ("host", "gpu"):
             return odd
         # To planes of these kinds, profilers write a name when an event or a stat has it.
@@ -142,3 +186,15 @@ class OdditiesOfPlane:
         """Return the sum of what was counted of the names that are wanted."""
         names = self._header.event_names
         return sum(int(of_names[name]) for name in np.flatnonzero(of_names[:-1]).tolist() if wanted(names[name]))
+
+
+def _missing(numbers: Int64s) -> int:
+    """Return how many numbers are missing between others of a row, up to the last that many follow without a gap."""
+    ordered = np.sort(numbers[numbers > 0])
+    steps = np.diff(ordered)
+    if not len(steps) or np.median(steps) > 2:
+        return 0
+    borders = np.concatenate(([0], np.flatnonzero(steps > 1) + 1, [len(ordered)]))
+    long = np.flatnonzero(np.diff(borders) >= max(_SHORTEST_RUN, _LONG_RUN * len(ordered)))
+    last = int(borders[long[-1] + 1] if len(long) else len(ordered)) - 1
+    return int((steps[:last] - 1).clip(0).sum())

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.arrays import NO_NUMBERS, Int64s, covers, distinct, lookup, union
+from tfperf.arrays import NO_NUMBERS, Int64s, covers, distinct, lookup, union, union_all, union_sorted
 from tfperf.trace.event_names import (
     is_call,
     is_fetch,
@@ -26,7 +26,7 @@ from tfperf.trace.event_names import (
 from tfperf.trace.flaw import Flaw, Level
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps import Steps
-from tfperf.trace.thread_flaws import RUN, is_function_call, thread_flaws
+from tfperf.trace.thread_flaws import RUN, is_function_call, lost_events, thread_flaws
 from tfperf.units import PS_PER_MS, counted
 from tfperf.wire.event_columns import NO_STAT
 
@@ -44,6 +44,8 @@ _FEW = 3
 """Of so many fetches and steps, one fetch at least is beside a step."""
 _GPU_CLOCK_PS = PS_PER_MS // 20
 """Tracers of GPUs convert times to the clock of the host to some microseconds; launching takes 8 or more."""
+_PAUSE_PS = PS_PER_MS // 50
+"""In shorter pauses, a kernel may start late by itself: launching takes some microseconds, at most 54 in real files."""
 _LATE_PS = 5 * PS_PER_MS
 """The fastest of ten runs of functions begins a tenth of a millisecond after its call at most: a fiftieth of this."""
 
@@ -55,7 +57,7 @@ def find_flaws(trace: HostTrace, steps: Steps, links: LaunchLinks | None = None)
     """
     of_names = trace.oddities.flaws(trace.event_count)
     of_launches = () if links is None else _of_launches(trace, links)
-    of_events = chain(_of_stats(trace), _of_planes(trace), _of_threads(trace), of_launches)
+    of_events = chain(_of_stats(trace), _of_planes(trace), _of_threads(trace), lost_events(trace), of_launches)
     return *_of_file(trace), *of_names, *of_events, *_of_steps(trace, steps)
 
 
@@ -168,13 +170,44 @@ def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _of_launches(trace: HostTrace, links: LaunchLinks) -> Iterator[Flaw]:
-    """Yield work of GPUs that starts before its launch does, by more than their clock may differ."""
-    after_ps = trace.start_ps[links.device] - trace.start_ps[links.host]
+    """Yield work of GPUs that starts before its launch, long after it, or without one.
+
+    While the GPUs of a host do nothing, the next work starts some microseconds after its launch. If most of their
+    pauses go on after it, their clock is late or too fast, unless other programs use them.
+    """
+    start_ps, launched_ps = trace.start_ps[links.device], trace.end_ps[links.host]
+    after_ps = start_ps - trace.start_ps[links.host]
     early, count = int((after_ps < -_GPU_CLOCK_PS).sum()), len(after_ps)
     if early:
         text = f"{early:,} of {counted(count, 'kernel')} and copies start before their launch"
         most = f"by up to {-after_ps.min() / PS_PER_MS:,.1f} ms: the clock of the GPU is wrong"
         yield Flaw("work_before_launch", f"{text}, {most}", "unsound" if early > _SHARE * count else "doubtful")
+    lines = [slice(line.start, line.stop) for plane in trace.devices for line in trace.device_lines(plane)]
+    yield from _of_unlaunched_work(trace, links, lines)
+    busy = union_all([union_sorted(trace.start_ps[rows], trace.end_ps[rows]) for rows in lines])
+    pauses_ps = busy.start[1:] - busy.end[:-1]
+    # Of what starts together after a pause, the last launch counts.
+    ends = lookup(busy.start[1:], start_ps)
+    ready_ps = np.full(len(pauses_ps), np.iinfo(np.int64).min)
+    np.maximum.at(ready_ps, ends[ends >= 0], launched_ps[ends >= 0])
+    judged = (pauses_ps > _PAUSE_PS) & (ready_ps > np.iinfo(np.int64).min)
+    in_vain_ps = (busy.start[1:] - np.maximum(ready_ps, busy.end[:-1]))[judged]
+    in_vain = int((2 * in_vain_ps > pauses_ps[judged]).sum())
+    if in_vain >= _FEW and 4 * in_vain >= 3 * len(in_vain_ps):
+        text = f"{in_vain:,} of {counted(len(in_vain_ps), 'pause')} of the GPU go on after the next work is launched"
+        most = f"for up to {in_vain_ps.max() / PS_PER_MS:,.1f} ms: its clock may be late, or another program uses it"
+        yield Flaw("late_work", f"{text}, {most}", "doubtful")
+
+
+def _of_unlaunched_work(trace: HostTrace, links: LaunchLinks, lines: Sequence[slice]) -> Iterator[Flaw]:
+    """Yield work of GPUs without the call that launched it, though launches before it are there: their ids ascend."""
+    work = np.concatenate([NO_NUMBERS, *(np.arange(rows.start, rows.stop) for rows in lines)])
+    first = trace.number_at("correlation_id", links.device).min(initial=np.iinfo(np.int64).max)
+    should = work[trace.number_at("correlation_id", work) > first]
+    unlaunched = int((links.of(should) < 0).sum())
+    if unlaunched > max(_FEW, _SHARE * len(work)):
+        text = f"{unlaunched:,} of {counted(len(work), 'kernel')} and copies without a launch"
+        yield Flaw("unlaunched_work", f"{text}: events of host threads may be missing", "doubtful")
 
 
 def _of_uncalled_runs(trace: HostTrace, run: Int64s, start_ps: Int64s) -> Iterator[Flaw]:

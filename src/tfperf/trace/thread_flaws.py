@@ -1,4 +1,9 @@
-"""How the events of host threads lie in each other: what no profiler writes, unless events are lost or moved."""
+"""What the events of host threads tell: whether they lie in each other as no profiler writes them, and what is missing.
+
+Markers of steps have numbers, elements of tf.data have ids, a stage asks the one before it, and some thread always does
+something: where one of these stops and goes on later, the profiler or whoever copied the profile has lost events. Tasks
+of thread pools, which have numbers too, are counted while the file is read (`oddities`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tfperf.arrays import Bools, distinct_index
+from tfperf.arrays import Bools, distinct, distinct_index, lookup, union_all, union_sorted
 from tfperf.trace.event_names import (
     Op,
     is_eager_call,
@@ -15,15 +20,18 @@ from tfperf.trace.event_names import (
     is_hand_over,
     is_input_function,
     is_iterator,
+    is_jitted_call,
     is_python_frame,
     is_root_iterator,
     mask,
     parse_op,
     runs_function,
+    takes_element,
 )
-from tfperf.trace.flaw import Flaw
+from tfperf.trace.flaw import Flaw, Level
 from tfperf.trace.host_trace import HostTrace
-from tfperf.units import counted
+from tfperf.trace.nesting import parents
+from tfperf.units import PS_PER_MS, counted
 
 RUN = "ExecutorState::Process"
 """How names of runs of an executor begin."""
@@ -40,6 +48,18 @@ _LEAVES = re.compile(
 )
 _EAGER_PARTS = ("EagerKernelExecute", "KernelAndDevice", "ValidateInputType")
 """Of none of a hundred thousand such events in real traces is the first thing inside a call, a run or an op."""
+_FEW = 2
+"""Elements, and calls of a stage, that may be missing by chance."""
+_LONG = 0.05
+"""A silence of all threads for this part of a capture is long,"""
+_LONGER = 4
+"""if it is so many times as long as any other,"""
+_REPEATS = 3
+"""and the program runs functions so often before it, and after it."""
+_ASKS_ALWAYS = re.compile(
+    r"::(?:Root|Model|Map|(?:Padded)?Batch(?:V2)?|MaxIntraOpParallelism|PrivateThreadPool|Options)(?:\[\d+\])?$"
+)
+"""Stages each call of which asks the stage before them."""
 
 
 def thread_flaws(trace: HostTrace) -> Iterator[Flaw]:
@@ -201,3 +221,102 @@ def _repeats(trace: HostTrace) -> float:
         & trace.on_host[1:]
     )
     return float(like_before.sum()) / max(int(trace.on_host.sum()), 1)
+
+
+# --- lost events ---
+
+
+def lost_events(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield what shows that events of host threads are missing inside the capture."""
+    yield from _missing_steps(trace)
+    yield from _unmade_elements(trace)
+    yield from _calls_without_input(trace)
+    yield from _silence(trace)
+
+
+def _missing_steps(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield numbers of steps that are left out, by markers of one name on a thread.
+
+    Numbers may rise by more than one (several steps in one execution), and start again (an epoch).
+    """
+    rows = np.flatnonzero(trace.has_stat("step_num") & trace.on_host)
+    rows = rows[np.lexsort((trace.start_ps[rows], trace.name[rows], trace.line_of[rows]))]
+    is_next = (trace.line_of[rows[1:]] == trace.line_of[rows[:-1]]) & (trace.name[rows[1:]] == trace.name[rows[:-1]])
+    rises = np.where(is_next, np.diff(trace.number_at("step_num", rows)), 0)
+    # The last execution before numbers start again may hold fewer steps than the others.
+    usual = rises[:-1][(rises[:-1] > 0) & (rises[1:] > 0)].min(initial=np.iinfo(np.int64).max)
+    holes = rises[rises > usual]
+    if len(holes):
+        missing = int(((holes - 1) // usual).sum())
+        text = f"the numbers of steps leave out {missing:,}, in {counted(len(holes), 'place')}: events may be missing"
+        yield Flaw("missing_steps", text, "doubtful")
+
+
+def _unmade_elements(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield elements of tf.data that a stage takes, but none makes, though they are of the time of the capture.
+
+    The id of an element is when it was begun, in nanoseconds since 1970.
+    """
+    if trace.clock_start_ns is None:
+        return
+    taken, made = (
+        distinct(trace.number_at("element_id", trace.host_events(mask(trace.names, wanted))))
+        for wanted in (takes_element, is_hand_over)
+    )
+    first_ns, last_ns = (trace.clock_start_ns + ps // 1000 for ps in trace.extent_ps)
+    taken = taken[(taken > first_ns) & (taken < last_ns)]
+    unmade = int((lookup(made, taken) < 0).sum())
+    if unmade > _FEW:
+        text = f"{unmade:,} of {counted(len(taken), 'element')} that stages of tf.data take are never made"
+        level: Level = "unsound" if unmade > _SHARE * len(taken) else "doubtful"
+        yield Flaw("unmade_elements", f"{text}: events are missing", level)
+
+
+def _calls_without_input(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield calls of stages that ask no other stage, though they always do, and most calls of their name do."""
+    rows = trace.host_events(mask(trace.names, lambda name: is_iterator(name) or is_fetch(name) or is_hand_over(name)))
+    parent = parents(trace, rows)
+    asks = np.zeros(len(rows), np.bool_)
+    asks[parent[parent >= 0]] = True
+    name = trace.name[rows]
+    calls, asking = np.bincount(name, minlength=len(trace.names)), np.bincount(name, asks, len(trace.names))
+    judged = (2 * asking > calls) & mask(trace.names, _always_asks)
+    without, of_all = int((calls - asking)[judged].sum()), int(calls[judged].sum())
+    if without > max(_FEW, _SHARE * of_all):
+        text = f"{without:,} of {counted(of_all, 'call')} of tf.data stages ask for no input, though the others do"
+        yield Flaw("calls_without_input", f"{text}: events may be missing", "doubtful")
+
+
+def _always_asks(name: str) -> bool:
+    return is_fetch(name) or is_hand_over(name) or (is_iterator(name) and bool(_ASKS_ALWAYS.search(name)))
+
+
+def _silence(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield a time in which no thread and no device does anything, unlike any other, in a program that repeats itself.
+
+    Where tasks or steps have numbers, these tell whether anything is missing: programs do pause. TPUs run for seconds
+    beside a host that waits without an event.
+    """
+    if trace.oddities.tasks or len(trace.stat("step_num").event) or trace.device_kind == "tpu":
+        return
+    rows = [slice(line.start, line.stop) for line in trace.lines if line.stop > line.start and not line.derived]
+    active = union_all([union_sorted(trace.start_ps[each], trace.end_ps[each]) for each in rows])
+    pauses = active.start[1:] - active.end[:-1]
+    if len(pauses) < _REPEATS:
+        return
+    longest = int(pauses.argmax())
+    silent_ps, begin_ps = int(pauses[longest]), active.end[longest]
+    others_ps = int(np.partition(pauses, -2)[-2])
+    length_ps = int(active.end[-1] - active.start[0])
+    if silent_ps < max(_LONG * length_ps, _LONGER * others_ps):
+        return
+    calls = trace.host_events(mask(trace.names, _runs_again))
+    name, is_before = trace.name[calls], trace.start_ps[calls] < begin_ps
+    before, after = (np.bincount(name[which], minlength=len(trace.names)) for which in (is_before, ~is_before))
+    if (np.minimum(before, after) >= _REPEATS).any():
+        text = f"nothing happens on any thread for {silent_ps / PS_PER_MS:,.1f} ms, and never else for so long"
+        yield Flaw("silence", f"{text}: events may be missing", "doubtful")
+
+
+def _runs_again(name: str) -> bool:
+    return runs_function(name) or is_jitted_call(name) or is_fetch(name) or is_root_iterator(name)
