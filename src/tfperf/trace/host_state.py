@@ -109,6 +109,8 @@ _AFTER_COPY_CALLS = (
 )
 
 
+_AWAITS_RUN = r".* (?:block_until_ready|try_to_block)$"
+"""Frames of JAX in which Python waits until a run has ended."""
 _QUARTER, _AT_ONCE = 0.25, 0.1
 XLA_RUNS = ("ThunkExecutor::Execute", "CpuExecutable::Execute")
 """How XLA runs a whole program on a CPU: all of it is the program's own work."""
@@ -298,13 +300,14 @@ def calls_per_line(trace: HostTrace) -> Int64s:
 def call_times(trace: HostTrace, main: int | None) -> Intervals | None:
     """Return when the main thread is in a call; markers of steps and Python frames are no calls. None without one.
 
-    Methods of JAX in C++ that wait for a run leave no event. Where frames are recorded, the thread may be in one while
-    nothing of it begins or ends but XLA runs the program on other threads: it is if most such times of a function of
-    Python end with the run. Those that end later had no core then.
+    Frames of JAX that wait for a run are calls: waiting for results is not Python of the program. Methods of JAX in C++
+    that wait for a run leave no event. Where frames are recorded, the thread may be in one while nothing of it begins
+    or ends but XLA runs the program on other threads: it is if most such times of a function of Python end with the
+    run. Those that end later had no core then.
     """
     if main is None:
         return None
-    is_mark = mask(trace.names, is_python_frame)
+    is_mark = mask(trace.names, lambda name: is_python_frame(name) and not re.match(_AWAITS_RUN, name))
     is_mark[trace.name[trace.stat("step_num").event]] = True
     rows = slice(trace.lines[main].start, trace.lines[main].stop)
     is_call = ~is_mark[trace.name[rows]]

@@ -308,6 +308,18 @@ def test_a_frame_around_a_run_that_it_awaits_without_an_event_is_not_python(tmp_
     assert ("python_between_steps" in codes) == (usual_us == 12_000)
 
 
+@pytest.mark.parametrize("frame", ["$api.py:2479 block_until_ready", "$api.py:2490 try_to_block", "$data.py:3 load"])
+def test_python_that_waits_for_a_result_is_not_between_calls(tmp_path: Path, frame: str) -> None:
+    # The run takes 8 ms of 20, and the thread gets a core 11 ms later.
+    python, runs = jax_job(8_000).lines
+    frames = [event(frame, STEP_US * n + 1_001, 18_900) for n in range(COUNT)]
+    made = diagnosis(tmp_path, plane("/host:CPU", line("python", *python.events, *frames), runs))
+    codes = {cause.code for cause in made.causes}
+    assert ("python_between_steps" in codes, "waiting_in_calls" in codes) == (
+        (True, False) if "load" in frame else (False, True)
+    )
+
+
 @pytest.mark.parametrize("job", [jax_job(18_900), jax_job(8_000, 9_001)])
 def test_python_that_waits_for_the_run_is_not_counted_beside_it(tmp_path: Path, job: Plane) -> None:
     causes = {cause.code: cause.cost_percent for cause in diagnosis(tmp_path, job).causes}
