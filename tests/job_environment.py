@@ -1,8 +1,8 @@
 """The environment of the jobs that tests start: TensorFlow without what else it would import.
 
 Importing TensorFlow takes seconds, and a third of that is Keras and what else it imports where it can. The folder
-`lean` has modules of their names that cannot be imported, as where they are not installed. Python collects garbage
-there more seldom yet than in `conftest.py`.
+`lean` has modules of their names that cannot be imported, as where they are not installed; `lazily` in it makes what is
+imported run when it is needed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import sys
 from pathlib import Path
 
 LEAN = Path(__file__).parent / "lean"
+LAZILY = LEAN / "lazily"
 
 
 def job_environment(*, keras: bool) -> dict[str, str]:
     """Return the variables of a job that trains on the CPU, with Keras or with TensorFlow alone."""
-    folders = [LEAN] if keras else [LEAN / "without_keras", LEAN]
+    folders = [LAZILY, LEAN] if keras else [LAZILY, LEAN / "without_keras", LEAN]
     paths = [*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,

@@ -18,6 +18,7 @@ from job_environment import job_environment
 
 pytestmark = [
     pytest.mark.tensorflow,
+    pytest.mark.timing,  # What is offered depends on what steps wait for, and the job is run once for all tests.
     pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
 ]
 JOB = Path(__file__).parent / "changed_pipelines_job.py"
@@ -49,7 +50,6 @@ def seconds(outcome: dict[str, Any]) -> list[float]:
     return [epoch["seconds"] for epoch in outcome["epochs"]]
 
 
-@pytest.mark.timing  # what is offered depends on what steps wait for
 def test_each_kind_of_change_is_offered(outcomes: dict[str, dict[str, Any]]) -> None:
     assert {change for of_pipeline in outcomes.values() for change in of_pipeline} >= {
         "cache",
@@ -115,7 +115,6 @@ def test_a_cache_keeps_each_element_once_and_spares_its_function(outcomes: dict[
     assert all(repeated[change]["text"].partition(";")[0].endswith(condition) for change in {"cache"} & {*repeated})
 
 
-@pytest.mark.timing
 def test_a_full_cache_makes_epochs_shorter(outcomes: dict[str, dict[str, Any]]) -> None:
     # On a busy machine, steps may hardly wait for one of the pipelines; then nothing is offered for it.
     offered = [name for name in ("shuffled", "repeated", "tiny") if "cache" in outcomes[name]]
@@ -126,7 +125,6 @@ def test_a_full_cache_makes_epochs_shorter(outcomes: dict[str, dict[str, Any]]) 
         assert min(seconds(outcomes["random"]["split_to_cache"])[1:]) < min(seconds(outcomes["random"]["as it is"]))
 
 
-@pytest.mark.timing
 def test_batches_and_parallel_calls_make_epochs_shorter(outcomes: dict[str, dict[str, Any]]) -> None:
     assert min(seconds(outcomes["tiny"]["vectorize"])) < 0.5 * min(seconds(outcomes["tiny"]["as it is"]))
     # A Python function that sleeps.

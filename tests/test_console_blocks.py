@@ -33,7 +33,9 @@ SHORTER = {
     "--duration 2s": "--duration 500ms",
     "--duration 5s": "--duration 1s",
     "--on-slow-step 50ms": "--on-slow-step 1us",
-    "train.py --epochs 3": "train.py",  # as on another page: `shared_runs.py` runs it once
+    # As on other pages: `shared_runs.py` runs each once.
+    "train.py --epochs 3": "train.py",
+    "--stop-after-profile train.py": "--stop-after-profile -o report.html train.py",
 }
 HERE = {
     "https://host/logs/plugins/profile/run/vm.xplane.pb": "logs",
@@ -79,24 +81,31 @@ def console_blocks() -> list[Any]:
 without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
 
-@pytest.fixture
-def workplace(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all that the pages speak of: profiles, baselines, and a script that trains."""
+    folder = tmp_path_factory.mktemp("made")
     starts_us = [1000 * number + 10 * (number % 3) for number in range(120)]
     marks = [event("train", start, 900, step_num=number) for number, start in enumerate(starts_us)]
-    logdir_of(tmp_path, a=space(host(*marks)))
-    shutil.copytree(ROOT / "sample_traces", tmp_path / "sample_traces")
-    shutil.copytree(ROOT / "sample_traces" / "input_bound", tmp_path / "logs_before")
-    shutil.copytree(tmp_path / "logs", tmp_path / "logs_after")
-    (run,) = (tmp_path / "logs" / "plugins" / "profile").iterdir()
+    logdir_of(folder, a=space(host(*marks)))
+    shutil.copytree(ROOT / "sample_traces", folder / "sample_traces")
+    shutil.copytree(ROOT / "sample_traces" / "input_bound", folder / "logs_before")
+    shutil.copytree(folder / "logs", folder / "logs_after")
+    (run,) = (folder / "logs" / "plugins" / "profile").iterdir()
     shutil.copytree(run, run.with_name("an_earlier_run"))
     for name in ("baseline", "monday", "tuesday"):
-        code, _, stderr = follow(f"tfperf analyze logs --save-baseline {name}.json -s overview", tmp_path)
+        code, _, stderr = follow(f"tfperf analyze logs --save-baseline {name}.json -s overview", folder)
         assert code == 0, stderr
-    (tmp_path / "train.py").write_text(_TRAIN)
-    (tmp_path / "cluster.json").write_text(json.dumps(_CLUSTER))
-    (tmp_path / "peaks.toml").write_text("[[device]]\nname = 'ours'\nteraflops = {fp32 = 1.0}\n")
-    return tmp_path
+    (folder / "train.py").write_text(_TRAIN)
+    (folder / "cluster.json").write_text(json.dumps(_CLUSTER))
+    (folder / "peaks.toml").write_text("[[device]]\nname = 'ours'\nteraflops = {fp32 = 1.0}\n")
+    return folder
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, made: Path) -> Path:
+    """A copy of that folder."""
+    return Path(shutil.copytree(made, tmp_path, dirs_exist_ok=True))
 
 
 @pytest.fixture

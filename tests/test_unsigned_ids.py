@@ -15,6 +15,7 @@ import tfperf
 from tfperf.cli import main
 from tfperf.wire.event_columns import signed, unsigned
 
+pytestmark = pytest.mark.usefixtures("asked_here")
 LARGEST, LARGE = (1 << 64) - 1, 12190760917235803885
 
 

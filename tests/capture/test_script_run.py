@@ -179,8 +179,8 @@ def test_a_script_with_steps_of_its_own_and_a_report_in_the_logdir_that_is_made(
 
 def test_any_other_script_by_time(run: Runs) -> None:
     """TensorFlow imports Keras, where it is installed, but the script does not use it."""
-    options = ("--after", "1s", "--duration", "1s", *JSON)
-    code, _, err = run(_LOOP.replace("SECONDS", "4"), options=options, keras=True)
+    options = ("--after", "1s", "--duration", "2s", *JSON)
+    code, _, err = run(_LOOP.replace("SECONDS", "6"), options=options, keras=True)
     assert code == 0, err
     assert run.report()["summary"].get("step_count", 0) > 0, err
 

@@ -9,7 +9,7 @@ from click.testing import Result
 
 
 def test_it_says_what_it_wrote_and_keeps_what_is_there(
-    run_tfperf: Callable[..., Result], samples: Path, tmp_path: Path
+    run_tfperf: Callable[..., Result], samples: Path, tmp_path: Path, asked_here: None
 ) -> None:
     target = tmp_path / "dataset"
     done = run_tfperf("export-parquet", samples / "input_bound", "-o", target)

@@ -1,4 +1,4 @@
-"""`tfperf query`, in process."""
+"""`tfperf query`, in process, as are its queries, but those that need a process to be ended."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from click.testing import CliRunner, Result
 from tfperf.cli import main
 from tfperf.cli.query import command
 from tfperf.errors import TfperfError
+from tfperf.parallel.worker_pool import WorkerProcess
 from tfperf.query.engine import QueryError
 from tfperf.query.sql_tables import every_table
 
+pytestmark = pytest.mark.usefixtures("asked_here")
 BY_NAME = "select name, count(*) as calls from events group by name order by calls desc"
 
 
@@ -60,7 +62,10 @@ def test_top_cuts_and_says_so(logdir: Path) -> None:
         ("select count(*) from range(99_999_999_999) t(i) where i % 7 = 3", ("--timeout", "300ms"), "after 0.3 s"),
     ],
 )
-def test_a_query_has_limits(logdir: Path, query: str, limits: tuple[str, ...], reason: str) -> None:
+def test_a_query_has_limits(
+    logdir: Path, query: str, limits: tuple[str, ...], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfperf.query.apart.WorkerProcess", WorkerProcess)
     with pytest.raises(TfperfError, match=reason) as raised:
         CliRunner().invoke(command, [str(logdir), query, *limits], catch_exceptions=False, **main.context_settings)
     assert not isinstance(raised.value, QueryError)

@@ -19,7 +19,7 @@ from tfperf.wire import schema
 pytestmark = pytest.mark.stress
 
 MOST_BYTES = 2_000_000_000
-SECONDS = 10
+SECONDS = 5
 """Bars of one process, of its memory and of processor time; most take a tenth."""
 
 
@@ -39,7 +39,7 @@ def many_lines() -> bytes:
 
 def orphans() -> bytes:
     """Calls of thousands of stages whose consumers are not in the capture."""
-    calls = [event(f"Iterator::A{n}::Map::Range", n, 1, id=n + 1, parent_id=9_000_000 + n) for n in range(6000)]
+    calls = [event(f"Iterator::A{n}::Map::Range", n, 1, id=n + 1, parent_id=9_000_000 + n) for n in range(3000)]
     return space(host(*calls))
 
 
@@ -87,8 +87,8 @@ FILES = {
     "fn": command_of_a_runner,
     "gpuzero": lambda: space(plane("/device:GPU:0", line("s", event("k", 0, 0)))),
     "iterator": lambda: space(host(event("Iterator" + "::Map" * 20_000, 0, 9, id=1))),
-    "planes": lambda: space(*(plane("/device:GPU:0", line("s", event("k", 0, 9))) for _ in range(2000))),
-    "tpus": lambda: space(*(plane(f"/device:TPU:{n}", line("XLA Ops", event("k", n, 9))) for n in range(3000))),
+    "planes": lambda: space(*(plane("/device:GPU:0", line("s", event("k", 0, 9))) for _ in range(1000))),
+    "tpus": lambda: space(*(plane(f"/device:TPU:{n}", line("XLA Ops", event("k", n, 9))) for n in range(1500))),
     "choose": lambda: space(host(event("Iterator::" + "Choose" * 33_000 + "::Map", 0, 9, id=1))),
     "digits": lambda: space(host(event("TraceContext", 0, 9, group_id=1, step_name=ref("1" * 200_000 + "x")))),
     "orphans": orphans,

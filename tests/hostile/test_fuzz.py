@@ -11,7 +11,7 @@ from hostile import fuzz
 from hypothesis import settings
 
 FEW = min(40, 2 * settings().max_examples)
-"""CI runs 300, by `make fuzz COUNT=300`."""
+"""CI goes on with the next ones: see `.ci/run`."""
 
 
 def test_damaged_profiles_end_well(tmp_path: Path) -> None:

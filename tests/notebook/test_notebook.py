@@ -6,12 +6,14 @@ and `make docs` keeps them as they are; to renew one, clear it, then run `make d
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from job_environment import LAZILY
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
@@ -27,7 +29,8 @@ def executed() -> Any:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", record_timing=False, resources=resources)
-    client.execute()
+    places = filter(None, [str(LAZILY), os.environ.get("PYTHONPATH")])
+    client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(places)})
     return notebook
 
 

@@ -19,6 +19,7 @@ from tfperf.parquet import export
 from tfperf.parquet.export import write_parquet
 from tfperf.query.dataset import MARKER, Dataset
 
+pytestmark = pytest.mark.usefixtures("asked_here")
 STEPS = space(host(*(event("train", 100 * n, 100, step_num=n) for n in range(3))))
 
 

@@ -130,4 +130,4 @@ def _is_busy(process: int) -> bool:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return False
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 3.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 1.5

@@ -14,6 +14,7 @@ from tfperf.parquet.export import write_parquet
 from tfperf.query.dataset import Dataset, is_dataset, partition
 from tfperf.query.engine import QueryError
 
+pytestmark = pytest.mark.usefixtures("asked_here")
 STEPS = space(host(*(event("train", 100 * n, 100, step_num=n) for n in range(3))))
 
 

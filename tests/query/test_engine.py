@@ -21,6 +21,8 @@ from tfperf.query.engine import Answer, QueryError, QueryLimits
 from tfperf.query.sources import Source, source_of
 from tfperf.query.sql_tables import SqlTable, every_table
 
+pytestmark = pytest.mark.usefixtures("asked_here")
+
 
 def profile_of(path: Path | tfperf.Analysis) -> Source:
     source = source_of(path)

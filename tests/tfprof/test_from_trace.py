@@ -292,7 +292,7 @@ def test_one_of_several_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["input_bound", "input_fixed", "custom_loop", "retracing"])
-def test_sums_over_samples_are_those_of_queries(name: str, samples: Path) -> None:
+def test_sums_over_samples_are_those_of_queries(name: str, samples: Path, asked_here: None) -> None:
     traced = trace_model(samples / name)
     analysis = tfperf.load(samples / name)
     steps = analysis["steps"].steps

@@ -1,6 +1,6 @@
 """A query in a process of its own, which can be ended whatever DuckDB is doing.
 
-DuckDB computes constants while it plans (`repeat('x', 1500000000)`), also for EXPLAIN; then it looks neither at its
+DuckDB computes constants while it plans (`repeat('x', 1500000000)`), also for PREPARE; then it looks neither at its
 memory limit nor at an interruption. So this process watches the time and the memory of the other, and kills it.
 """
 

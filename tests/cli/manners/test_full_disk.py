@@ -14,8 +14,8 @@ from tfperf.cli import main
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
 LOGS = str(SAMPLES / "input_fixed")
-HELP = [(name, "--help") for name in main.list_commands(None)]  # type: ignore[arg-type]
-REPORTS = [
+COMMANDS = [
+    *((name, "--help") for name in main.list_commands(None)),  # type: ignore[arg-type]
     ("--help",),
     ("--version",),
     ("analyze", LOGS, "--full"),
@@ -42,6 +42,7 @@ REPORTS = [
         "jsonl",
     ),
 ]
+LONG = ("analyze", LOGS, "--format", "json")
 linux_only = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
 
@@ -49,24 +50,36 @@ def environment(unbuffered: str) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": unbuffered}
 
 
-@linux_only
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", REPORTS, ids=lambda words: " ".join(words)[:20])
-def test_a_full_disk(arguments: tuple[str, ...], unbuffered: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tfperf", *arguments]
+_EACH_A_FORK = """
+import os, sys
+import tfperf.analysis, tfperf.cli.options, tfperf.render, tfperf.trace.read
+from tfperf.__main__ import run
+for number, arguments in enumerate(eval(sys.argv[1])):
+    if not (child := os.fork()):
+        os.dup2(os.open(f"{number}.stderr", os.O_WRONLY | os.O_CREAT), 2)
+        sys.argv[1:] = arguments
+        run()
+        sys.exit()
+    with open(f"{number}.code", "w") as file:
+        file.write(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+"""
+"""Commands in processes of their own, most of whose time would be the start of Python, which they share."""
+
+
+@pytest.fixture(scope="module", params=["", "1"])
+def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what came of each command, by its number, buffered or not."""
+    folder = tmp_path_factory.mktemp("full")
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            command,
+        subprocess.run(
+            [sys.executable, "-c", _EACH_A_FORK, repr(COMMANDS)],
             stdout=full,
-            stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
-            env=environment(unbuffered),
-            cwd=tmp_path,
-            check=False,
+            env=environment(request.param),
+            cwd=folder,
+            check=True,
         )
-    assert done.returncode == 1
-    assert done.stderr.decode().splitlines()[-1] == "Error: cannot write to stdout: No space left on device"
-    assert b"Traceback" not in done.stderr
+    return folder
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
@@ -85,53 +98,45 @@ def test_a_closed_stdout_is_not_needed_for_a_file(tmp_path: Path) -> None:
 
 
 @linux_only
-def test_a_full_disk_for_the_help_of_every_command() -> None:
-    """In one process after another, but without the start of each."""
-    code = (
-        "import os, sys\nfrom tfperf.cli import run\n"
-        "for arguments in eval(sys.argv[1]):\n    if not (child := os.fork()):\n"
-        "        sys.argv[1:] = arguments\n        run()\n    assert os.waitpid(child, 0)[1] == 256, arguments\n"
-    )
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", code, repr(HELP)],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            env=environment("1"),
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr.decode()
-    assert done.stderr.decode().splitlines() == ["Error: cannot write to stdout: No space left on device"] * len(HELP)
+@pytest.mark.parametrize("number", range(len(COMMANDS)), ids=[" ".join(words)[:20] for words in COMMANDS])
+def test_a_full_disk(number: int, tried: Path) -> None:
+    assert (tried / f"{number}.code").read_text() == "1"
+    text = (tried / f"{number}.stderr").read_text()
+    assert text.splitlines()[-1] == "Error: cannot write to stdout: No space left on device"
+    assert "Traceback" not in text
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    """What is printed where there is room."""
+    return subprocess.run([sys.executable, "-m", "tfperf", *LONG], stdout=subprocess.PIPE, check=True).stdout
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs ulimit -f and pipes of Linux")
 class TestCutOutput:
     """A file that may not grow, and a pipe that takes only as much as there is room for."""
 
-    LONG = ("analyze", LOGS, "--format", "json")
-
     @pytest.mark.parametrize("unbuffered", ["", "1"])
     def test_a_file_that_may_not_grow(self, unbuffered: str, tmp_path: Path) -> None:
-        words = [sys.executable, "-m", "tfperf", *self.LONG]
+        words = [sys.executable, "-m", "tfperf", *LONG]
         command = ["bash", "-c", 'ulimit -f 8; exec "$@" > cut.json', "-", *words]
         done = subprocess.run(command, stderr=subprocess.PIPE, env=environment(unbuffered), cwd=tmp_path, check=False)
         assert done.returncode == 1
         assert done.stderr.decode() == "Error: cannot write to stdout: File too large\n"
 
     @pytest.mark.parametrize("unbuffered", ["", "1"])
-    def test_a_pipe_that_does_not_block(self, unbuffered: str) -> None:
+    def test_a_pipe_that_does_not_block(self, unbuffered: str, whole: bytes) -> None:
         ours, theirs = os.pipe()
         os.set_blocking(theirs, False)
         pieces: list[bytes] = []
         with os.fdopen(ours, "rb") as reader:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tfperf", *self.LONG], stdout=theirs, env=environment(unbuffered)
+                [sys.executable, "-m", "tfperf", *LONG], stdout=theirs, env=environment(unbuffered)
             )
             os.close(theirs)
             collecting = threading.Thread(target=lambda: pieces.append(reader.read()))
             collecting.start()
             assert process.wait(120) == 0
             collecting.join()
-        whole = subprocess.run([sys.executable, "-m", "tfperf", *self.LONG], stdout=subprocess.PIPE, check=True).stdout
         assert len(whole) > 65_536, "it fits into a pipe"
         assert pieces == [whole]
