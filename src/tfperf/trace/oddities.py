@@ -36,7 +36,7 @@ _WAITING = 16
 """When a capture ends, tasks wait for a thread: at most a dozen in real profiles of small machines."""
 _LONG_RUN = 0.05
 """While a profiler stops, it leaves one thread after the other: after that, no such share of the tasks is in a row."""
-_SHORTEST_RUN = 8
+_SHORTEST_RUN = 4
 
 
 def _is_call_or_memory(name: str) -> bool:
