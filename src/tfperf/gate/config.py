@@ -35,6 +35,7 @@ _SHARED_FILE = "pyproject.toml"
 _REPOSITORY = (".git", ".hg", ".svn")
 """Folders that mark the root of a repository."""
 _MOST = 10**9
+_LARGEST, _MOST_DOTS, _MOST_LIMITS = 1 << 20, 1 << 13, 1000
 _Result = TypeVar("_Result")
 
 
@@ -121,6 +122,8 @@ def read_config(path: Path, *, is_named: bool = True) -> CheckConfig:
         elif key == "limits":
             if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
                 raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
+            if len(value) > _MOST_LIMITS:
+                raise ConfigError(f"{origin}: it has {len(value):,} limits; {_MOST_LIMITS:,} are read")
             limits += [_in_file(read_limit, text, origin) for text in value]
         elif key in _SETTINGS:
             settings[key.replace("-", "_")] = _SETTINGS[key](value, origin, path)
@@ -136,7 +139,11 @@ def read_config(path: Path, *, is_named: bool = True) -> CheckConfig:
 
 def _read_toml(path: Path) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        # The time of the parser grows with the square of the dots in a key.
+        if len(text) > _LARGEST or any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+            raise ValueError(f"it has more than {_LARGEST:,} characters, or a line with more than {_MOST_DOTS:,} dots")
+        return tomllib.loads(text)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: there is no such file") from error
     except OSError as error:

@@ -11,7 +11,11 @@ from tfperf.programs.model import Instruction, Module, ProgramError
 
 _PUT_IN = ("fusion", "call")
 _BODIES = ("while", "conditional")
-_MOST_NODES = 500_000
+_MOST_PUT_IN, _TIMES = 200_000, 8
+"""Instructions and operands that fusions and calls may add to those of a program, and to eight times these: compilers
+call a fusion once, and programs made to harm double at each level."""
+_MOST_STEPS, _STEPS_OF_NODE = 1_000_000, 50
+"""How many links between instructions rules may follow in a graph, and how many more for each of its nodes."""
 _DEEPEST = 100
 PASSED = frozenset(("bitcast", "reshape", "convert", "copy", "get-tuple-element", "broadcast"))
 """Opcodes that leave values as they are: edges go through them."""
@@ -34,11 +38,13 @@ class HloGraph:
     def __init__(self, module: Module, at: int, *, is_entry: bool) -> None:
         self.module, self.is_entry = module, is_entry
         self.nodes: list[HloNode] = []
+        self._steps_left = _MOST_STEPS
         self.root = self._walk(at, None, "", 0)
 
     def _walk(self, at: int, arguments: tuple[int, ...] | None, fusion: str, depth: int) -> int:
         """Append the nodes of a computation, and return the one of its root."""
         computation = self.module.computations[at]
+        self._steps_left += _STEPS_OF_NODE * len(computation.instructions)
         if depth > _DEEPEST:
             raise ProgramError(f"{self.module.name[:200]!r} has fusions or calls over {_DEEPEST} levels deep")
         here = [0] * len(computation.instructions)  # the node of each instruction
@@ -57,10 +63,6 @@ class HloGraph:
         return here[computation.root]
 
     def _append(self, instruction: Instruction, operands: tuple[int, ...], fusion: str) -> int:
-        if len(self.nodes) >= _MOST_NODES:
-            raise ProgramError(
-                f"{self.module.name[:200]!r} has over {_MOST_NODES:,} instructions with its fusions put in"
-            )
         reducer = ""
         if instruction.opcode in ("reduce", "reduce-window") and instruction.calls:
             reducer = self.module.computations[instruction.calls[0]].root_instruction.opcode
@@ -90,11 +92,21 @@ class HloGraph:
         """Return what a node works on, through opcodes that leave values as they are."""
         return self._through(index, lambda node: self.nodes[node].operands)
 
+    def follow(self, links: int) -> None:
+        """Count links that a rule goes along; raises ProgramError for more than those of any program."""
+        self._steps_left -= links
+        if self._steps_left < 0:
+            raise ProgramError(
+                f"{self.module.name[:200]!r} has so many links between its instructions that the rules cannot be "
+                "applied in time: leave rules out (--ignore)"
+            )
+
     def _through(self, index: int, following: Callable[[int], Sequence[int]]) -> list[int]:
         """Return the nodes next to one, each once, beyond opcodes that leave values as they are."""
         found, waiting, seen = [], list(following(index)), set[int]()
         while waiting:
             node = waiting.pop()
+            self.follow(1)
             if node not in seen:
                 seen.add(node)
                 if self.nodes[node].instruction.opcode in PASSED:
@@ -127,8 +139,10 @@ def _operands_first(instructions: Sequence[Instruction]) -> Sequence[int]:
 
 
 def graphs_of_program(module: Module) -> Iterator[HloGraph]:
-    """Yield the graph of the entry, then those of bodies of loops and branches."""
-    yield HloGraph(module, module.entry_at, is_entry=True)
+    """Yield the graph of the entry, then those of bodies of loops and branches; raises ProgramError for too large ones.
+
+    How large they are is counted first, each computation once.
+    """
     bodies = {
         call
         for computation in module.computations
@@ -136,5 +150,17 @@ def graphs_of_program(module: Module) -> Iterator[HloGraph]:
         if instruction.opcode in _BODIES
         for call in instruction.calls
     }
+    own = [sum(1 + len(each.operands) for each in computation.instructions) for computation in module.computations]
+    sizes = [0] * len(own)
+    for at in module.callees_first:
+        put_in = (each for each in module.computations[at].instructions if each.opcode in _PUT_IN and each.calls)
+        sizes[at] = own[at] + sum(sizes[each.calls[0]] for each in put_in)
+    most = _MOST_PUT_IN + _TIMES * sum(own)
+    if sizes[module.entry_at] + sum(sizes[body] for body in bodies) > most:
+        raise ProgramError(
+            f"{module.name[:200]!r} calls its computations so often that they make more than the {most:,} "
+            "instructions and operands that are read"
+        )
+    yield HloGraph(module, module.entry_at, is_entry=True)
     for at in sorted(bodies):
         yield HloGraph(module, at, is_entry=False)

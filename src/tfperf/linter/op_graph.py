@@ -11,8 +11,10 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tfperf.linter.padding import Dims
-from tfperf.linter.shape_values import value_of
+from tfperf.linter.shape_values import Numbers, value_of
 from tfperf.tfprof.dtypes import bytes_of_element, dtype_name
+from tfperf.tfprof.input_file import TfprofInputError
+from tfperf.units import without_middle
 
 FOLLOWED = frozenset(("Identity", "StopGradient", "Cast", "PreventGradient", "Snapshot", "CheckNumerics"))
 """Ops that leave values as they are: edges go through them."""
@@ -47,6 +49,10 @@ OPEN = "a dimension of its tensors is not known; give the batch size with --batc
 """Why an op could not be judged: the reason that rules share."""
 _CHANNELS_FIRST = ("NCHW", "NCDHW")
 _BINARY_FLOAT = 4
+_MOST_STEPS, _STEPS_OF_NODE = 1_000_000, 50
+"""How many links between ops rules may follow in a graph, and how many more for each of its nodes: those of models take
+a tenth, and those that are made to harm the square of the nodes."""
+_LONGEST_TEXT = 1 << 10
 
 
 class Node(Struct, kw_only=True):
@@ -70,6 +76,11 @@ class OpGraph:
 
     def __init__(self, name: str, nodes: Sequence[Node]) -> None:
         self.name, self.nodes = name, list(nodes)
+        self._steps_left = _MOST_STEPS + _STEPS_OF_NODE * len(self.nodes)
+        self._origins: dict[frozenset[str], list[int]] = {}
+        self._readers: dict[int, list[tuple[int, int]]] = {}
+        self.values: dict[int, Numbers | None] = {}
+        """What `value_of` found, by node."""
 
     @cached_property
     def _users(self) -> list[list[tuple[int, int]]]:
@@ -110,23 +121,40 @@ class OpGraph:
     def source(self, index: int, place: int) -> int:
         """Return the node that an input comes from, through ops that leave values as they are; -1 for none."""
         inputs = self.nodes[index].inputs
-        if place >= len(inputs):
-            return -1
-        found = inputs[place][0]
-        while self.op(found) in FOLLOWED and self.nodes[found].inputs:
-            found = self.nodes[found].inputs[0][0]
-        return found
+        return self.origin(inputs[place][0]) if place < len(inputs) else -1
+
+    def origin(self, index: int, through: frozenset[str] = FOLLOWED) -> int:
+        """Return the node that a value comes from, through the first inputs of ops of a group; of others, itself."""
+        origins = self._origins.get(through)
+        if origins is None:
+            origins = self._origins[through] = []
+            for at, node in enumerate(self.nodes):
+                origins.append(origins[node.inputs[0][0]] if node.op in through and node.inputs else at)
+        return origins[index]
 
     def users(self, index: int) -> list[tuple[int, int]]:
         """Return who uses a node, through ops that leave values as they are, and at which input; not the caller."""
-        found, waiting = [], list(self._users[index])
-        while waiting:
-            user, place = waiting.pop()
-            if self.op(user) in FOLLOWED:
-                waiting += self._users[user]
-            else:
-                found.append((user, place))
-        return sorted(set(found))
+        if index not in self._readers:
+            found, waiting = [], list(self._users[index])
+            while waiting:
+                user, place = waiting.pop()
+                if self.op(user) in FOLLOWED:
+                    waiting += self._users[user]
+                else:
+                    found.append((user, place))
+                self.follow(1)
+            self._readers[index] = sorted(set(found))
+        self.follow(len(self._readers[index]))
+        return self._readers[index]
+
+    def follow(self, links: int) -> None:
+        """Count links that a rule goes along; raises TfprofInputError for more than those of any model."""
+        self._steps_left -= links
+        if self._steps_left < 0:
+            raise TfprofInputError(
+                f"the graph {without_middle(self.name, 60)!r} has so many links between its ops that the rules cannot "
+                "be applied in time: give a part of it, or only some rules (--rule)"
+            )
 
     def constant(self, index: int) -> npt.NDArray[np.int64] | None:
         """Return whole numbers that a node holds, or that follow from known shapes; None if they are not known."""
@@ -140,7 +168,7 @@ class OpGraph:
     def text(self, index: int, attr: str) -> str:
         """Return an attribute that is text; empty if there is none."""
         found = self.nodes[index].attrs.get(attr)
-        return found.s.decode("utf-8", "replace") if found is not None else ""
+        return found.s[:_LONGEST_TEXT].decode("utf-8", "replace") if found is not None else ""
 
     def number(self, index: int, attr: str) -> int:
         """Return an attribute that is a number; 0 if there is none."""

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tfperf.display import Shown
+from tfperf.errors import TfperfError
 from tfperf.linter.padding import LEVELS, Level, PaddedTensor
 
 Device = Literal["tpu", "gpu"]
@@ -80,6 +81,9 @@ class Violation(Shown, Struct, frozen=True, kw_only=True):
         return self.moved_bytes + sum(tensor.wasted_bytes for tensor in self.tensors)
 
 
+_MOST_FINDINGS = 50_000
+
+
 class Ledger:
     """What a run of rules notes: what was found, which ops were judged, and which could not be."""
 
@@ -98,8 +102,13 @@ class Ledger:
         self.unknown.setdefault(op, why)
 
     def add(self, violation: Violation) -> None:
-        """Note what was found, if the rule was asked for."""
+        """Note what was found, if the rule was asked for; raises TfperfError for more than anybody reads."""
         if violation.rule in self._rules:
+            if len(self.violations) >= _MOST_FINDINGS:
+                raise TfperfError(
+                    f"there are more than {_MOST_FINDINGS:,} findings, too many to be of use: give a part of the "
+                    "model, or only some rules (--rule)"
+                )
             self.violations.append(violation)
 
 

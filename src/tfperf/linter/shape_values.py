@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from tfperf.linter.op_graph import OpGraph
 
 Numbers = npt.NDArray[np.int64]
-_MOST = 1 << 16
-_DEEPEST = 32
+_MOST = 1 << 10
+"""Numbers of a value: shapes have up to 254, and pieces of a tensor are some tens."""
 _SCALAR_OPS = {"Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply}
 
 
@@ -23,18 +24,30 @@ def value_of(graph: OpGraph, index: int) -> Numbers | None:
 
     -1 stands for a dimension that is not known.
     """
-    return _value(graph, index, {}, 0)
-
-
-def _value(graph: OpGraph, index: int, known: dict[int, Numbers | None], depth: int) -> Numbers | None:
-    if index < 0 or depth > _DEEPEST:
+    if index < 0:
         return None
-    if index not in known:
-        known[index] = _found(graph, index, known, depth)
+    known, waiting = graph.values, [index]
+    while waiting:
+        at = waiting[-1]
+        sources = _sources(graph, at) if at not in known else []
+        missing = [source for source in sources if source >= 0 and source not in known]
+        if missing:
+            waiting += missing
+            continue
+        if at not in known:
+            known[at] = _found(graph, at, [known.get(source) for source in sources])
+        waiting.pop()
     return known[index]
 
 
-def _found(graph: OpGraph, index: int, known: dict[int, Numbers | None], depth: int) -> Numbers | None:
+def _sources(graph: OpGraph, index: int) -> list[int]:
+    """Return the nodes that a value is worked out of."""
+    if graph.op(index) not in _COMPUTED:
+        return []
+    return [graph.source(index, place) for place in range(len(graph.nodes[index].inputs))]
+
+
+def _found(graph: OpGraph, index: int, inputs: list[Numbers | None]) -> Numbers | None:
     op = graph.op(index)
     if op == "Const":
         value = graph.nodes[index].attrs.get("value")
@@ -42,14 +55,11 @@ def _found(graph: OpGraph, index: int, known: dict[int, Numbers | None], depth: 
     if op == "Shape":
         dims = graph.input_shape(index, 0)
         return None if dims is None else np.array(dims, np.int64)
-    if op not in _COMPUTED:
-        return None
-    sources = [graph.source(index, place) for place in range(len(graph.nodes[index].inputs))]
-    inputs = [found for source in sources if (found := _value(graph, source, known, depth + 1)) is not None]
-    if len(inputs) < len(sources):
+    values = [each for each in inputs if each is not None]
+    if op not in _COMPUTED or len(values) < len(inputs):
         return None
     try:
-        return _computed(graph, index, inputs)
+        return _computed(graph, index, values)
     except (ValueError, IndexError, ZeroDivisionError):
         return None
 
@@ -60,10 +70,13 @@ _COMPUTED = frozenset((*_SCALAR_OPS, "ConcatV2", "GatherV2", "Prod", "Pack", "St
 def _computed(graph: OpGraph, index: int, inputs: list[Numbers]) -> Numbers | None:
     op = graph.op(index)
     if op == "ConcatV2":
+        _refuse_many(sum(each.size for each in inputs[:-1]))
         return np.concatenate([each.reshape(-1) for each in inputs[:-1]])
     if op == "GatherV2":
+        _refuse_many(inputs[1].size * math.prod(inputs[0].shape[1:]))
         return inputs[0][inputs[1]]
     if op == "Pack":
+        _refuse_many(len(inputs))
         return np.array([int(each.reshape(())) for each in inputs], np.int64)
     if op == "StridedSlice":
         return _sliced(graph, index, inputs)
@@ -71,8 +84,15 @@ def _computed(graph: OpGraph, index: int, inputs: list[Numbers]) -> Numbers | No
         return np.array(-1, np.int64)  # of what is not known
     if op == "Prod":
         return np.array(_product(inputs[0]), np.int64)
+    _refuse_many(math.prod(np.broadcast_shapes(inputs[0].shape, inputs[1].shape)))
     found = _SCALAR_OPS[op](inputs[0], inputs[1])
     return np.asarray(found, np.int64)
+
+
+def _refuse_many(count: int) -> None:
+    """Raise ValueError for more numbers than a shape or its pieces have: each op may double those of another."""
+    if count > _MOST:
+        raise ValueError(count)
 
 
 def _product(values: Numbers) -> int:
@@ -103,13 +123,16 @@ def whole_numbers(tensor: Any) -> Numbers | None:
     stored = {"int32": "<i4", "int64": "<i8"}.get(dtype_name(tensor.dtype))
     if stored is None or any(size < 0 for size in dims):
         return None
-    count = int(np.prod(dims, dtype=np.float64)) if dims else 1
+    count = math.prod(dims)
+    if count > _MOST:
+        return None
     if tensor.tensor_content:
         if len(tensor.tensor_content) != count * np.dtype(stored).itemsize:
             return None
         return np.frombuffer(tensor.tensor_content, stored).astype(np.int64).reshape(dims)
-    values = np.array(tensor.int_val or tensor.int64_val or [0], np.int64)
-    if count > _MOST or len(values) > count > 0:
+    written = tensor.int_val or tensor.int64_val or [0]
+    if len(written) > count > 0:
         return None
+    values = np.array(written, np.int64)
     # What is not written repeats the last value.
     return np.concatenate((values, np.full(max(count - len(values), 0), values[-1])))[:count].reshape(dims)

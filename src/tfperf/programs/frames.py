@@ -22,6 +22,7 @@ class Frames:
         """`places` are file, function and line; `frames` are place and calling frame."""
         self._files, self._functions, self._places, self._frames = files, functions, places, frames
         self._stacks: dict[int, tuple[Frame, ...]] = {}
+        self._known: dict[int, Frame] = {}
 
     def stack(self, frame: int) -> tuple[Frame, ...]:
         """Return the places of a frame, the innermost first; none for a frame that is not there."""
@@ -33,8 +34,10 @@ class Frames:
                     break
                 place, at = self._frames[at - 1]
                 if 0 < place <= len(self._places):
-                    file, function, line = self._places[place - 1]
-                    found.append(Frame(_item(self._files, file), line, _item(self._functions, function)))
+                    if place not in self._known:
+                        file, function, line = self._places[place - 1]
+                        self._known[place] = Frame(_item(self._files, file), line, _item(self._functions, function))
+                    found.append(self._known[place])
             self._stacks[frame] = tuple(found)
         return self._stacks[frame]
 

@@ -16,18 +16,23 @@ class FusionReads:
         self.corrected = corrected
         self._module = module
         self._reads: dict[int, tuple[int, ...]] = {}
+        self._kept: dict[int, tuple[int, int | None]] = {}
+        self._of_operands: dict[int, dict[int, int]] = {}
 
     def bytes_of(self, fusion: Instruction) -> int:
         """Return what a fusion moves; raises IndexError if it calls nothing."""
         at = fusion.calls[0]
-        computation = self._module.computations[at]
-        largest = _CONSTANT if self.corrected else _XLA_CONSTANT
-        constants = sum(
-            each.shape.bytes
-            for each in computation.instructions
-            if each.opcode == "constant" and each.shape.elements > largest
-        )
-        return _written(fusion, computation) + sum(self._read(at)) + constants
+        if at not in self._kept:
+            computation = self._module.computations[at]
+            largest = _CONSTANT if self.corrected else _XLA_CONSTANT
+            constants = sum(
+                each.shape.bytes
+                for each in computation.instructions
+                if each.opcode == "constant" and each.shape.elements > largest
+            )
+            self._kept[at] = sum(self._read(at)) + constants, _written(computation)
+        moved, written = self._kept[at]
+        return moved + (fusion.shape.bytes if written is None else written)
 
     def _read(self, at: int) -> tuple[int, ...]:
         """Return the bytes that a computation reads of each of its parameters.
@@ -40,12 +45,14 @@ class FusionReads:
         return self._reads[at]
 
     def _read_of(self, computation: Computation, place: int) -> int:
-        total, waiting = 0, [place]
+        total, waiting, seen = 0, [place], {place}
         while waiting:
             place = waiting.pop()
             if computation.instructions[place].shape.is_tuple:
                 users = computation.users[place]
-                waiting += [user for user in users if computation.instructions[user].opcode == "get-tuple-element"]
+                parts = [user for user in users if computation.instructions[user].opcode == "get-tuple-element"]
+                waiting += [part for part in parts if part not in seen]
+                seen.update(parts)
             else:
                 total += self._read_of_array(computation, place)
         return total
@@ -73,19 +80,25 @@ class FusionReads:
         return total + whole * others
 
     def _read_by_fusion(self, fusion: Instruction, place: int) -> int:
-        computation = self._module.computations[fusion.calls[0]]
-        by_number = {
-            computation.instructions[at].parameter: read
-            for at, read in zip(computation.parameters, self._read(fusion.calls[0]), strict=True)
-        }
-        return sum(by_number.get(number, 0) for number, operand in enumerate(fusion.operands) if operand == place)
+        """Return what a fusion reads of one of its operands; that of all is worked out together."""
+        if id(fusion) not in self._of_operands:
+            computation = self._module.computations[fusion.calls[0]]
+            by_number = {
+                computation.instructions[at].parameter: read
+                for at, read in zip(computation.parameters, self._read(fusion.calls[0]), strict=True)
+            }
+            of_operands = self._of_operands[id(fusion)] = dict.fromkeys(fusion.operands, 0)
+            for number, operand in enumerate(fusion.operands):
+                of_operands[operand] += by_number.get(number, 0)
+        return self._of_operands[id(fusion)][place]
 
 
-def _written(fusion: Instruction, computation: Computation) -> int:
+def _written(computation: Computation) -> int | None:
+    """Return what a fusion writes by the end of its computation; None: all of its result."""
     root = computation.root_instruction
     if root.opcode == "tuple":
         return sum(_result(computation.instructions[at], computation) for at in root.operands)
-    return _update(root, computation) if root.opcode == "dynamic-update-slice" else fusion.shape.bytes
+    return _update(root, computation) if root.opcode == "dynamic-update-slice" else None
 
 
 def _result(instruction: Instruction, computation: Computation) -> int:

@@ -183,6 +183,8 @@ def _shape(item: Any) -> Shape:
     dynamic = tuple(item.is_dynamic_dimension)
     dynamic = dynamic if any(dynamic) and len(dynamic) == len(dims) and UNKNOWN not in dims else ()
     layout, parts = item.layout, tuple(map(_shape, item.tuple_shapes))
+    if max(len(layout.minor_to_major), len(layout.tiles), *(len(tile.dimensions) for tile in layout.tiles)) > MOST_DIMS:
+        raise ProgramError(f"a shape has an impossible layout, of {len(layout.tiles):,} tiles")
     tiles = tuple([tuple(tile.dimensions) for tile in layout.tiles])
     bits = layout.element_size_in_bits
     if not 0 <= bits <= 128:

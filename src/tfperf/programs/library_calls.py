@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ CONVOLUTION_CALLS = frozenset(
 KERNEL_CALL = "tpu_custom_call"
 """A kernel that the program brings along for a TPU, as those of Pallas."""
 _PRODUCT_NAME = re.compile(r"matmul|gemm|(?<![a-z])dot(?![a-z])|(?<![a-z])mm(?![a-z])", re.IGNORECASE)
-_VMEM = re.compile(r'"memory_space":"1"[^{}]*?"size":"(\d{1,18})"')
+_VMEM = re.compile(r'"memory_space":"1"[^{}]{0,500}?"size":"(\d{1,18})"')
 _FLOATS = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
 _MOST_TIMES = 1 << 63
 
@@ -139,8 +140,13 @@ def trip_count(loop: Instruction) -> int | None:
 
 def config_of(instruction: Instruction) -> Any:
     """Return what the compiler keeps with an instruction, if it is JSON; else None."""
+    return _decoded(instruction.backend_config)
+
+
+@lru_cache(maxsize=64)  # rules ask for it again wherever a computation is put in
+def _decoded(text: str) -> Any:
     try:
-        return msgspec.json.decode(instruction.backend_config)
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
 

@@ -28,7 +28,7 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 _KIND = "checkpoint"
 _DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")
-_LATEST = re.compile(r'^\s*model_checkpoint_path:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
+_LATEST = re.compile(r'^[ \t]*model_checkpoint_path:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 
 
 class Checkpoint:

@@ -37,8 +37,12 @@ def code_tree(model: Model, values: Int64s, counts: Bools, *, every: bool) -> tu
     """
     nodes, stack, is_gradient = _stacks_of(model)
     names, frame = _distinct_frames(frame_names(model), model.stacks.frame)
-    first, length = model.stacks.ends[stack], np.diff(model.stacks.ends)[stack]
-    parent, text, level, leaf = _levels(first, length, frame * 2, is_gradient)
+    # Many nodes of gradients may share a stack, which is gone through once.
+    _, row, place = np.unique(2 * stack + is_gradient, return_index=True, return_inverse=True)
+    rows = np.sort(row)
+    first, length = model.stacks.ends[stack[rows]], np.diff(model.stacks.ends)[stack[rows]]
+    parent, text, level, leaf = _levels(first, length, frame * 2, is_gradient[rows])
+    leaf = leaf[np.argsort(np.argsort(row))[place.reshape(-1)]]
     own = np.zeros((len(values), len(parent)), np.int64)
     built = counts[nodes]
     for row, of in zip(own, values[:, nodes], strict=True):

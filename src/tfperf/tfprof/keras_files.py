@@ -14,10 +14,14 @@ from msgspec.structs import replace
 
 from tfperf.tfprof.input_file import TfprofInputError
 from tfperf.tfprof.variables import COUNTER, OPTIMIZER, Variable, judged
+from tfperf.units import format_bytes
 from tfperf.wire.trace_file import open_regular
 
 _WEIGHTS, _CONFIG = "model.weights.h5", "config.json"
-_LARGEST_CONFIG = 1 << 27
+_LARGEST_CONFIG, _MOST_VALUES = 1 << 24, 1 << 20
+"""Bytes and values of the configuration of a model, unpacked: a thousand layers take one megabyte."""
+_MOST_LINKS, _MOST_LETTERS = 200_000, 1 << 26
+"""Names in the groups of a weights file, and letters of the paths of its variables."""
 _LOCAL_HEADER = 30
 _DEEPEST = 100
 _CONTAINERS = ("layers", "_layer_checkpoint_dependencies")
@@ -53,7 +57,7 @@ def keras_variables(path: Path) -> list[Variable]:
             members = {info.filename: info for info in archive.infolist()}
             if _WEIGHTS not in members:
                 raise TfprofInputError(f"{path} is a zip file without {_WEIGHTS}: it is no model that Keras saved")
-            config = _config(archive, members.get(_CONFIG))
+            config = _config(path, archive, members.get(_CONFIG))
             member = members[_WEIGHTS]
             if member.compress_type != zipfile.ZIP_STORED:
                 raise TfprofInputError(f"{path} was compressed again: unzip it, and give the {_WEIGHTS} in it")
@@ -105,17 +109,29 @@ class _Window(io.RawIOBase):
         return len(data)
 
 
-def _config(archive: zipfile.ZipFile, member: zipfile.ZipInfo | None) -> Mapping[str, Any]:
+def _config(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo | None) -> Mapping[str, Any]:
     """Return the configuration of a model; an empty one where it is missing or cannot be read."""
-    if member is None or member.file_size > _LARGEST_CONFIG:
+    if member is None or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         return {}
+    if member.file_size > _LARGEST_CONFIG:
+        most = format_bytes(_LARGEST_CONFIG)
+        raise TfprofInputError(
+            f"{path} is damaged: its {_CONFIG} unpacks to {format_bytes(member.file_size)}, more than the {most} that "
+            "are read; save the model again"
+        )
     with archive.open(member) as file:
-        return _decoded(file.read(_LARGEST_CONFIG))
+        return _decoded(path, file.read(_LARGEST_CONFIG))
 
 
-def _decoded(text: str | bytes) -> Mapping[str, Any]:
+def _decoded(path: Path, text: str | bytes) -> Mapping[str, Any]:
+    data = text.encode() if isinstance(text, str) else text
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:  # each value takes ten times its text
+        raise TfprofInputError(
+            f"{path} is damaged: the configuration in it has more than the {_MOST_VALUES:,} values that are read; save "
+            "the model again"
+        )
     try:
-        config = msgspec.json.decode(text)
+        config = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}
     return config if isinstance(config, dict) else {}
@@ -128,21 +144,25 @@ def _variables(path: Path, file: Any, config: Mapping[str, Any]) -> list[Variabl
         raise TfprofInputError(f"{path} is a file of HDF5: to read it, pip install 'tfperf[h5]'") from error
     try:
         with h5py.File(file, "r") as root:
-            config = config or _decoded(root.attrs.get("model_config", b""))
+            config = config or _decoded(path, root.attrs.get("model_config", b""))
             top = root.get(_OLD_WEIGHTS, root)
             is_old = "layer_names" in top.attrs
-            datasets = [*_datasets(h5py, root)]
+            datasets = [*_datasets(path, h5py, root)]
+    except (MemoryError, TfprofInputError):
+        raise
     except Exception as error:  # What a damaged file makes h5py raise is not declared.
         why = " ".join(str(error).split())[:200]
         raise TfprofInputError(f"{path} is damaged, or not a file of HDF5: {why}") from error
     if not is_old and not any("vars" in dataset.groups for dataset in datasets):
         raise TfprofInputError(f"{path} is a file of HDF5, but not weights that Keras saved")
-    return judged([_variable(dataset, config, is_old=is_old) for dataset in datasets])
+    layers = _Layers(config)
+    return judged([_variable(dataset, layers, is_old=is_old) for dataset in datasets])
 
 
-def _datasets(h5py: Any, root: Any) -> Iterator[_Dataset]:
-    """Iterate over the datasets below a group; links to other files, and back, are not followed."""
+def _datasets(path: Path, h5py: Any, root: Any) -> Iterator[_Dataset]:
+    """Iterate over the datasets below a group, each once; links to other files, and back, are not followed."""
     seen: set[int] = set()
+    links = letters = 0
     left: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = [(root, (), ())]
     while left:
         group, groups, layers = left.pop()
@@ -150,11 +170,23 @@ def _datasets(h5py: Any, root: Any) -> Iterator[_Dataset]:
         if address in seen or len(groups) > _DEEPEST:
             continue
         seen.add(address)
+        links += len(group)
+        if links > _MOST_LINKS:
+            raise TfprofInputError(f"{path} is damaged: it has over {_MOST_LINKS:,} links; save the model again")
+        above = sum(map(len, groups))
         for name in group:
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            # Another name of what was seen is found by its address: opening it takes twenty times as long.
+            link = group.id.links.get_info(name.encode("utf-8", "surrogateescape"))
+            if link.type != h5py.h5l.TYPE_HARD or link.u in seen:
                 continue
+            letters += above + len(name)
+            if letters > _MOST_LETTERS:
+                raise TfprofInputError(
+                    f"{path} is damaged: the paths in it have over {_MOST_LETTERS:,} letters; save the model again"
+                )
             child = group[name]
             if isinstance(child, h5py.Dataset):
+                seen.add(link.u)
                 dtype = str(child.attrs.get("dtype", child.dtype.name))
                 yield _Dataset(groups, layers, name, tuple(child.shape or ()), dtype)
             elif name == "vars" or name in _CONTAINERS:
@@ -169,7 +201,7 @@ def _layer_name(group: Any, key: str) -> str:
     return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
 
 
-def _variable(dataset: _Dataset, config: Mapping[str, Any], *, is_old: bool) -> Variable:
+def _variable(dataset: _Dataset, config: _Layers, *, is_old: bool) -> Variable:
     apart = _APART.get(dataset.groups[0], "") if dataset.groups else ""
     groups = [each for each in dataset.groups if each not in (_OLD_WEIGHTS, _OLD_OPTIMIZER)]
     # The older format has a group for each layer, and in it the paths of its weights.
@@ -184,9 +216,9 @@ def _variable(dataset: _Dataset, config: Mapping[str, Any], *, is_old: bool) -> 
     return variable if apart else replace(variable, trainable=_is_trained(config, layers, variable.name))
 
 
-def _is_trained(config: Mapping[str, Any], layers: Sequence[str], name: str) -> bool | None:
+def _is_trained(config: _Layers, layers: Sequence[str], name: str) -> bool | None:
     """Tell whether a weight is trained: not in what is frozen, and else by the class of its layer, if Keras has it."""
-    chain = [*_chain(config, layers)]
+    chain = config.chain(layers)
     if any(_settings(each).get("trainable") is False for each in chain):
         return False
     if chain[-1].get("module") != "keras.layers" or chain[-1].get("registered_name"):
@@ -202,17 +234,31 @@ def _is_quantized(settings: Mapping[str, Any]) -> bool:
     return isinstance(policy, dict) and policy.get("class_name") != "DTypePolicy"
 
 
-def _chain(config: Mapping[str, Any], layers: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """Iterate over the configurations of the model, and of the layers on a path, as far as it has them."""
-    yield config
-    for name in layers:
-        below = _settings(config).get("layers")
-        named = [each for each in below if isinstance(each, dict)] if isinstance(below, list) else []
-        found = next((each for each in named if _settings(each).get("name") == name), None)
-        if found is None:
-            return
-        config = found
-        yield config
+class _Layers:
+    """The configurations of a model and of its layers, by the path of a layer."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        self._model = model
+        self._below: dict[int, dict[str, Mapping[str, Any]]] = {}
+
+    def chain(self, layers: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the configurations of the model, and of the layers on a path, as far as it has them."""
+        found = [self._model]
+        for name in layers:
+            below = self._named(found[-1]).get(name)
+            if below is None:
+                break
+            found.append(below)
+        return found
+
+    def _named(self, config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """Return the layers in a configuration by name; of one name, the first counts."""
+        if id(config) not in self._below:
+            below = _settings(config).get("layers")
+            named = [each for each in below if isinstance(each, dict)] if isinstance(below, list) else []
+            by_name = ((_settings(each).get("name"), each) for each in reversed(named))
+            self._below[id(config)] = {name: each for name, each in by_name if isinstance(name, str)}
+        return self._below[id(config)]
 
 
 def _settings(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,6 +20,8 @@ _VALUE = "VARIABLE_VALUE"
 _OF_OPTIMIZERS = ({"_iterations", "_learning_rate"}, {"iter", "learning_rate"}, {"iter", "decay"})
 """What hangs on an optimizer: of Keras 3 and of Keras 2."""
 _KERAS_LAYER = "_inbound_nodes"
+_LONGEST_PATH = 1 << 9
+"""Letters of a path of objects; of a longer one, the end is kept."""
 
 
 def saved_variables(file: InputFile, serialized: bytes) -> list[Variable]:
@@ -62,22 +64,35 @@ def _nodes(file: InputFile, serialized: bytes) -> list[Any]:
 
 
 class _Walk:
-    """What is found from the root of an object graph: the shortest path of each object, and who lists it."""
+    """What is found from the root of an object graph: how each object is reached first, and who lists it."""
 
     def __init__(self, nodes: Sequence[Any], *, into_optimizers: bool) -> None:
         self._nodes, self._into_optimizers = nodes, into_optimizers
-        self.path: dict[int, str] = {0: ""} if nodes else {}
-        self.trained: set[int] = set()
+        self.found: dict[int, tuple[int, str]] = {0: (-1, "")} if nodes else {}
+        """By object: the one that it is a child of, and its name there."""
+        self._lists: dict[str, set[int]] = {_TRAINED[0]: set(), _TWICE: set()}
         self.of_layer: set[int] = set()
         """Children of layers of Keras, which keep to themselves whether they are trained."""
-        self.listed_twice: set[int] = set()
-        queue = deque(self.path)
+        queue = deque(self.found)
         while queue:
             number = queue.popleft()
             for name, child in self._children(number):
-                if child not in self.path:
-                    self.path[child] = f"{self.path[number]}/{name}".lstrip("/")
+                if child not in self.found:
+                    self.found[child] = (number, name)
                     queue.append(child)
+        self.trained, self.listed_twice = (
+            {int(each.node_id) for at in lists for each in nodes[at].children} for lists in self._lists.values()
+        )
+
+    def path(self, number: int) -> str:
+        """Return the shortest path of an object that was found; of one that is very deep, the end."""
+        names: list[str] = []
+        letters = 0
+        while number > 0 and letters < _LONGEST_PATH:
+            number, name = self.found[number]
+            names.append(name[-_LONGEST_PATH:])
+            letters += len(name) + 1
+        return "/".join(reversed(names)).lstrip("/")
 
     def _children(self, number: int) -> list[tuple[str, int]]:
         node = self._nodes[number]
@@ -85,15 +100,14 @@ class _Walk:
         names = {name for name, _ in children}
         for name, child in children:
             if name in _TRAINED:
-                self.trained |= {int(each.node_id) for each in self._nodes[child].children}
+                self._lists[_TRAINED[0]].add(child)
         if _KERAS_LAYER in names:
             self.of_layer |= {child for _, child in children}
         if not self._into_optimizers and (node.slot_variables or any(each <= names for each in _OF_OPTIMIZERS)):
             # The variables that it trains are the model's, also where nothing else of the model was saved.
             return [pair for pair in children if pair[0] in _TRAINED]
         if _EVERYTHING in names:
-            twice = [child for name, child in children if name == _TWICE]
-            self.listed_twice |= {int(each.node_id) for child in twice for each in self._nodes[child].children}
+            self._lists[_TWICE].update(child for name, child in children if name == _TWICE)
             return [pair for pair in children if pair[0] != _TWICE]
         return children
 
@@ -101,16 +115,16 @@ class _Walk:
 def _variables(nodes: Sequence[Any], stored: Mapping[int, Variable]) -> list[Variable]:
     model, everything = _Walk(nodes, into_optimizers=False), _Walk(nodes, into_optimizers=True)
     root = {child.local_name.decode("utf-8", "replace") for child in nodes[0].children} if nodes else set()
-    names = Counter(variable.path for number, variable in stored.items() if number in everything.path)
+    names = Counter(variable.path for number, variable in stored.items() if number in everything.found)
     found = []
     for number, variable in stored.items():
-        is_listed = number in model.listed_twice and number not in model.path
+        is_listed = number in model.listed_twice and number not in model.found
         if is_listed and names[variable.path]:
             continue
-        place = everything.path.get(number, variable.path)
         if not variable.name or names[variable.path] > 1:
+            place = everything.path(number) if number in everything.found else variable.path
             variable = replace(named(place, variable.shape, variable.dtype), trainable=variable.trainable)
-        if number not in model.path and not is_listed:
+        if number not in model.found and not is_listed:
             found.append(replace(variable, trainable=None, apart=OPTIMIZER))
         else:
             found.append(replace(variable, trainable=_is_trained(number, variable.trainable, model, root)))

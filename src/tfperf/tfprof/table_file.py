@@ -16,7 +16,8 @@ _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER = 48
 _TRAILER = 5
 _LONGEST_KEY = 1 << 16
-_MOST_KEY_BYTES = 1 << 28
+_MOST_KEY_BYTES, _TIMES = 1 << 24, 8
+"""Bytes of all keys, and as many times those of the file: entries leave out what they share with the key before."""
 _COMPRESSIONS = {1: "snappy", 2: "zlib", 4: "zstd"}
 
 
@@ -35,6 +36,7 @@ def read_table(file: InputFile) -> dict[bytes, bytes]:
     index, _ = _handle(file, data[body:], at)
     table: dict[bytes, bytes] = {}
     end, last, key_bytes = 0, b"", 0
+    most_bytes = _MOST_KEY_BYTES + _TIMES * len(data)
     for _, place in _entries(file, _block(file, *index, body)):
         (offset, size), _ = _handle(file, place, 0)
         if offset < end:
@@ -42,8 +44,10 @@ def read_table(file: InputFile) -> dict[bytes, bytes]:
         end = offset + size
         for key, value in _entries(file, _block(file, offset, size, body)):
             key_bytes += len(key)
-            if (table and key <= last) or key_bytes > _MOST_KEY_BYTES:
+            if table and key <= last:
                 raise file.damaged(offset, "keys that are not in order")
+            if key_bytes > most_bytes:
+                raise file.damaged(offset, f"names with more than {most_bytes:,} bytes")
             table[key] = value
             last = key
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ class Bundle:
             raise file.damaged(0, f"{self._shards} files of values")
         # Keys that start with a zero are those of pieces.
         self._entries = {key: message(file, "BundleEntry", value) for key, value in table.items()}
+        self._shard_bytes: Counter[int] = Counter()
+        for entry in self._entries.values():
+            self._shard_bytes[entry.shard_id] += entry.size
         self._pieces = by_name(key for key in self._entries if key.startswith(b"\0"))
         self.tensors = {
             (name := key.decode("utf-8", "replace")): tensor_of(file, name, entry.shape, entry.dtype)
@@ -96,6 +100,8 @@ class Bundle:
                 if not 0 <= entry.offset <= stop <= size:
                     what = f"{name} ends at byte {stop} of it, and it has {size}"
                     raise TfprofInputError(f"{shard} is too short: {what}; copy it again, or save the checkpoint anew")
+                if self._shard_bytes[entry.shard_id] > size:
+                    raise self._file.damaged(0, f"its tensors overlap in {shard.name}")
                 file.seek(entry.offset)
                 for start in range(0, entry.size, LARGE):
                     yield file.read(min(LARGE, entry.size - start))

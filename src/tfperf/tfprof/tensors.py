@@ -21,6 +21,8 @@ Place = tuple[slice, ...]
 LARGE = 1 << 26
 """Bytes of values that are looked at together."""
 _MOST_ELEMENTS = 1 << 60
+_MOST_DIMS = 254
+"""Of a tensor in TensorFlow."""
 _END_OF_NAME = b"\0\x01"
 
 
@@ -52,7 +54,8 @@ def message(file: InputFile, kind: str, data: bytes) -> Any:
 def tensor_of(file: InputFile, name: str, shape: Any, number: int) -> Tensor:
     """Return a tensor of a `Shape` and the number of a type; raises TfprofInputError."""
     dims = tuple(int(dim.size) for dim in shape.dim)
-    if shape.unknown_rank or any(size < 0 for size in dims) or math.prod(dims) > _MOST_ELEMENTS:
+    is_odd = shape.unknown_rank or len(dims) > _MOST_DIMS or any(size < 0 for size in dims)
+    if is_odd or math.prod(dims) > _MOST_ELEMENTS:
         raise file.damaged(0, f"{name} has no shape that is known")
     return Tensor(dims, dtype_name(number))
 

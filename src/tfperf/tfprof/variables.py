@@ -17,6 +17,9 @@ COUNTER = "counter or seed"
 _STATISTICS = ("moving_mean", "moving_variance")
 """What batch normalization keeps: it is updated in training, but not trained."""
 _MOST = 1 << 50
+_MOST_DIMS = 254
+"""Of a tensor in TensorFlow."""
+_MOST_SCOPES = 100
 _OF_OPTIMIZERS = re.compile(r"(beta[12]_power|learning_rate)(_\d+)?")
 
 
@@ -42,8 +45,10 @@ class Variable(Struct, frozen=True, kw_only=True):
     @property
     def elements(self) -> int | None:
         """How many elements it has; None if that is not known, or more than any machine holds."""
-        count = math.prod(self.shape or ())
-        return None if self.shape is None or count > _MOST else count
+        if self.shape is None or len(self.shape) > _MOST_DIMS:
+            return None
+        count = math.prod(self.shape)
+        return None if count > _MOST else count
 
     @property
     def bytes(self) -> int | None:
@@ -88,7 +93,7 @@ def _is_slot(layer: str, paths: Collection[str]) -> bool:
     if layer in paths:
         return True
     # A name alone says too little: behind a prefix, two parts of the path must be the same.
-    parts = layer.split("/")
+    parts = layer.rsplit("/", _MOST_SCOPES)
     return any("/".join(parts[start:]) in paths for start in range(1, len(parts) - 1))
 
 

@@ -18,7 +18,7 @@ from tfperf.tfprof.tree import ROOT, Rules, Shown, Tree, show, sort_key
 from tfperf.units import without_middle
 
 View = Literal["scope", "graph", "op", "code"]
-_MOST_LETTERS = 1 << 28
+_MOST_LETTERS = 1 << 27
 """Of the names of all scopes together: a name of a million slashes is in a million scopes."""
 SCOPE_TYPE = "_kTFScopeParent"
 """The type of a name scope that is no node itself."""

@@ -32,6 +32,8 @@ _LONGEST_NAME = 1 << 20
 _HEAD_BYTES = 1 << 16
 _LARGE = 1 << 26
 _UNPACKED_AT_ONCE = 1 << 20
+_MOST_TIMES = 100
+"""How many times as large what a gzip file holds may be, beyond `_LARGE`: profiles pack to a fifth or a tenth."""
 _DECODED = 4
 """Memory that a piece takes while it is decoded, as a multiple of its bytes."""
 _LONGEST_TEXT = 1 << 16
@@ -113,6 +115,9 @@ def _unpacked(packed: BinaryIO, path: Location) -> BinaryIO:
                     most = format_bytes(LARGEST_MESSAGE)
                     raise TraceFormatError(f"{path} holds more than {most}, which no profile has; capture it again")
                 unpacked.write(piece)
+                if unpacked.tell() > max(_LARGE, _MOST_TIMES * packed.tell()):
+                    large = f"{format_bytes(packed.tell())} unpack to more than {format_bytes(unpacked.tell())}"
+                    raise TraceFormatError(f"{path}: {large}, which no profile does; capture it again")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         unpacked.close()
         raise TraceFormatError(f"{path} is cut off, damaged or not a gzip file: copy it again") from error

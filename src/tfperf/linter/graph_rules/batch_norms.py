@@ -44,9 +44,7 @@ def _variance(graph: OpGraph, add: int) -> int:
     if len(scalar) != 1:
         return -1
     at = sources[1 - scalar[0]]
-    while at >= 0 and graph.op(at) in _THROUGH:
-        at = graph.source(at, 0)
-    return at
+    return graph.origin(at, _THROUGH) if at >= 0 else -1
 
 
 def _is_over_batch(graph: OpGraph, variance: int, add: int) -> bool:

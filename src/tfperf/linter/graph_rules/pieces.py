@@ -16,6 +16,7 @@ _SPLITS = frozenset(("Split", "SplitV"))
 _CONCATS = frozenset(("ConcatV2",))
 _COMPUTED = "where it cuts is computed"
 _DIMENSIONS_OF_IMAGES = 4
+_MOST_PIECES = 1 << 10
 
 
 class Cut(NamedTuple):
@@ -69,6 +70,8 @@ def _cuts(graph: OpGraph, index: int, whole: Dims) -> list[Cut] | None:
             return None
         axis = axes[0] % len(whole)
         count = max(graph.number(index, "num_split"), 1)
+        if count > _MOST_PIECES:
+            return None
         pieces = [whole[axis] // count] * count if sizes is None else [size for size in sizes if size >= 0]
         return [Cut(whole, axis, tuple(accumulate(pieces))[:-1])]
     bounds = _bounds(graph, index, whole)
@@ -86,6 +89,7 @@ def _cuts(graph: OpGraph, index: int, whole: Dims) -> list[Cut] | None:
 def _of_concat(graph: OpGraph, index: int, whole: Dims) -> list[Cut] | None:
     places = range(len(graph.nodes[index].inputs) - 1)
     axes = graph.constant_input(index, len(places))
+    graph.follow(len(places))
     shapes = [graph.input_shape(index, place) for place in places]
     if not axes or any(dims is None or len(dims) != len(whole) for dims in shapes):
         return None

@@ -18,6 +18,7 @@ _POOLING_BESIDE = replace(POOLING, how="batch and features are rounded up as the
 def check_pooling(graph: OpGraph, ledger: Ledger) -> None:
     """TPU-PL-1 and TPU-PL-2: rounding up in pooling, as the convolution beside it has it, and gradients of maxima."""
     batch, _ = usual_batch(graph)
+    is_beside = _beside_convolutions(graph)
     for index in graph.of(POOLS, POOL_GRADIENTS):
         name = graph.name_of(index)
         where = {"ops": (name,), "op_type": graph.op(index)}
@@ -30,7 +31,7 @@ def check_pooling(graph: OpGraph, ledger: Ledger) -> None:
             ledger.cannot(name, OPEN)
             continue
         ledger.judge(name)
-        beside = batch if _beside_convolution(graph, index) else 0
+        beside = batch if is_beside[index] else 0
         tensors = tuple(
             _pooled(graph, index, role, dims, beside) for role, dims in (("input", given), ("result", output))
         )
@@ -46,21 +47,15 @@ def _pooled(graph: OpGraph, index: int, role: str, dims: Dims, batch: int) -> Pa
     return in_layouts(role, [with_multiples(dims, of_dim)], size)
 
 
-def _beside_convolution(graph: OpGraph, index: int) -> bool:
-    """Tell whether a convolution feeds a pooling, or reads it, with nothing but elementwise ops between."""
-    before, after, seen = [graph.source(index, 0)], [index], {index}
-    while before:
-        at = before.pop()
-        if at >= 0 and graph.op(at) in FORWARD:
-            return True
-        if at >= 0 and at not in seen and graph.op(at) in _BETWEEN:
-            seen.add(at)
-            before += [graph.source(at, place) for place in range(len(graph.nodes[at].inputs))]
-    while after:
-        for user, _ in graph.users(after.pop()):
-            if graph.op(user) in FORWARD:
-                return True
-            if user not in seen and graph.op(user) in _BETWEEN:
-                seen.add(user)
-                after.append(user)
-    return False
+def _beside_convolutions(graph: OpGraph) -> list[bool]:
+    """Tell which nodes a convolution feeds or reads, with nothing but elementwise ops between; one pass each way."""
+    gives, reads = [False] * len(graph.nodes), [False] * len(graph.nodes)
+    for index, node in enumerate(graph.nodes):
+        gives[index] = node.op in FORWARD or (node.op in _BETWEEN and any(gives[at] for at, _ in node.inputs))
+    for index in reversed(range(len(graph.nodes))):
+        node = graph.nodes[index]
+        if node.op in FORWARD or (node.op in _BETWEEN and reads[index]):
+            for source, _ in node.inputs:
+                reads[source] = True
+    fed = [bool(node.inputs) and gives[node.inputs[0][0]] for node in graph.nodes]
+    return [one or other for one, other in zip(fed, reads, strict=True)]

@@ -16,7 +16,7 @@ _CAVEAT = "E[x^2] - E[x]^2 loses precision where the mean is large beside the sp
 
 def check_reductions(graph: OpGraph, ledger: Ledger) -> None:
     """TPU-RD-1 to TPU-RD-3."""
-    norms = tuple(batch_norm_scopes(graph))
+    norms = tuple(f"{scope}/" if scope else "" for scope in batch_norm_scopes(graph))
     for index in graph.of(REDUCTIONS):
         if graph.constant(index) is not None:
             continue  # a number of a shape, which is known before the program runs
@@ -25,7 +25,7 @@ def check_reductions(graph: OpGraph, ledger: Ledger) -> None:
             continue
         ledger.judge(graph.name_of(index))
         _check_chain(graph, ledger, index)
-        if not any(graph.name_of(index).startswith(f"{scope}/" if scope else "") for scope in norms):
+        if not graph.name_of(index).startswith(norms):
             _check_dependent(graph, ledger, index)
         _check_scaled(graph, ledger, index)
     _check_parallel(graph, ledger)
@@ -82,8 +82,10 @@ def _check_dependent(graph: OpGraph, ledger: Ledger, index: int) -> None:
 def _later_reductions(graph: OpGraph, index: int, given: Dims | None) -> Iterator[int]:
     """Yield reductions of a tensor of this shape that depend on one through elementwise ops only."""
     waiting, seen = [index], {index}
-    while waiting and len(seen) < _LARGEST_BETWEEN:
+    while waiting:
         for user, _ in graph.users(waiting.pop()):
+            if len(seen) >= _LARGEST_BETWEEN:
+                return
             if user in seen:
                 continue
             seen.add(user)

@@ -124,7 +124,7 @@ def _check_transpose(place: Place, ledger: Ledger) -> None:
     beside = [*place.graph.sources(place.index), *place.graph.readers(place.index)]
     convolutions = [other for at in beside if _is_convolution(other := Place(place.graph, at))]
     is_own = bool(place.name) and "conv" not in place.name
-    if shape.bytes < MIB or not any(is_own or other.instruction.target for other in convolutions):
+    if shape.is_tuple or shape.bytes < MIB or not any(is_own or other.instruction.target for other in convolutions):
         return
     ledger.add(
         Violation(

@@ -11,8 +11,7 @@ from tfperf.linter.padding import Level
 from tfperf.linter.rule import Ledger, Violation
 
 _RANDOM = re.compile(r"threefry|(^|/)(Random|Stateless(Random|Multinomial)|Multinomial)")
-_RANDOM_SCOPE = re.compile(r"/?[^/]*(?:threefry|random_bits|Random|Stateless|Multinomial)")
-"""Where the name of what draws begins in the name of an op."""
+_DRAWS = re.compile(r"threefry|random_bits|Random|Stateless|Multinomial")
 _RANDOM_OPCODES = ("rng", "rng-bit-generator")
 _CATEGORICAL, _NORMAL = re.compile(r"categorical|multinomial", re.IGNORECASE), re.compile(r"normal", re.IGNORECASE)
 
@@ -26,7 +25,7 @@ def check_randoms(graphs: Iterable[HloGraph], ledger: Ledger) -> None:
             named = _RANDOM.search(metadata.op_name) or _RANDOM.search(metadata.op_type)
             if named or node.instruction.opcode in _RANDOM_OPCODES:
                 ledger.judge(node.instruction.name)
-                scopes.setdefault(_RANDOM_SCOPE.split(metadata.op_name)[0], Place(graph, index))
+                scopes.setdefault(_scope(metadata.op_name), Place(graph, index))
     for scope, place in scopes.items():
         rule, level, what = _kind(scope, place)
         ledger.add(
@@ -40,6 +39,12 @@ def check_randoms(graphs: Iterable[HloGraph], ledger: Ledger) -> None:
                 **place.where,
             )
         )
+
+
+def _scope(name: str) -> str:
+    """Return the scope that what draws stands in: the name of an op up to the part that says so."""
+    draws = _DRAWS.search(name)
+    return name if draws is None else name[: max(name.rfind("/", 0, draws.start()), 0)]
 
 
 def _kind(scope: str, place: Place) -> tuple[str, Level, str]:

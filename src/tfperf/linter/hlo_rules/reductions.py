@@ -47,8 +47,11 @@ def _check_chain(place: Place, ledger: Ledger) -> None:
 def _check_dependent(place: Place, ledger: Ledger) -> None:
     """Look for a reduction of the same shapes that waits for this one, as the variance waits for the mean."""
     waiting, seen = [place.index], {place.index}
-    while waiting and len(seen) < _LARGEST_BETWEEN:
+    while waiting:
         for user in place.graph.users[waiting.pop()]:
+            place.graph.follow(1)
+            if len(seen) >= _LARGEST_BETWEEN:
+                return
             if user in seen:
                 continue
             seen.add(user)

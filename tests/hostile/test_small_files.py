@@ -1,0 +1,393 @@
+"""Small models, programs and checkpoints that once took minutes or gigabytes: what they make is counted first.
+
+Going through all that they stand for would take hours here, or all memory; no clock is needed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import checkpoint_builders as checkpoints
+import h5py
+import hlo_builders as hlo
+import lint_builders as lint
+import numpy as np
+import pytest
+import tfprof_builders as make
+from protobytes import field, varint
+
+from tfperf.errors import TfperfError
+from tfperf.linter import hlo_graph, op_graph
+from tfperf.linter.engine import LintOptions, lint_path
+from tfperf.linter.rule import Ledger
+from tfperf.linter.shared_rules import max_pool_gradient
+from tfperf.programs.cost import cost_of
+from tfperf.programs.hlo_proto import read_proto
+from tfperf.tfprof.checkpoint import Checkpoint
+from tfperf.tfprof.crc32c import crc32c, masked
+from tfperf.tfprof.options import options_from
+from tfperf.tfprof.params_source import read_variables
+from tfperf.tfprof.sources import read_folder
+from tfperf.tfprof.tensor_values import values_of
+from tfperf.tfprof.views import show_tree
+from tfperf.wire.trace_file import TraceFile
+
+LARGEST = 1_000_000
+"""Bytes of each of these files."""
+X = lint.fed("x", 4, 4)
+
+
+def chain(count: int, kind: str, first: str) -> list[dict[str, Any]]:
+    """Return nodes of which each reads the one before; they are called 0, 1, ..."""
+    return [lint.op(f"{n}", kind, f"{n - 1}" if n else first, out=(4, 4)) for n in range(count)]
+
+
+def many(count: int, kind: str, *inputs: str, out: Sequence[int] = (4, 4)) -> list[dict[str, Any]]:
+    return [lint.op(f"{kind}{n}", kind, *inputs, out=out) for n in range(count)]
+
+
+def joined(kind: str, nodes: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return a node that reads all of these."""
+    return lint.op("all", kind, *(node["name"].decode() for node in nodes), out=(4, 4))
+
+
+def functions(levels: int, *leaf: dict[str, Any], name: str = "f", calls: int = 2) -> bytes:
+    """Return functions each of which calls the next one several times; the last has these nodes."""
+    found = [lint.function(f"{name}{levels}", {"x": (4, 4)}, leaf, f"{leaf[0]['name'].decode()}:y:0" if leaf else "x")]
+    for level in range(levels):
+        nodes = [lint.call(f"c{number}", f"{name}{level + 1}", "x") for number in range(calls)]
+        found.append(lint.function(f"{name}{level}", {"x": (4, 4)}, nodes, "c0:output:0"))
+    return lint.graph(X, lint.call("top", f"{name}0", "x"), functions=found)
+
+
+def circle(count: int) -> bytes:
+    """Return functions each of which calls all others."""
+    found = []
+    for own in range(count):
+        nodes = [lint.call(f"c{other}", f"f{other}", "x") for other in range(count) if other != own]
+        found.append(lint.function(f"f{own}", {"x": (4, 4)}, nodes, "x"))
+    return lint.graph(X, lint.call("top", "f0", "x"), functions=found)
+
+
+def wide_calls() -> bytes:
+    """Return calls of a function one node of which has very many inputs."""
+    wide = lint.function("g", {"x": (4, 4)}, [lint.op("y", "AddN", *["x"] * 50_000, out=(4, 4))], "y:sum:0")
+    return lint.graph(X, *(lint.call(f"c{number}", "g", "x") for number in range(3000)), functions=[wide])
+
+
+def concatenated() -> bytes:
+    """Return a shape of 2 to the power of 40 numbers: each node puts the one before together with itself."""
+    nodes = [lint.op(f"c{n + 1}", "ConcatV2", f"c{n}", f"c{n}", "axis") for n in range(40)]
+    result = lint.op("y", "Reshape", "x", "c40", out=(16,))
+    return lint.graph(X, lint.ints("c0", 4), lint.ints("axis", 0), *nodes, result)
+
+
+def squeezed() -> bytes:
+    """Return thousands of square roots that all read the end of a long chain."""
+    found = [lint.op("eps", "Placeholder", out=()), *chain(4000, "Squeeze", "x")]
+    for n in range(2000):
+        found += [lint.op(f"a{n}", "AddV2", "3999", "eps", out=(4, 4)), lint.op(f"r{n}", "Rsqrt", f"a{n}", out=(4, 4))]
+    return lint.graph(X, *found)
+
+
+def crossed(kind: str, join: str, after: Sequence[dict[str, Any]], *inputs: str) -> bytes:
+    """Return very many nodes that one node puts together, and others after that."""
+    nodes = many(4000, kind, "x", *inputs)
+    return lint.graph(X, lint.ints("p", 1, 0), *nodes, joined(join, nodes), *after)
+
+
+RELU = lint.op("y", "Relu", "x", out=(4, 4))
+LATER = [lint.op(f"later{number}", "Sum", "all", out=(4, 4)) for number in range(4000)]
+HUGE = lint.graph(lint.fed("x", *[1 << 62] * 200), lint.op("y", "MatMul", "x", "x", out=(-9, 4)))
+SPLIT = lint.graph(X, lint.ints("a", 0), lint.op("y", "Split", "a", "x", out=(2, 4), num_split=10**12))
+OFTEN, DENSE = "call others so often", "so many links between its ops"
+GRAPHS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "functions that double": (lambda: functions(30, RELU), OFTEN),
+    "functions that double, without nodes": (lambda: functions(60), OFTEN),
+    "functions of long names": (lambda: functions(10, RELU, name="f" * 9000), "letters of names that are read"),
+    "functions that call all others": (lambda: circle(20), OFTEN),
+    "calls of a function with many inputs": (wide_calls, OFTEN),
+    "a name of underscores": (lambda: functions(1, RELU, name="_" * 90_000 + "x"), ""),
+    "sums behind a long chain": (lambda: lint.graph(X, *chain(4000, "Identity", "x"), *many(4000, "Sum", "3999")), ""),
+    "sums that all feed sums": (lambda: crossed("Sum", "AddN", LATER), DENSE),
+    "products before a reshape": (lambda: crossed("MatMul", "Reshape", many(6000, "Relu", "all")), DENSE),
+    "pools before a long chain": (lambda: crossed("MaxPool", "AddN", chain(4000, "Relu", "all")), ""),
+    "transposes before a long chain": (lambda: crossed("Transpose", "AddN", chain(4000, "Relu", "all"), "p"), DENSE),
+    "roots behind a long chain": (squeezed, ""),
+    "numbers that double": (concatenated, ""),
+    "a split into very many": (lambda: SPLIT, ""),
+    "impossible dimensions": (lambda: HUGE, ""),
+}
+
+
+@pytest.fixture
+def few_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let rules follow a tenth of the links that they may, so that tests are quick."""
+    for module in (op_graph, hlo_graph):
+        monkeypatch.setattr(module, "_MOST_STEPS", 100_000)
+        monkeypatch.setattr(module, "_STEPS_OF_NODE", 5)
+
+
+@pytest.mark.usefixtures("few_links")
+@pytest.mark.parametrize("what", GRAPHS)
+def test_graphs(tmp_path: Path, what: str) -> None:
+    write, expected = GRAPHS[what]
+    path = tmp_path / "graph.pb"
+    path.write_bytes(write())
+    assert path.stat().st_size < LARGEST
+    ends_well(lambda: lint_path(path, LintOptions(batch=8)), expected)
+
+
+def ends_well(work: Callable[[], Any], expected: str) -> None:
+    """Do what is to be done with a file: it works, or (with a text) there is an error of one line."""
+    try:
+        work()
+        error = ""
+    except TfperfError as failure:
+        error = str(failure)
+    assert (expected in error) if expected else not error
+    assert "\n" not in error
+
+
+def test_findings_that_nobody_reads() -> None:
+    ledger = Ledger(["TPU-PL-2"])
+    finding = max_pool_gradient({"ops": ("y",), "op_type": "MaxPoolGrad"})
+    for _ in range(50_000):
+        ledger.add(finding)
+    with pytest.raises(TfperfError, match="more than 50,000 findings"):
+        ledger.add(finding)
+
+
+ARRAY = hlo.shape(hlo.F32, 4)
+NUMBER = 9
+"""The field of an instruction that says which parameter it is."""
+
+
+def parameters(count: int) -> list[bytes]:
+    return [hlo.instruction(n + 1, f"p{n}", "parameter", ARRAY, extra=field(NUMBER, n)) for n in range(count)]
+
+
+def calls(levels: int, opcode: str) -> bytes:
+    """Return computations each of which calls the next one twice; the last has nothing but its parameter."""
+    found = []
+    for number in range(1, levels + 1):
+        twice = [hlo.instruction(n, f"c{n}", opcode, ARRAY, [1], [number + 1]) for n in (2, 3)]
+        found.append(hlo.computation(f"f{number}", *parameters(1), *twice, number=number, root=2))
+    return hlo.program(*found, hlo.computation("last", *parameters(1), number=levels + 1, root=1))
+
+
+def fusion_of_many() -> bytes:
+    """Return a fusion of very many parameters, each of which a fusion inside of it reads."""
+    count = 7000
+    inner = hlo.computation("inner", *parameters(count), number=3, root=1)
+    fusion = hlo.instruction(count + 1, "f", "fusion", ARRAY, range(1, count + 1), [3])
+    outer = hlo.computation("outer", *parameters(count), fusion, number=2, root=count + 1)
+    call = hlo.instruction(2, "f", "fusion", ARRAY, [1] * count, [2])
+    return hlo.program(hlo.computation("main", *parameters(1), call, number=1, root=2), outer, inner)
+
+
+def fusions_of_one() -> bytes:
+    """Return very many fusions that call one computation of very many constants."""
+    constants = [hlo.instruction(n, f"c{n}", "constant", ARRAY) for n in range(2, 8000)]
+    fusions = [hlo.instruction(n, f"f{n}", "fusion", ARRAY, [1], [2]) for n in range(2, 8000)]
+    main = hlo.computation("main", *parameters(1), *fusions, number=1, root=1)
+    return hlo.program(main, hlo.computation("inner", *parameters(1), *constants, number=2, root=1))
+
+
+def parts_of_parts() -> bytes:
+    """Return parts of tuples that have two operands each: 2 to the power of 40 ways to the parameter."""
+    nested = hlo.shape(hlo.TUPLE, parts=[hlo.shape(hlo.TUPLE, parts=[ARRAY])])
+    found, last = [hlo.instruction(1, "p", "parameter", nested)], (1, 1)
+    for n in range(2, 82, 2):
+        found += [hlo.instruction(at, f"g{at}", "get-tuple-element", nested, last) for at in (n, n + 1)]
+        last = n, n + 1
+    fusion = hlo.instruction(2, "f", "fusion", nested, [1], [2])
+    main = hlo.computation("main", hlo.instruction(1, "p", "parameter", nested), fusion, number=1, root=2)
+    return hlo.program(main, hlo.computation("inner", *found, number=2, root=1))
+
+
+def transposes_behind_bitcasts() -> bytes:
+    bitcasts = [hlo.instruction(n, f"b{n}", "bitcast", ARRAY, [n - 1]) for n in range(2, 6000)]
+    found = [hlo.instruction(n, f"t{n}", "transpose", ARRAY, [5999]) for n in range(6000, 12_000)]
+    return hlo.program(hlo.computation("main", *parameters(1), *bitcasts, *found, number=1, root=1))
+
+
+def random_of_long_name() -> bytes:
+    named = hlo.instruction(1, "r", "rng", ARRAY, extra=field(7, field(2, b"a" * 500_000)))
+    return hlo.program(hlo.computation("main", named, number=1, root=1))
+
+
+PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "calls that double": (lambda: calls(60, "call"), "calls its computations so often"),
+    "fusions that double": (lambda: calls(60, "fusion"), "calls its computations so often"),
+    "a fusion of many parameters": (fusion_of_many, ""),
+    "many fusions of one computation": (fusions_of_one, "calls its computations so often"),
+    "parts of parts of tuples": (parts_of_parts, ""),
+    "transposes behind bitcasts": (transposes_behind_bitcasts, "so many links between its instructions"),
+    "a long name": (random_of_long_name, ""),
+}
+
+
+@pytest.mark.usefixtures("few_links")
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_programs(tmp_path: Path, what: str) -> None:
+    write, expected = PROGRAMS[what]
+    path = tmp_path / "program.hlo_proto.pb"
+    path.write_bytes(write())
+    assert path.stat().st_size < LARGEST
+    cost_of(read_proto(path.read_bytes()))
+    ends_well(lambda: lint_path(path, LintOptions(device="gpu")), expected)
+    if not expected:
+        lint_path(path, LintOptions(device="tpu"))
+
+
+def weights(write: Callable[[h5py.Group], None]) -> bytes:
+    """Return a weights file; what is in its group `vars` is written by a function."""
+    file = io.BytesIO()
+    with h5py.File(file, "w", libver="latest") as root:
+        group = root.create_group("layers/dense/vars")
+        group.create_dataset("0", shape=(2, 3), dtype="f4")
+        write(group)
+    return file.getvalue()
+
+
+def model(path: Path, config: bytes) -> Path:
+    """Write a `.keras` file with this configuration, compressed."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model.weights.h5", weights(lambda _: None))
+        archive.writestr("config.json", config, zipfile.ZIP_DEFLATED)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (b'{"config":[' + b"[]," * 6_000_000 + b"1]}", "config.json unpacks to 18.0 MB"),
+        (b'{"config":[' + b"[]," * 3_000_000 + b"1]}", "more than the 1,048,576 values that are read"),
+        (b'{"config":' + b"[" * 200_000, ""),
+        (json.dumps({"config": {"layers": [{"config": {"name": f"n{n}"}} for n in range(60_000)]}}).encode(), ""),
+    ],
+    ids=["bytes", "values", "depth", "layers"],
+)
+def test_configurations(tmp_path: Path, config: bytes, expected: str) -> None:
+    path = model(tmp_path / "m.keras", config)
+    assert path.stat().st_size < LARGEST
+    ends_well(lambda: read_variables(path), expected)
+
+
+def linked(group: h5py.Group) -> None:
+    for number in range(2000):
+        group[f"n{number}"] = group["0"]
+
+
+def nested(group: h5py.Group) -> None:
+    for number in range(50):
+        group = group.create_group("n" * 8000 + str(number))
+    for number in range(1500):
+        group.create_dataset(str(number), shape=(), dtype="f4")
+
+
+def test_links_of_a_weights_file(tmp_path: Path) -> None:
+    """Other names of one variable are no variables; opening each took a minute for 300,000 of them."""
+    path = tmp_path / "m.weights.h5"
+    path.write_bytes(weights(linked))
+    assert [variable.shape for variable in read_variables(path).variables] == [(2, 3)]
+
+
+def test_long_paths_of_a_weights_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.weights.h5"
+    path.write_bytes(weights(nested))
+    assert path.stat().st_size < LARGEST
+    ends_well(lambda: read_variables(path), "the paths in it have over 67,108,864 letters")
+
+
+HEADER = {b"": make.message("BundleHeader", num_shards=1)}
+
+
+def index(entries: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """Return the table of a checkpoint: of each key, how much it shares with the last, its rest, and its value."""
+    written = checkpoints.block(HEADER)[:-8]
+    for shared, rest, value in entries:
+        written += varint(shared) + varint(len(rest)) + varint(len(value)) + rest + value
+    return checkpoints.table(written + bytes(4) + (1).to_bytes(4, "little"))
+
+
+def test_names_of_tensors_that_share_their_start(tmp_path: Path) -> None:
+    path = tmp_path / "m.ckpt.index"
+    last = [(60_000, b"%05d" % number, make.message("BundleEntry", dtype=1)) for number in range(3000)]
+    path.write_bytes(index([(0, b"k" * 60_000, b""), *last]))
+    assert path.stat().st_size < LARGEST
+    ends_well(lambda: Checkpoint(path), "names with more than")
+
+
+def test_a_tensor_of_very_many_dimensions(tmp_path: Path) -> None:
+    entry = make.message("BundleEntry", dtype=1, shape=make.shape([1 << 62] * 60_000))
+    path = tmp_path / "m.ckpt.index"
+    path.write_bytes(index([(0, b"a", entry)]))
+    assert path.stat().st_size < LARGEST
+    ends_well(lambda: Checkpoint(path), "a has no shape that is known")
+
+
+def test_tensors_that_have_the_same_values(tmp_path: Path) -> None:
+    """A thousand tensors in one place are a thousand times as many bytes to go through."""
+    values = bytes(400_000)
+    place = {"offset": 0, "size": len(values), "crc32c": masked(crc32c(values))}
+    entry = make.message("BundleEntry", dtype=1, shape=make.shape((100_000,)), **place)
+    prefix = tmp_path / "m.ckpt"
+    Path(f"{prefix}.data-00000-of-00001").write_bytes(values)
+    Path(f"{prefix}.index").write_bytes(index((0, b"%04d" % number, entry) for number in range(1000)))
+    ends_well(lambda: values_of(Checkpoint(prefix)), "its tensors overlap in m.ckpt.data-00000-of-00001")
+
+
+VARIABLE = {"attributes": [{"name": b"VARIABLE_VALUE", "checkpoint_key": b"v"}]}
+
+
+def links(*numbers: int, name: bytes = b"a") -> dict[str, Any]:
+    return {"children": [{"node_id": number, "local_name": name} for number in numbers]}
+
+
+OBJECTS: dict[str, list[dict[str, Any]]] = {
+    "a long chain": [*(links(n + 1) for n in range(20_000)), links(*range(20_001, 24_001)), *[VARIABLE] * 4000],
+    "lists that many have": [
+        links(*range(2, 9002)),
+        links(*range(2, 9002)),
+        *(links(1, name=b"trainable_variables") for _ in range(9000)),
+    ],
+}
+
+
+@pytest.mark.parametrize("what", OBJECTS)
+def test_object_graphs(tmp_path: Path, what: str) -> None:
+    objects = make.message("ObjectGraph", nodes=OBJECTS[what])
+    assert len(objects) < LARGEST
+    texts = {"_CHECKPOINTABLE_OBJECT_GRAPH": objects}
+    read_variables(checkpoints.write_checkpoint(tmp_path / "m.ckpt", {"v": np.zeros(2, np.float32)}, texts))
+
+
+def test_a_list_of_checkpoints_that_is_blank(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"\n" * 900_000)
+    ends_well(lambda: read_variables(tmp_path), "names no checkpoint")
+
+
+def test_gradients_that_share_a_deep_stack(tmp_path: Path) -> None:
+    names = ["x", *(f"gradients/x_grad/{number}" for number in range(10_000))]
+    stacks = {name: {"stack": [("a.py", 1, "f")]} for name in names}
+    stacks["x"] = {"stack": [("a.py", line, "f") for line in range(9000)]}
+    (tmp_path / "graph.pb").write_bytes(make.graph(*(make.node(name, "A") for name in names)))
+    (tmp_path / "tfprof_log").write_bytes(make.op_log(stacks))
+    assert (tmp_path / "tfprof_log").stat().st_size < LARGEST
+    shown = show_tree(read_folder(tmp_path), "code", options_from({"select": ["params"], "max_depth": 100_000}))
+    assert len(shown.tree) == 2 * 9000 + 1
+
+
+def test_a_profile_that_unpacks_to_a_thousand_times_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "vm.xplane.pb.gz"
+    path.write_bytes(gzip.compress(bytes(100_000_000)))
+    assert path.stat().st_size < LARGEST
+    ends_well(lambda: TraceFile(path), "which no profile does")
