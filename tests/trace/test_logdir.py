@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
@@ -226,6 +227,27 @@ def test_a_newer_run_without_a_name_of_a_time_counts_by_its_files(tmp_path: Path
     for seconds, newer in ((1e9, 0), (2e9, 1)):
         os.utime(folder / "note.txt", (seconds, seconds))
         assert len(find_runs(tmp_path)[-1].newer) == newer
+
+
+def test_many_runs_take_few_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each folder is listed once. No file is looked at where the names of runs say their times."""
+    runs = tmp_path / "plugins" / "profile"
+    touch(*(runs / f"2026_01_01_00_00_{second}" / "vm.xplane.pb" for second in range(10, 60)))
+    for second in range(10, 60):
+        unfinished(tmp_path, f"2026_01_02_00_00_{second}")
+    looks: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        function = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *path, **options: (looks.update([name]), function(*path, **options))[1])
+
+    for name in ("scandir", "stat", "lstat"):
+        count(name)
+    found = find_runs(tmp_path)
+    assert choose_run(found, "2026_01_01_00_00_10").name == run_names(found)[0]
+    assert (len(found), len(found[-1].newer)) == (50, 50)
+    assert looks["scandir"] == 1 + 2 + 100
+    assert looks["stat"] + looks["lstat"] < 50
 
 
 def test_a_compressed_trace_is_one_of_a_host_unless_it_lies_beside_the_other(tmp_path: Path) -> None:

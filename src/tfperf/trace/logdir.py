@@ -6,9 +6,10 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ _TENSORBOARD = ".tfevents."
 """In the names of TensorBoard's event files."""
 _RUNS = ("plugins", "profile")
 """The folders of a logdir that hold runs."""
-_TIMESTAMP = r"(?=(20\d\d(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d))"
+_TIMESTAMP = re.compile(r"(?=(20\d\d(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d))")
 """Looks ahead, so that matches may overlap: a number in front of the time may look like the start of one."""
 _UNFINISHED = re.compile(
     r"\.(?P<hidden>.+)\.xplane\.pb(?:\.gz)?\..+"
@@ -91,7 +92,7 @@ class Run(Struct, frozen=True):
         """
         from datetime import datetime  # `strptime` imports more than all of this takes
 
-        for timestamp in re.findall(_TIMESTAMP, self.name):
+        for timestamp in _TIMESTAMP.findall(self.name):
             digits = "".join(filter(str.isdigit, timestamp))
             month, day, hour, minute, second = (int(digits[at : at + 2]) for at in range(4, 14, 2))
             with suppress(ValueError):
@@ -114,12 +115,10 @@ class Run(Struct, frozen=True):
 class _Found(Struct):
     """What a search below a logdir found."""
 
-    folders: dict[Location, list[Location]] = {}
-    """Trace files by folder."""
-    unfinished: dict[Location, list[Location]] = {}
-    """The other files of folders of runs that hold no trace, as far as they can be listed."""
-    parts: dict[Location, list[Location]] = {}
-    """Files beside traces that may become some."""
+    folders: list[tuple[Location, list[Location], list[Location]]] = []
+    """Folders that hold traces: these, and files beside them that may become some."""
+    unfinished: list[tuple[Location, list[Location]]] = []
+    """Folders of runs that hold no trace, and their files, as far as they can be listed."""
     denied: list[Location] = []
     """Folders that cannot be read."""
     others: list[str] = []
@@ -142,7 +141,7 @@ def find_runs(path: Location) -> list[Run]:
     try:
         refuse_broad(path)
         if path.is_file():
-            return [_run(path.parent, [path])]
+            return [_run(path.parent, [path], path.parent)]
         if path.exists() and not path.is_dir():
             raise TraceNotFoundError(
                 f"{path} is neither a file nor a folder; save its content to a *{TRACE_SUFFIX} file"
@@ -165,22 +164,22 @@ def _ordered_runs(path: Location, found: _Found) -> list[Run]:
         elif found.others:
             hint = f"; {_described(found.others[0])}"
         raise TraceNotFoundError(f"no *{TRACE_SUFFIX} file below {path}{hint}")
-    runs = [_run(folder, files, found.parts.get(folder, ())) for folder, files in found.folders.items()]
+    runs = [_run(folder, files, path, parts) for folder, files, parts in found.folders]
     runs = sorted(runs, key=_age) if len(runs) > 1 else runs
-    unfinished = [_run(folder, files) for folder, files in found.unfinished.items()]
-    newer = [run for run in unfinished if _age(run)[0] > _age(runs[-1])[0] and not _is_around(run.folder, runs)]
-    if newer:
-        texts = (f"{run.name} ({_why_unread(run, found)})" for run in sorted(newer, key=_age))
+    unfinished = [(_age(run), run) for run in (_run(folder, files, path) for folder, files in found.unfinished)]
+    time, _ = _age(runs[-1]) if unfinished else (0.0, "")
+    if newer := [(age, run) for age, run in unfinished if age[0] > time]:
+        above = {run.folder.parts[:-1] for run in runs}
+        around = {parts[:depth] for parts in above for depth in range(len(parts) + 1)}
+        newer = [(age, run) for age, run in newer if run.folder.parts not in around]
+        denied = {*found.denied}
+        texts = (f"{run.name} ({_why_unread(run, denied)})" for _, run in sorted(newer, key=itemgetter(0)))
         runs[-1] = replace(runs[-1], newer=tuple(texts))
     return runs
 
 
-def _is_around(folder: Location, runs: Sequence[Run]) -> bool:
-    return any(run.folder.parts[: len(folder.parts)] == folder.parts for run in runs)
-
-
-def _why_unread(run: Run, found: _Found) -> str:
-    if run.folder in found.denied:
+def _why_unread(run: Run, denied: Set[Location]) -> str:
+    if run.folder in denied:
         return "it cannot be read"
     return f"it holds {run.files[0].path.name}, but no *{TRACE_SUFFIX} file" if run.files else "it is empty"
 
@@ -234,14 +233,16 @@ def _run_named(runs: list[Run], name: str | None) -> Run:
 
 def run_names(runs: Sequence[Run]) -> list[str]:
     """Return names that tell runs apart, and that `choose_run` takes: with as many folders above as that needs."""
-    paths = [run.folder.resolve().parts for run in runs]
+    counts = Counter(run.name for run in runs)
+    # A name that one run has is enough; where the folders of the others really are takes a look at each above them.
+    paths = [run.folder.resolve().parts if counts[run.name] > 1 else (run.name,) for run in runs]
     endings = Counter(path[-count:] for path in set(paths) for count in range(1, len(path) + 1))
     lengths = (next(n for n in range(1, len(path) + 1) if endings[path[-n:]] == 1 or n == len(path)) for path in paths)
     return [str(Path(*path[-length:])) for path, length in zip(paths, lengths, strict=True)]
 
 
 def _ends_with(run: Run, parts: tuple[str, ...]) -> bool:
-    return bool(parts) and run.folder.resolve().parts[-len(parts) :] == parts
+    return run.name in parts[-1:] and run.folder.resolve().parts[-len(parts) :] == parts
 
 
 def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> Run:
@@ -272,48 +273,47 @@ def _search_remote(path: RemotePath) -> _Found:
 
     files = list_files(path, TRACE_SUFFIXES)
     found = _Found(others=[str(file) for file in files if _is_of_other_format(file.name)])
+    folders: dict[RemotePath, list[RemotePath]] = {}
     for file in files:
+        folders.setdefault(file.parent, []).append(file)
+    for folder, of_folder in folders.items():
         # A file that was named is read, whatever its name.
-        if file.name.endswith(TRACE_SUFFIXES) or file.url == path.url:
-            found.folders.setdefault(file.parent, []).append(file)
-    for file in files:
-        if file.parent in found.folders:
-            if _UNFINISHED.fullmatch(file.name):
-                found.parts.setdefault(file.parent, []).append(file)
-        elif file.parent.parts[-3:-1] == _RUNS:
-            found.unfinished.setdefault(file.parent, []).append(file)
+        if traces := [file for file in of_folder if file.name.endswith(TRACE_SUFFIXES) or file.url == path.url]:
+            parts = [file for file in of_folder if _UNFINISHED.fullmatch(file.name)]
+            found.folders.append((folder, [*traces], [*parts]))
+        elif folder.parts[-3:-1] == _RUNS:
+            found.unfinished.append((folder, [*of_folder]))
     return found
 
 
 def _search(top: Path) -> _Found:
-    """Walk the tree, without following links to folders."""
-    found = _Found()
-    real_top = Path(os.path.realpath(top)).parts
-    depth = len(top.parts)
-
-    def is_of_run(folder: Path) -> bool:
-        return (*real_top, *folder.parts[depth:])[-3:-1] == _RUNS and not folder.name.startswith(".")
-
-    def deny(error: OSError) -> None:
-        folder = Path(error.filename)
-        found.denied.append(folder)
-        if is_of_run(folder):
-            found.unfinished[folder] = []
-
-    for name, folders, files in os.walk(top, onerror=deny):
-        with suppress(ValueError):
-            folders.remove(WORK)  # copies of runs that are not complete
-        folder, traces = Path(name), []
-        for file in sorted(files):
-            if file.endswith(TRACE_SUFFIXES) and not _is_special(folder / file):
-                traces.append(folder / file)
-            elif _is_of_other_format(file):
-                found.others.append(str(folder / file))
+    """Walk the tree, without following links to folders: each folder is listed once, and few files are looked at."""
+    found, start, real_start = _Found(), os.fspath(top), os.path.realpath(top)
+    pending = [start]
+    while pending:
+        folder, folders = pending.pop(), list[os.DirEntry[str]]()
+        traces, files = list[Location](), list[str]()
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=attrgetter("name"))
+        except OSError:
+            found.denied.append(Path(folder))
+            entries = []
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry)
+            elif not (entry.is_symlink() and Path(entry).is_dir()):
+                files.append(entry.name)
+                if entry.name.endswith(TRACE_SUFFIXES) and not _is_special(entry):
+                    traces.append(Path(entry.path))
+                elif _is_of_other_format(entry.name):
+                    found.others.append(str(Path(entry.path)))
         if traces:
-            found.folders[folder] = [*traces]
-            found.parts[folder] = [folder / file for file in sorted(files) if _UNFINISHED.fullmatch(file)]
-        elif is_of_run(folder):
-            found.unfinished[folder] = [folder / file for file in sorted(files)]
+            parts = [Path(folder, file) for file in files if _UNFINISHED.fullmatch(file)]
+            found.folders.append((Path(folder), traces, [*parts]))
+        elif (real := Path(real_start + folder[len(start) :])).parts[-3:-1] == _RUNS and not real.name.startswith("."):
+            found.unfinished.append((Path(folder), [Path(folder, file) for file in files]))
+        pending += [each.path for each in reversed(folders) if each.name != WORK]  # where copies are not complete
     return found
 
 
@@ -330,13 +330,13 @@ def _described(file: str) -> str:
     return f"{file} is an event file of TensorBoard, which holds scalars, not a profile. To get one, {get}"
 
 
-def _is_special(path: Path) -> bool:
+def _is_special(entry: os.DirEntry[str]) -> bool:
     """Tell whether this is a named pipe or the like, which would block whoever opens it; not a link to nowhere."""
-    return path.exists() and not path.is_file()
+    return not entry.is_file(follow_symlinks=False) and Path(entry).exists() and not Path(entry).is_file()
 
 
-def _run(folder: Location, files: Sequence[Location], parts: Sequence[Location] = ()) -> Run:
-    """Return the run of a folder; of a host with both, the trace that is not compressed."""
+def _run(folder: Location, files: Sequence[Location], top: Location, parts: Sequence[Location] = ()) -> Run:
+    """Return the run of a folder below `top`; of a host with both, the trace that is not compressed."""
     hosts: dict[str, HostFile] = {}
     for file in files:
         host = file.name.removesuffix(TRACE_SUFFIXES[1]).removesuffix(TRACE_SUFFIX)
@@ -347,7 +347,9 @@ def _run(folder: Location, files: Sequence[Location], parts: Sequence[Location] 
         host = (named["hidden"] or named["host"]) if named else ""
         if host and host not in hosts:
             unfinished.setdefault(host, HostFile(host, part))
-    return Run(folder.resolve().name, folder, tuple(hosts.values()), tuple(unfinished.values()))
+    # Below the top, no link was followed: what a folder is called there is its name.
+    name = folder.resolve().name if folder == top else folder.name
+    return Run(name, folder, tuple(hosts.values()), tuple(unfinished.values()))
 
 
 def _age(run: Run) -> tuple[float, str]:
