@@ -179,7 +179,7 @@ def _analyzed(
     from tfperf.analyzed_hosts import analyzed_hosts
     from tfperf.trace.same_capture import foreign_hosts
 
-    hosts, missing, parts = analyzed_hosts(partial(analyze, has_others=True), run, engine, told)
+    hosts, missing, parts = analyzed_hosts(partial(analyze, host_count=len(run.files)), run, engine, told)
     captures = [host.capture for host in hosts if host.capture is not None]
     foreign = foreign_hosts([host.host for host in hosts], captures)
     hosts = tuple(
@@ -224,24 +224,24 @@ def analyze_host(
     reading: Reading = _AS_USUAL,
     progress: Progress | None = None,
     also: AlsoRead | None = None,
-    has_others: bool = False,
+    host_count: int = 1,
 ) -> HostResults:
     """Read the trace of one host, and analyze it by sections, which follow those that they rest on.
 
-    `has_others`: the run has other hosts, whose captures are compared.
+    `host_count` is how many the run has: captures of several are compared, and no steps of very many are drawn.
     """
     as_tensorflow = reading.attribution == "tensorflow"
     stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
     read = read_host if also is None else partial(read_host_twice, also=also)
     stats = stats | LINKS if as_tensorflow else stats
     trace = read(file.path, file.host, stats=stats, instants=as_tensorflow, progress=progress)
-    host = Host(trace, *astuple(reading))
+    host = Host(trace, *astuple(reading), is_one_of_many=host_count > MANY_HOSTS)
     host.analyze(sections)
     breakdown = host["steps"]
     links = host.launch_links if trace.device_kind == "gpu" else None
     flaws = (*breakdown.missing, *find_flaws(trace, breakdown.steps, links))
     results = HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
-    if not has_others:
+    if host_count == 1:
         return results
     from tfperf.trace.same_capture import capture_identity
 

@@ -52,6 +52,8 @@ class Host:
         step_marker: str | None = None,
         peaks: Sequence[DeviceModel] = (),
         step: WhichStep | None = None,
+        *,
+        is_one_of_many: bool = False,
     ) -> None:
         self.trace = trace
         self.attribution: Attribution = attribution
@@ -60,6 +62,8 @@ class Host:
         """Peaks of devices that the user states."""
         self.drawn_step = step
         """The step to draw, if one is asked for."""
+        self.is_one_of_many = is_one_of_many
+        """Whether the run has more than `MANY_HOSTS`: no step is drawn then, since no page shows so many."""
         self.results: dict[str, Any] = {}
         self.omitted: dict[str, str] = {}
         """Sections of other packages that failed, with the reason."""

@@ -13,7 +13,7 @@ from tpu_twin import tpu_twin
 import tfperf
 from tfperf.errors import TfperfError
 from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
-from tfperf.sections.timeline.analysis import DrawnSteps, combine, shorten
+from tfperf.sections.timeline.analysis import DrawnSteps, combine
 from tfperf.sections.timeline.places import CATEGORIES_OF_CAUSE
 from tfperf.sections.timeline.ribbon import TITLES
 from tfperf.trace.device_clock import DeviceClock
@@ -67,13 +67,19 @@ def test_pictures_are_made_where_they_are_asked_for(tmp_path: Path) -> None:
     assert "timeline" not in tfperf.load(logdir_of(tmp_path, a=steps_of())).sections
 
 
-def test_pictures_of_hosts_stand_side_by_side_and_too_many_are_left_out(tmp_path: Path) -> None:
+def test_pictures_of_hosts_stand_side_by_side(tmp_path: Path) -> None:
     first = gpu_host(tmp_path)["timeline"]
     assert combine([first, first]).pictures == first.pictures * 2
-    short = shorten(first, 10_000)
-    assert short.pictures == ()
-    assert "--host NAME" in combine([short, short]).why_none
     assert repr(first) == "<DrawnSteps: 2 pictures>"
+
+
+def test_no_step_of_very_many_hosts_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is any picture made that is then thrown away."""
+    for number in range(65):
+        (tmp_path / f"w-{number}.xplane.pb").write_bytes(steps_of())
+    monkeypatch.setattr("tfperf.sections.timeline.analysis.draw_step", None)
+    (section,) = tfperf.load(tmp_path, sections=("timeline",), jobs=1).report(("timeline",)).sections
+    assert section.notes == ("No step is drawn: there are too many hosts: --host NAME draws the steps of one.",)
 
 
 def test_of_several_hosts_the_late_one_comes_first(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ SECTION = SectionSpec(
     rests_on=("steps", "hosts", "idle"),
     analyze="tfperf.sections.timeline.analysis:analyze",
     combine="tfperf.sections.timeline.analysis:combine",
-    shorten="tfperf.sections.timeline.analysis:shorten",
     stats=DEVICE_OPS
     | TFDATA
     | {"allocator_name", "bytes_allocated", "bytes_reserved", "correlation_id", "device_ordinal", "index_on_host"}

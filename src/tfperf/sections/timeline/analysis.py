@@ -33,6 +33,8 @@ def analyze(host: Host) -> DrawnSteps:
     steps: Steps = host["steps"].steps
     if host.as_tensorflow:
         return DrawnSteps(why_none="attribution tensorflow gives steps a time axis of their own; omit --attribution")
+    if host.is_one_of_many:
+        return DrawnSteps(why_none="there are too many hosts: --host NAME draws the steps of one")
     if not len(steps):
         return DrawnSteps(why_none=f"there are no steps: {steps.explanation}")
     chosen = dict(_chosen(steps, host.drawn_step))
@@ -86,8 +88,3 @@ def combine(hosts: Sequence[DrawnSteps]) -> DrawnSteps:
     # Helpers of a job have no steps at all, which says less.
     lacking = [host for host in hosts if host.lacks_asked_step] or [*hosts]
     return DrawnSteps((), lacking[0].why_none, lacking[0].lacks_asked_step)
-
-
-def shorten(drawn: DrawnSteps, _most: int) -> DrawnSteps:
-    """Return no picture: those of very many hosts would take a gigabyte."""
-    return replace(drawn, pictures=(), why_none="there are too many hosts: --host NAME draws the steps of one")
