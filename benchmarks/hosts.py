@@ -1,12 +1,13 @@
 """Measure runs of many hosts: one after the other, on a pool of processes, and on a cluster of dask.
 
-    python benchmarks/hosts.py [--cache DIR] [--large N] [--small N] [--synthetic N] [--rounds N]
+    python benchmarks/hosts.py [--cache DIR] [--large N] [--small N] [--synthetic N] [--most N] [--runs N] [--rounds N]
 
 Every figure is a process of its own, from start to exit, and the ways take turns, so that a slow moment of the machine
 hits all of them; the median counts. The cluster is not there while pool and sequence are compared: its five processes
 take a part of the cores even if they have nothing to do. Each way must write the same JSON. The large hosts are one
-trace of over 100 MB, linked N times, the small ones a sample trace; the synthetic ones wait for input for different
-parts of their steps.
+trace of over 100 MB, linked N times; the small ones are a sample trace with other names and times; the synthetic ones
+wait for input for different parts of their steps. Of the most hosts, the answer and the page are timed, and of the
+large trace, one process and two. The newest of many runs is looked for in a logdir in which all others are empty.
 Exits with 1 if a bar is missed. The bars are for two cores and nothing else on the machine: the load that was there
 before is printed. How long a single host takes compared with an earlier version, `against.py` tells.
 """
@@ -26,6 +27,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from bench import FULL_STEPS, SAMPLE, Bar, bar_line, captured, default_cache, say, trace_file
@@ -66,6 +68,31 @@ def linked(folder: Path, trace: Path, count: int) -> Path:
     return folder
 
 
+def varied(folder: Path, trace: Path, count: int) -> Path:
+    """Return a run folder of hosts that differ from a trace in their names and in how long their first event lasts."""
+    from tfperf.wire.schema import message_class
+
+    space = message_class("XSpace").FromString(trace.read_bytes())
+    event = next(event for plane in space.planes for line in plane.lines for event in line.events)
+    folder.mkdir(parents=True)
+    for number in range(count):
+        space.hostnames[:] = [f"worker-{number}".encode()]
+        event.duration_ps += 1
+        (folder / f"worker-{number}.xplane.pb").write_bytes(space.SerializeToString())
+    return folder
+
+
+def many_runs(logdir: Path, trace: Path, count: int) -> Path:
+    """Return the newest of so many runs of a logdir: the others are older, and have an empty file."""
+    runs, start = logdir / "plugins" / "profile", datetime(2026, 1, 1, tzinfo=timezone.utc)
+    for number in range(count):
+        run = runs / f"{start + timedelta(minutes=number):%Y_%m_%d_%H_%M_%S}"
+        run.mkdir(parents=True)
+        (run / trace.name).touch()
+    (run / trace.name).write_bytes(trace.read_bytes())
+    return run
+
+
 def synthetic(folder: Path, count: int) -> Path:
     """Return a run folder of hosts that differ: 20 steps of 1 ms, in which host n waits for input for n % 7 tenths."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -85,13 +112,11 @@ def synthetic(folder: Path, count: int) -> Path:
 
 
 def measure(run: Path, options: Sequence[str], output: Path) -> Taken:
-    """Analyze a run once, with all sections, into a JSON document."""
+    """Analyze a run once, with all sections, into a file: its suffix says the format."""
     usage = output.with_suffix(".usage")
     command = [sys.executable, "-c", MEASURED, str(usage), "analyze", str(run), *options]
     began = time.perf_counter()
-    done = subprocess.run(
-        [*command, "--format", "json", "-o", str(output), "--force", "-q"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, "-o", str(output), "--force", "-q"], capture_output=True, text=True, check=False)
     wall_s = time.perf_counter() - began
     code, own_mb, worker_mb = json.loads(usage.read_text()) if usage.exists() else (done.returncode, 0, 0)
     if code:
@@ -107,6 +132,11 @@ def in_turn(run: Path, ways: dict[str, tuple[str, ...]], rounds: int) -> dict[st
             say(f"round {number + 1} of {rounds}: {run.name}, {way}")
             samples[way].append(measure(run, options, run.parent / f"{way}.json"))
             check_same(run.parent / "sequence.json", run.parent / f"{way}.json")
+    return medians(samples)
+
+
+def medians(samples: dict[str, list[Taken]]) -> dict[str, Taken]:
+    """Return the median of each figure."""
     return {
         way: Taken(*(statistics.median(getattr(each, field) for each in taken) for field in Taken.__annotations__))
         for way, taken in samples.items()
@@ -202,6 +232,39 @@ def growth(folder: Path, most: int, rounds: int) -> Iterator[Bar]:
     yield Bar(f"peak of the parent, {most} synthetic hosts", taken["pool"].own_mb, 600, " MB")
 
 
+def most(run: Path, rounds: int) -> Iterator[Bar]:
+    """Measure the answer about very many hosts, and the page."""
+    samples: dict[str, list[Taken]] = {"answer.txt": [], "page.html": []}
+    for number in range(rounds):
+        for file, taken in samples.items():
+            say(f"round {number + 1} of {rounds}: {run.name}, {file}")
+            taken.append(measure(run, (), run.parent / file))
+    shown = medians(samples)
+    show(run.name, shown)
+    answer_s = shown["answer.txt"].wall_s
+    yield Bar(f"for the answer about {run.name}", answer_s, 30, " s")
+    yield Bar(f"of the time of that, page of {run.name}", shown["page.html"].wall_s / answer_s, 2)
+
+
+def one_host(run: Path, rounds: int) -> Iterator[Bar]:
+    """Measure a single large host in one process, and with a copy of that which helps it."""
+    taken = in_turn(run, {"sequence": ("--jobs", "1"), "copy": ()}, rounds)
+    show(run.name, taken)
+    one, two = taken["sequence"], taken["copy"]
+    yield Bar(f"of the time of one process, {run.name}, with a copy", two.wall_s / one.wall_s, 0.75)
+
+
+def newest(run: Path, rounds: int) -> Iterator[Bar]:
+    """Measure how much longer it takes to analyze a run where it is the newest of many."""
+    logdir, walls = run.parents[2], dict[Path, list[float]]()
+    for _ in range(rounds):
+        for path in (logdir, run):
+            wall_s = measure(path, ("-s", "overview"), logdir.parent / "newest.json").wall_s
+            walls.setdefault(path, []).append(wall_s)
+    longer_s = statistics.median(walls[logdir]) - statistics.median(walls[run])
+    yield Bar(f"to find the newest of {len([*run.parent.iterdir()]):,} runs", longer_s, 5, " s")
+
+
 def show(name: str, taken: dict[str, Taken]) -> None:
     """Print what each way took."""
     for way, each in taken.items():
@@ -212,7 +275,9 @@ def main() -> int:
     """Make the hosts, measure, and print the figures and the bars."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=default_cache(), help="folder for the traces (%(default)s)")
-    for name, count in (("large", 8), ("small", 512), ("synthetic", 4096), ("rounds", 3)):
+    for name, count in (
+        *(("large", 8), ("small", 512), ("synthetic", 4096), ("most", 2000), ("runs", 65_000), ("rounds", 3)),
+    ):
         parser.add_argument(f"--{name}", type=int, default=count, metavar="N", help="(%(default)s; 0: none)")
     arguments = parser.parse_args()
     cache: Path = arguments.cache.resolve()
@@ -224,13 +289,19 @@ def main() -> int:
         small = folder / "small.xplane.pb"
         small.write_bytes(trace_file(SAMPLE).read_bytes())
         if arguments.large:
-            run = linked(folder / "a" / "large hosts", trace_file(captured(cache, FULL_STEPS)), arguments.large)
+            large = trace_file(captured(cache, FULL_STEPS))
+            bars += one_host(linked(folder / "one" / "1 large host", large, 1), arguments.rounds)
+            run = linked(folder / "a" / "large hosts", large, arguments.large)
             bars += many(f"{arguments.large} large", run, arguments.rounds)
         if arguments.small:
-            run = linked(folder / "b" / "small hosts", small, arguments.small)
+            run = varied(folder / "b" / "small hosts", small, arguments.small)
             bars += many(f"{arguments.small} small", run, arguments.rounds)
         if arguments.synthetic:
             bars += growth(folder, arguments.synthetic, arguments.rounds)
+        if arguments.most:
+            bars += most(varied(folder / "c" / f"{arguments.most} hosts", small, arguments.most), arguments.rounds)
+        if arguments.runs:
+            bars += newest(many_runs(folder / "d" / "logdir", small, arguments.runs), arguments.rounds)
     print("", *map(bar_line, bars), sep="\n")
     return 0 if all(bar.held for bar in bars) else 1
 

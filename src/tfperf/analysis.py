@@ -13,7 +13,9 @@ from msgspec.structs import astuple, replace
 from tfperf.display import cut
 from tfperf.errors import TfperfError, TraceFormatError
 from tfperf.files import TRACE_SUFFIX
+from tfperf.forked import allowing_forks
 from tfperf.parallel.engine import Engine
+from tfperf.parallel.jobs import may_fork
 from tfperf.parallel.outcomes import HostProgress, Told
 from tfperf.patterns import pattern
 from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
@@ -175,7 +177,8 @@ def _analyzed(
 ) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...], dict[str, list[Any]]]:
     """Do what `analyzed_hosts` does; one host is analyzed in this process."""
     if len(run.files) == 1 and engine.executor is None and engine.cluster is None:
-        return (analyze(run.files[0], progress=told.bytes_done),), (), {}
+        with allowing_forks(may_fork(run.files[0], engine.jobs)):
+            return (analyze(run.files[0], progress=told.bytes_done),), (), {}
     from tfperf.analyzed_hosts import analyzed_hosts
     from tfperf.trace.same_capture import foreign_hosts
 

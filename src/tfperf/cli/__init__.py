@@ -219,6 +219,8 @@ def run() -> None:
     """Run the command line in a process of its own: what the console script calls."""
     # numpy would start threads for linear algebra, of which there is none here: a sixth of the time of a short run.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Arrow would start one for an allocator that is not used here; a process with threads can make no copy of itself.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     # The columns of a profile are arrays, which the collector does not look at: its runs over thousands of new classes
     # and functions, which all stay, take a sixteenth of the time of a short run.
     gc.set_threshold(100_000, 20, 100)

@@ -1,4 +1,4 @@
-"""How many worker processes pay: by the cores, the memory and the bytes that there are to read."""
+"""How many processes pay: by the cores, the memory and the bytes that there are to read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ HOST_S, BYTE_S = 0.01, 1 / 80e6
 """What the analysis of a host takes: each host, and each byte of its file."""
 WORKER_BYTES, BYTES_PER_BYTE = 150e6, 2.5
 """What a worker holds: at all times, and for each byte of the file that it reads."""
+FORKED_BYTES = 1 << 24
+"""Of a file, so that a copy of the process pays."""
 
 
 def jobs_for(files: Sequence[HostFile], wanted: int | None = None) -> int:
@@ -27,9 +29,20 @@ def jobs_for(files: Sequence[HostFile], wanted: int | None = None) -> int:
     work_s = HOST_S * len(files) + BYTE_S * sum(sizes)
     if work_s < 2 * START_S:
         return 1
+    fitting = available_bytes() / (WORKER_BYTES + BYTES_PER_BYTE * max(sizes))
+    jobs = max(int(min(_cores(), fitting, len(files))), 1)
+    return jobs if START_S + work_s / jobs < work_s else 1
+
+
+def may_fork(file: HostFile, wanted: int | None) -> bool:
+    """Return whether a copy of this process may do a part of the work on a single host: it is large enough."""
+    size = file.size_bytes or 0
+    if wanted == 1 or size < FORKED_BYTES or _cores() < 2:
+        return False
+    return available_bytes() > BYTES_PER_BYTE * size
+
+
+def _cores() -> int:
     from tfperf.capture.job_facts import job_facts
 
-    cores = int(job_facts().cores or 1)
-    fitting = available_bytes() / (WORKER_BYTES + BYTES_PER_BYTE * max(sizes))
-    jobs = max(int(min(cores, fitting, len(files))), 1)
-    return jobs if START_S + work_s / jobs < work_s else 1
+    return int(job_facts().cores or 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from tfperf.arrays import Bools, Int32s, Int64s
+from tfperf.forked import forked
 from tfperf.wire import decoder, schema
 from tfperf.wire.event_columns import EventColumns, Line, Stat, is_derived
 from tfperf.wire.stats import Narrowed, SerializedStats, WantedStats, all_stats, wanted_stats
@@ -83,6 +86,8 @@ def _last_border(file: TraceFile, position: int, limit: int, stop: int) -> int:
 PLANE_NAMES = ("/host:", "/device:", "/tfperf:", "#Chip", "Task Environment", "Host CPUs", "Host Threads", "Syscalls")
 """How the names of planes start that TensorFlow, JAX, other users of XProf, and captures of tfperf write."""
 BATCH_BYTES = 1 << 22
+_FORKED_BYTES = 1 << 24
+"""Of the lines of a plane, so that a second process pays."""
 _LONG_HEADER = 1 << 26
 _LARGEST_TABLE = 1 << 16
 _CORE_DETAILS = "core_details"
@@ -185,7 +190,8 @@ def read_events(
     """Iterate over the events of a plane in batches of about `BATCH_BYTES`.
 
     `name` of an event is its index in `header.event_names`, one behind them for an id without a name. `plane` is the
-    position of the plane in the file.
+    position of the plane in the file. Where that is allowed, a copy of this process decodes the second half of a large
+    plane, because the decoder lets no other thread run meanwhile.
     """
     stats_of: dict[Callable[[str], bool], list[str]] = {}
     for stat, accepts in wanted.only_on.items():
@@ -196,19 +202,36 @@ def read_events(
     ]
     names = _Names.of(header.event_ids)
     reader = _EventReader(file=file, header=header, wanted=wanted, allowed=allowed, names=names, plane=plane)
-    for lines, position, continued in decoded_lines(file, span):
-        yield reader.columns(lines, position, continued=continued)
+    size = sum(line.stop - line.start for line in span.lines)
+    if size < _FORKED_BYTES or not file.can_reopen:
+        yield from reader.batches(span)
+        return
+    half = span.lines[0].start + (span.lines[-1].stop - span.lines[0].start) // 2
+    with forked(partial(reader.batches_of_copy, span, half)) as others:
+        yield from reader.batches(span, end=half)
+        batches = others()
+    yield from reader.batches(span, half) if batches is None else batches
 
 
-def decoded_lines(file: TraceFile, span: PlaneSpan) -> Iterator[tuple[Any, int, bool]]:
-    """Iterate over decoded lines, several or a piece of one, their position, and whether the piece continues a line."""
+def decoded_lines(
+    file: TraceFile, span: PlaneSpan, first: int = 0, end: int = sys.maxsize
+) -> Iterator[tuple[Any, int, bool]]:
+    """Iterate over decoded lines, several or a piece of one, their position, and whether the piece continues a line.
+
+    Only those whose position is from `first` to before `end`.
+    """
     for group in line_groups(span.lines, BATCH_BYTES):
-        if isinstance(group, Span):
+        start, stop = (group.start, group.stop) if isinstance(group, Span) else group
+        if start >= end:
+            break
+        if isinstance(group, Span) and stop > first:
             for position, payload in line_pieces(file, group, BATCH_BYTES):
-                row = decoder.decode(file, "Line", payload, position)
-                yield row.to_struct_array(), position, position > group.start
-        else:
-            start, stop = group
+                if position >= end:
+                    break
+                if position >= first:
+                    row = decoder.decode(file, "Line", payload, position)
+                    yield row.to_struct_array(), position, position > group.start
+        elif start >= first:
             rows = decoder.decode(file, "Lines", file.read(start, stop), start)
             yield decoder.items(rows.column("lines")), start, False
 
@@ -253,6 +276,16 @@ class _EventReader(Struct, frozen=True):
     """Narrowed stats, and the names that they are read on; the last entry is that of events without a name."""
     names: _Names
     plane: int
+
+    def batches(self, span: PlaneSpan, first: int = 0, end: int = sys.maxsize) -> Iterator[EventColumns]:
+        """Iterate over the batches of a plane that start from `first` to before `end`."""
+        for lines, position, continued in decoded_lines(self.file, span, first, end):
+            yield self.columns(lines, position, continued=continued)
+
+    def batches_of_copy(self, span: PlaneSpan, first: int) -> Iterator[EventColumns]:
+        """Do the same from `first` on in a copy of the process."""
+        self.file.reopen()
+        return self.batches(span, first)
 
     def columns(self, lines: Any, position: int, *, continued: bool = False) -> EventColumns:
         """Turn decoded lines into columns."""

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -147,6 +148,15 @@ class TraceFile:
         self.position = 0
         """How far the file has been read."""
         self._window_start, self._window = 0, b""
+
+    @property
+    def can_reopen(self) -> bool:
+        """Return whether `reopen` works: not where the file holds what was compressed."""
+        return isinstance(self._file, FileIO)
+
+    def reopen(self) -> None:
+        """Open the same file again in a copy of this process (Linux), so that each reads at a place of its own."""
+        self._file = FileIO(f"/proc/self/fd/{self._file.fileno()}")
 
     def __enter__(self) -> TraceFile:
         return self
