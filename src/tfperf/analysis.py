@@ -14,6 +14,7 @@ from tfperf.display import cut
 from tfperf.errors import TfperfError, TraceFormatError
 from tfperf.files import TRACE_SUFFIX
 from tfperf.forked import allowing_forks
+from tfperf.forked import allowing_forks, in_two
 from tfperf.parallel.engine import Engine
 from tfperf.parallel.jobs import may_fork
 from tfperf.parallel.outcomes import HostProgress, Told
@@ -30,7 +31,7 @@ from tfperf.trace.device_peaks import DeviceModel
 from tfperf.trace.known_stats import LINKS
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import Progress, read_host, read_host_twice
-from tfperf.trace.soundness import find_flaws
+from tfperf.trace.soundness import flaw_checks
 from tfperf.trace.steps import WhichStep
 from tfperf.units import counted, listed
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from tfperf.sections.overview.summary import Overview
     from tfperf.trace.activities import Attribution
+    from tfperf.trace.flaw import Flaw
     from tfperf.trace.read import AlsoRead
 
 
@@ -239,16 +241,39 @@ def analyze_host(
     stats = stats | LINKS if as_tensorflow else stats
     trace = read(file.path, file.host, stats=stats, instants=as_tensorflow, progress=progress)
     host = Host(trace, *astuple(reading), is_one_of_many=host_count > MANY_HOSTS)
-    host.analyze(sections)
-    breakdown = host["steps"]
-    links = host.launch_links if trace.device_kind == "gpu" else None
-    flaws = (*breakdown.missing, *find_flaws(trace, breakdown.steps, links))
+    host.analyze([name for name in sections if name in registry.ANALYZED_FIRST])
+    flaws = *host["steps"].missing, *_analyze_others(host, sections)
     results = HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
     if host_count == 1:
         return results
     from tfperf.trace.same_capture import capture_identity
 
-    return replace(results, capture=capture_identity(trace, has_steps=len(breakdown.steps) > 0))
+    return replace(results, capture=capture_identity(trace, has_steps=len(host["steps"].steps) > 0))
+
+
+_LONGEST = ("tfdata", "diagnosis")
+"""Sections that take longest of a large host: the others are for the process that is done first."""
+
+
+def _analyze_others(host: Host, sections: Sequence[str]) -> list[Flaw]:
+    """Analyze a host by the sections that may go in any order, and return what is wrong with its trace.
+
+    Two processes do that where they may.
+    """
+    specs = {name: registry.find_section(name) for name in sections}
+    ours = [name for name in sections if registry.is_ours(name) and name not in host.results and specs[name].analyze]
+    ours.sort(key=lambda name: name not in _LONGEST)
+    links = host.launch_links if host.trace.device_kind == "gpu" else None
+    checks = flaw_checks(host.trace, host["steps"].steps, links)
+    done = in_two([*(partial(_listed, check) for check in checks), *(partial(host.result_of, name) for name in ours)])
+    host.results |= dict(zip(ours, done[len(checks) :], strict=True))
+    host.analyze([name for name in sections if not registry.is_ours(name)])
+    host.results = {name: host.results[name] for name in sections if name in host.results}
+    return [flaw for flaws in done[: len(checks)] for flaw in flaws]
+
+
+def _listed(check: Callable[[], Iterable[Flaw]]) -> list[Flaw]:
+    return [*check()]
 
 
 ALWAYS = ("steps", "overview")

@@ -153,6 +153,8 @@ OURS = (
 """The sections of tfperf, in the order of the report: each is a folder beside this file."""
 LEADS = ("diagnosis",)
 """Those of them that are the answer: the first screen. Named here, so that no other section is imported for it."""
+ANALYZED_FIRST = ("steps", "environment", "xla")
+"""Those whose results the analysis of a host by others uses; by all other sections of tfperf, it goes in any order."""
 UNREPORTED = {
     "op_sums": "tfperf.sections.ops.sums:OP_SUMS",
     "python_stacks": "tfperf.sections.python.stacks:STACKS",

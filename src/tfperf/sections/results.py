@@ -74,18 +74,20 @@ class Host:
         What a section of another package raises leaves that section out; a section of tfperf must not raise.
         """
         for name in sections:
-            spec = find_section(name)
-            if spec.analyze is None:
-                continue
-            if spec.without_device and not self.trace.devices:
-                self.results[name] = None
+            if find_section(name).analyze is None:
                 continue
             try:
-                self.results[name] = call(spec.analyze, self)
+                self.results[name] = self.result_of(name)
             except Exception as error:
                 if is_ours(name):
                     raise
                 self.omitted[name] = described(error)
+
+    def result_of(self, section: str) -> Any:
+        """Return what a section finds out about the host; None if it needs a device, and there is none."""
+        spec = find_section(section)
+        assert spec.analyze is not None
+        return None if spec.without_device and not self.trace.devices else call(spec.analyze, self)
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section that the asking one rests on."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
@@ -55,10 +56,25 @@ def find_flaws(trace: HostTrace, steps: Steps, links: LaunchLinks | None = None)
 
     `links` are the launches of work on GPUs, if there are any.
     """
-    of_names = trace.oddities.flaws(trace.event_count)
-    of_launches = () if links is None else _of_launches(trace, links)
-    of_events = chain(_of_stats(trace), _of_planes(trace), _of_threads(trace), lost_events(trace), of_launches)
-    return *_of_file(trace), *of_names, *of_events, *_of_steps(trace, steps)
+    return tuple(chain.from_iterable(check() for check in flaw_checks(trace, steps, links)))
+
+
+def flaw_checks(
+    trace: HostTrace, steps: Steps, links: LaunchLinks | None = None
+) -> tuple[Callable[[], Iterable[Flaw]], ...]:
+    """Return the functions that look for what `find_flaws` returns, in its order: any of them may be called first."""
+    return (
+        partial(_of_file, trace),
+        partial(trace.oddities.flaws, trace.event_count),
+        partial(_of_stats, trace),
+        partial(_of_planes, trace),
+        partial(_of_clocks, trace),
+        partial(_of_runs, trace),
+        partial(thread_flaws, trace),
+        partial(lost_events, trace),
+        partial(_of_launches, trace, links),
+        partial(_of_steps, trace, steps),
+    )
 
 
 def _of_file(trace: HostTrace) -> Iterator[Flaw]:
@@ -127,8 +143,8 @@ def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
         yield Flaw("host_events_on_device", text)
 
 
-def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield threads whose clocks disagree, and those whose events are there twice."""
+def _of_clocks(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield threads whose clocks disagree."""
     # Clocks of TPUs jump (which is no damage), and hosts of TPUs wait for them for seconds.
     lines = [line for line in trace.lines if line.stop > line.start and trace.device_kind != "tpu"]
     extents = sorted(
@@ -142,8 +158,6 @@ def _of_threads(trace: HostTrace) -> Iterator[Flaw]:
             text = f"some threads end {_seconds(start_ps - end_ps)} before all others start: their clocks may disagree"
             yield Flaw("clocks_disagree", text, "doubtful")
             break
-    yield from _of_runs(trace)
-    yield from thread_flaws(trace)
 
 
 def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
@@ -169,12 +183,14 @@ def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
     yield from _of_uncalled_runs(trace, run, start_ps)
 
 
-def _of_launches(trace: HostTrace, links: LaunchLinks) -> Iterator[Flaw]:
+def _of_launches(trace: HostTrace, links: LaunchLinks | None) -> Iterator[Flaw]:
     """Yield work of GPUs that starts before its launch, long after it, or without one.
 
     While the GPUs of a host do nothing, the next work starts some microseconds after its launch. If most of their
     pauses go on after it, their clock is late or too fast, unless other programs use them.
     """
+    if links is None:
+        return
     start_ps, launched_ps = trace.start_ps[links.device], trace.end_ps[links.host]
     after_ps = start_ps - trace.start_ps[links.host]
     early, count = int((after_ps < -_GPU_CLOCK_PS).sum()), len(after_ps)
