@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 from builders import Event, event, host, logdir_of, ref, space
+from synthetic_gpu import synthetic_gpu
+from tpu_twin import tpu_twin
 
 import tfperf
+from tfperf.sections.registry import ANALYZED_FIRST, OURS, find_section
+from tfperf.sections.results import Host
+from tfperf.trace.read import read_host
 
 
 def job(wait: float) -> bytes:
@@ -118,6 +123,17 @@ def test_hosts_can_be_analyzed_anywhere(
     with pool(2) as executor:
         spread = tfperf.load(logdir, executor=executor)
     assert spread.report().summary == tfperf.load(logdir).report().summary
+
+
+@pytest.mark.parametrize("trace", [synthetic_gpu(), tpu_twin(), job(30)], ids=["gpu", "tpu", "cpu"])
+def test_sections_go_in_any_order_after_the_first(trace: bytes, tmp_path: Path) -> None:
+    """So two processes may analyze a host, each by sections of which the other has no result."""
+    (tmp_path / "vm.xplane.pb").write_bytes(trace)
+    host = Host(read_host(tmp_path / "vm.xplane.pb"))
+    host.analyze(ANALYZED_FIRST)
+    for name in OURS:
+        if name not in ANALYZED_FIRST and find_section(name).analyze is not None:
+            host.result_of(name)
 
 
 def test_progress_counts_bytes_over_all_hosts(tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ def test_a_run_of_many_hosts_says_what_its_hosts_say(tmp_path: Path) -> None:
     assert many["ops"].host.occurrences.tolist() == [65 * count for count in one["ops"].host.occurrences.tolist()]
 
 
+def test_many_hosts_without_a_device(tmp_path: Path) -> None:
+    for number in range(65):
+        (tmp_path / f"w-{number}.xplane.pb").write_bytes(space(host(event("train", 0, 90 + number, step_num=number))))
+    analysis = tfperf.load(tmp_path, jobs=1)
+    assert len(analysis["kernels"].total_ps) == 0
+    assert analysis.report().sections[0].name == "diagnosis"
+
+
 def test_ops_beyond_the_first_are_one_row_and_the_error_is_told(hosts: Sequence[HostResults]) -> None:
     """Here all are beyond the first none."""
     spec = find_section("ops")

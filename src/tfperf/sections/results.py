@@ -293,7 +293,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
             from tfperf.sections.host_tree import combined_in_tree
 
             parts = self.parts.get(section) or (host.results[section] for host in self.hosts)
-            return combined_in_tree(spec.combine, map(unpacked, parts))
+            return _result({section: combined_in_tree(spec.combine, map(unpacked, parts))}, section)
         results = [result for result in self.of_hosts(section) if result is not None or not spec.without_device]
         return call(spec.combine, results) if results else None
 
