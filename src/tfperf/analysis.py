@@ -13,7 +13,6 @@ from msgspec.structs import astuple, replace
 from tfperf.display import cut
 from tfperf.errors import TfperfError, TraceFormatError
 from tfperf.files import TRACE_SUFFIX
-from tfperf.forked import allowing_forks
 from tfperf.forked import allowing_forks, in_two
 from tfperf.parallel.engine import Engine
 from tfperf.parallel.jobs import may_fork
