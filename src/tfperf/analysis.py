@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from tfperf.errors import TfperfError, TraceFormatError
 from tfperf.files import TRACE_SUFFIX
 from tfperf.forked import allowing_forks, in_two
 from tfperf.parallel.engine import Engine
-from tfperf.parallel.jobs import may_fork
+from tfperf.parallel.jobs import FORKED_BYTES, may_fork
 from tfperf.parallel.outcomes import HostProgress, Told
 from tfperf.patterns import pattern
 from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
@@ -178,8 +179,10 @@ def _analyzed(
 ) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...], dict[str, list[Any]]]:
     """Do what `analyzed_hosts` does; one host is analyzed in this process."""
     if len(run.files) == 1 and engine.executor is None and engine.cluster is None:
-        with allowing_forks(may_fork(run.files[0], engine.jobs)):
-            return (analyze(run.files[0], progress=told.bytes_done),), (), {}
+        (file,) = run.files
+        is_large = (file.size_bytes or 0) >= FORKED_BYTES
+        with allowing_forks(may_fork(file, engine.jobs)) if is_large else nullcontext():
+            return (analyze(file, progress=told.bytes_done),), (), {}
     from tfperf.analyzed_hosts import analyzed_hosts
     from tfperf.trace.same_capture import foreign_hosts
 
@@ -264,7 +267,8 @@ def _analyze_others(host: Host, sections: Sequence[str]) -> list[Flaw]:
     ours.sort(key=lambda name: name not in _LONGEST)
     links = host.launch_links if host.trace.device_kind == "gpu" else None
     checks = flaw_checks(host.trace, host["steps"].steps, links)
-    done = in_two([*(partial(_listed, check) for check in checks), *(partial(host.result_of, name) for name in ours)])
+    tasks = [*(partial(_listed, check) for check in checks), *(partial(host.result_of, name) for name in ours)]
+    done = in_two(tasks) if host.trace.size_bytes >= FORKED_BYTES else [task() for task in tasks]
     host.results |= dict(zip(ours, done[len(checks) :], strict=True))
     host.analyze([name for name in sections if not registry.is_ours(name)])
     host.results = {name: host.results[name] for name in sections if name in host.results}

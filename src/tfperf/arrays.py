@@ -167,10 +167,9 @@ def union_sorted(start: Int64s, end: Int64s) -> Intervals:
     if not len(start):
         return EMPTY
     reach = np.maximum.accumulate(end)
-    gaps = np.flatnonzero(start[1:] > reach[:-1]) + 1
-    first = np.concatenate(([0], gaps))
-    last = np.concatenate((gaps, [len(start)])) - 1
-    merged = Intervals(start[first], reach[last])
+    begins = np.ones(len(start) + 1, np.bool_)  # whether a new interval begins there, or all have ended
+    np.greater(start[1:], reach[:-1], out=begins[1:-1])
+    merged = Intervals(start[begins[:-1]], reach[begins[1:]])
     keep = merged.end > merged.start
     return merged if keep.all() else Intervals(merged.start[keep], merged.end[keep])
 
@@ -197,8 +196,9 @@ def covered_before(flat: Intervals, times: Int64s) -> Int64s:
     """Return, for each time, how much of it and before is covered by the flat set."""
     if not len(flat.start):
         return np.zeros(len(times), np.int64)
-    length_until = np.concatenate(([0], np.cumsum(flat.end - flat.start)))
-    index = np.searchsorted(flat.start, times, side="right")
+    length_until = np.zeros(len(flat.start) + 1, np.int64)
+    np.cumsum(flat.end - flat.start, out=length_until[1:])
+    index = flat.start.searchsorted(times, side="right")
     before = np.maximum(index - 1, 0)
     overshoot = np.where(index > 0, np.maximum(flat.end[before] - times, 0), 0)
     return np.asarray(length_until[index] - overshoot, np.int64)
@@ -232,8 +232,10 @@ def difference(first: Intervals, second: Intervals) -> Intervals:
 def _sweep(first: Intervals, second: Intervals, wanted: int) -> Intervals:
     """Return where the level is the wanted one: the first set counts 1, the second 2."""
     times = np.concatenate((*first, *second))
-    counts = (1, -1, 2, -2)
-    change = np.repeat(counts, [len(part) for part in (*first, *second)])
+    change, border = np.ones(len(times), np.int64), 2 * len(first.start)
+    change[len(first.start) : border] = -1
+    change[border:] = 2
+    change[border + len(second.start) :] = -2
     order = np.argsort(times, kind="stable")
     times, level = times[order], np.cumsum(change[order])
     covered = (level[:-1] == wanted) & (times[1:] > times[:-1]) if len(times) else level == wanted

@@ -37,9 +37,7 @@ def jobs_for(files: Sequence[HostFile], wanted: int | None = None) -> int:
 def may_fork(file: HostFile, wanted: int | None) -> bool:
     """Return whether a copy of this process may do a part of the work on a single host: it is large enough."""
     size = file.size_bytes or 0
-    if wanted == 1 or size < FORKED_BYTES or _cores() < 2:
-        return False
-    return available_bytes() > BYTES_PER_BYTE * size
+    return wanted != 1 and size >= FORKED_BYTES and _cores() > 1 and available_bytes() > BYTES_PER_BYTE * size
 
 
 def _cores() -> int:

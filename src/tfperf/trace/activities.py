@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -162,6 +163,7 @@ def _tensorflow_host(name: str, has_device: bool) -> Activity:
     return Activity.WAIT_INPUT if lowered.startswith("iteratorgetnext") else Activity.HOST_COMPUTE
 
 
+@lru_cache(maxsize=1 << 14)  # hosts of a run have the same names
 def _corrected_host(name: str, has_device: bool) -> Activity:
     if name.startswith((*_IGNORED_CALLS, "ThreadpoolListener::")) or is_memory(name) or is_python_frame(name):
         return Activity.NONE

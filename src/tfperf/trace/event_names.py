@@ -6,8 +6,9 @@ Works on the distinct names of a trace (thousands), never on events.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from types import FunctionType
 from typing import Literal
 
 import numpy as np
@@ -59,9 +60,35 @@ def parse_op(full_name: str, *, old_names: bool = False) -> Op:
     return Op("", full_name, "") if right else Op("tensorflow", left, kind)
 
 
-def mask(names: Iterable[str], wanted: Callable[[str], object]) -> Bools:
+class _Answers(dict[str, bool]):
+    """Whether a function accepts a name, for the names that it was asked for."""
+
+    def __init__(self, wanted: Callable[[str], object]) -> None:
+        self._wanted = wanted
+
+    def __missing__(self, name: str) -> bool:
+        answer = self[name] = bool(self._wanted(name))
+        return answer
+
+
+_answers: dict[object, _Answers] = {}
+"""By function: each is asked for the same names several times in a trace, and in those of all hosts of a run."""
+_MOST_FUNCTIONS, _MOST_ANSWERS = 1 << 9, 1 << 12
+
+
+def mask(names: Sequence[str], wanted: Callable[[str], object]) -> Bools:
     """Return, for each name, whether `wanted` accepts it."""
-    return np.fromiter(map(bool, map(wanted, names)), np.bool_)
+    key: object = wanted
+    if isinstance(wanted, FunctionType):
+        key = None if wanted.__closure__ or wanted.__defaults__ else wanted.__code__
+    if key is None or len(names) > _MOST_ANSWERS:
+        return np.fromiter(map(bool, map(wanted, names)), np.bool_)
+    answers = _answers.get(key)
+    if answers is None or len(answers) > _MOST_ANSWERS:
+        if len(_answers) > _MOST_FUNCTIONS:
+            _answers.clear()
+        answers = _answers[key] = _Answers(wanted)
+    return np.fromiter(map(answers.__getitem__, names), np.bool_)
 
 
 def is_fetch(name: str) -> bool:
@@ -120,6 +147,7 @@ def may_state_batch_size(name: str) -> bool:
     return is_iterator(name) or name in ("train", "TraceContext")
 
 
+@lru_cache(maxsize=1 << 14)  # each plane asks for all its names, and hosts of a run have the same
 def carries_run_id(name: str) -> bool:
     """Tell whether the `id` of the event says which iterator, function or run of an executor it belongs to."""
     if is_iterator(name) or is_input_function(name) or name.startswith("ExecutorState::Process"):

@@ -350,19 +350,25 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     def host_events(self, wanted: Bools) -> Int64s:
         """Return the host events whose name is wanted (`wanted` has one entry per name), in row order."""
         rows, ends = self._host_rows_by_name
-        of_names = [rows[ends[name] : ends[name + 1]] for name in np.flatnonzero(wanted).tolist()]
+        names = wanted.nonzero()[0].tolist()
+        if not names:
+            return NO_NUMBERS
+        if len(names) == 1:
+            (name,) = names
+            return rows[ends[name] : ends[name + 1]]
+        of_names = [rows[ends[name] : ends[name + 1]] for name in names]
         if sum(map(len, of_names)) * _SEARCH > len(rows):
             return np.flatnonzero(wanted[self.name] & self.on_host)
-        return np.sort(np.concatenate([NO_NUMBERS, *of_names]), kind="stable")
+        return np.sort(np.concatenate(of_names), kind="stable")
 
     @cached_property
-    def _host_rows_by_name(self) -> tuple[Int64s, Int64s]:
+    def _host_rows_by_name(self) -> tuple[Int64s, list[int]]:
         """Return the host events ordered by name, and where the events of each name begin and end."""
         rows = np.flatnonzero(self.on_host)
         # Short numbers are sorted several times faster.
         name = self.name[rows].astype(np.uint16 if len(self.names) <= 1 << 16 else np.int32)
-        ends = np.concatenate(([0], np.cumsum(np.bincount(name, minlength=len(self.names)))))
-        return rows[np.argsort(name, kind="stable")], ends
+        ends = np.cumsum(np.bincount(name, minlength=len(self.names)))
+        return rows[np.argsort(name, kind="stable")], [0, *ends.tolist()]
 
 
 def _not_read(stat_name: str) -> KeyError:

@@ -207,9 +207,11 @@ def _moved(event: Int32s, new_row: Int32s) -> tuple[Int64s, Int32s]:
     """Return which stats stay, in the order of their new rows, and these rows."""
     row = new_row[event]
     which: Int64s = np.flatnonzero(row >= 0)
-    if (row[which][1:] < row[which][:-1]).any():
-        which = which[np.argsort(row[which], kind="stable")]
-    return which, row[which]
+    row = row[which]
+    if (row[1:] < row[:-1]).any():
+        order = np.argsort(row, kind="stable")
+        which, row = which[order], row[order]
+    return which, row
 
 
 def join_columns(parts: list[EventColumns]) -> EventColumns:
@@ -250,6 +252,8 @@ def _joined(pieces: list[npt.NDArray[Scalar]], kind: type[Scalar]) -> npt.NDArra
 
 def _joined_stat(pieces: list[tuple[int, Stat]]) -> Stat:
     """Join the pieces of a stat, each with the row that it starts at; of several types the widest holds for all."""
+    if len(pieces) == 1 and pieces[0][0] == 0 and not pieces[0][1].texts:
+        return pieces[0][1]
     widest = max((stat.type for _, stat in pieces), key=get_args(StatType).index)
     stats = [stat.converted(widest) for _, stat in pieces]
     values = [stat.value for stat in stats]

@@ -501,7 +501,7 @@ def _loops(trace: HostTrace, events: _Events, full_names: Sequence[str], steps: 
     is not recorded, that is when the next other op starts. A loop over training steps is none of these. In a recurrent
     layer, each iteration needs the one before.
     """
-    where = [_loop_of(name) if bool(_RECURRENT.search(name)) == recurrent else ("", "", "") for name in full_names]
+    where = [_loop_of(name) if _is_recurrent(name) == recurrent else ("", "", "") for name in full_names]
     trains = {scope for scope, inside, _ in where if scope and not is_backward(scope) and _TRAINS.search(inside)}
     names, loop = text_index([scope if scope not in trains else "" for scope, _, _ in where])
     is_loop = np.array([bool(name) for name in names], np.bool_)
@@ -552,6 +552,11 @@ def _loops(trace: HostTrace, events: _Events, full_names: Sequence[str], steps: 
         return _Loops(None, EMPTY)
     most = int(taken.argmax())
     return _Loops(Loop(names[most], int(iterations[most]) or None), union_all(times))
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_recurrent(name: str) -> bool:
+    return _RECURRENT.search(name) is not None
 
 
 @lru_cache(maxsize=1 << 14)
