@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tfperf.trace.event_names import (
@@ -9,6 +11,7 @@ from tfperf.trace.event_names import (
     is_fetch,
     is_gradient,
     is_root_iterator,
+    mask,
     parse_op,
 )
 
@@ -76,3 +79,15 @@ def test_concrete_functions() -> None:
 )
 def test_what_hands_a_batch_to_a_device(name: str, *, expected: bool) -> None:
     assert hands_over_batch(name) == expected
+
+
+def test_a_function_is_asked_once_for_each_name_unless_its_answer_may_change() -> None:
+    names, asked = ["a", "bbb", "a"], list[str]()
+    for least, expected in ((1, [True, True, True]), (3, [False, True, False])):
+        assert mask(names, lambda name: len(name) >= least).tolist() == expected  # noqa: B023
+        assert mask(names, lambda name, least=least: len(name) >= least).tolist() == expected
+    for _ in range(2):
+        mask(names, asked.append)
+    assert asked == ["a", "bbb"]
+    assert mask(names, "bbb".__eq__).tolist() == mask(names, re.compile("b+").fullmatch).tolist()
+    assert mask(names, re.compile("a").fullmatch).tolist() == [True, False, True]

@@ -355,7 +355,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             return NO_NUMBERS
         if len(names) == 1:
             (name,) = names
-            return rows[ends[name] : ends[name + 1]]
+            return rows[ends[name] : ends[name + 1]].copy()
         of_names = [rows[ends[name] : ends[name + 1]] for name in names]
         if sum(map(len, of_names)) * _SEARCH > len(rows):
             return np.flatnonzero(wanted[self.name] & self.on_host)
