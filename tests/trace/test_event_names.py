@@ -84,8 +84,12 @@ def test_what_hands_a_batch_to_a_device(name: str, *, expected: bool) -> None:
 def test_a_function_is_asked_once_for_each_name_unless_its_answer_may_change() -> None:
     names, asked = ["a", "bbb", "a"], list[str]()
     for least, expected in ((1, [True, True, True]), (3, [False, True, False])):
+
+        def is_as_long(name: str, least: int = least) -> bool:
+            return len(name) >= least
+
+        assert mask(names, is_as_long).tolist() == expected
         assert mask(names, lambda name: len(name) >= least).tolist() == expected  # noqa: B023
-        assert mask(names, lambda name, least=least: len(name) >= least).tolist() == expected
     for _ in range(2):
         mask(names, asked.append)
     assert asked == ["a", "bbb"]
