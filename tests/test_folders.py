@@ -134,6 +134,14 @@ def test_of_two_processes_the_second_names_the_first(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run"]
 
 
+def test_a_folder_that_lost_its_lock_file_is_replaced_by_who_has_the_lock(tmp_path: Path) -> None:
+    (tmp_path / ".tfperf" / "run" / "new" / "half").mkdir(parents=True)
+    with new_folder(tmp_path / "run") as made:
+        (made / "file").write_text("whole")
+    assert content(tmp_path / "run") == {"file": "whole"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_what_belongs_to_others_is_left_alone(tmp_path: Path) -> None:
     for name in (".tfperf/mine/new/file", ".tfperf/theirs/lock/file", ".tfperf/file"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ if sys.platform != "win32":
 
 _TRIES = 20
 _LONGEST_OWNER = 200
+_NAMING_S, _POLL_S = 1.0, 0.02
 
 
 @contextmanager
@@ -115,12 +116,14 @@ def _lock(work: Path, place: Path) -> int:
             lock = os.open(work / "lock", os.O_RDWR | os.O_CREAT, 0o666)
             stack.callback(os.close, lock)
             try:
-                _try_lock(lock)
+                is_locked = _try_lock(lock)
                 if not os.path.samestat(os.fstat(lock), (work / "lock").stat()):
                     continue
+                if is_locked:
+                    _undo(work, work.parent.parent / work.name)
                 (work / "new").mkdir()  # Without locks, one process alone can.
             except (BlockingIOError, FileExistsError) as error:
-                owner = (work / "lock").read_text("utf-8", "replace")[:_LONGEST_OWNER] or "another process"
+                owner = _owner(work / "lock") or "another process"
                 dead = "" if isinstance(error, BlockingIOError) else f", or remove {work} if it is dead"
                 wait = f"wait for it{dead}, or choose another place"
                 raise OutputError(f"cannot write {place}: {owner} is writing it; {wait}") from None
@@ -130,6 +133,14 @@ def _lock(work: Path, place: Path) -> int:
             stack.pop_all()
             return lock
     raise OutputError(f"cannot write {place}: {work} is removed again and again; choose another place")
+
+
+def _owner(lock: Path) -> str:
+    """Return what a lock file says of its owner, who writes that when it has the lock; empty if it does not do so."""
+    until_s = time.monotonic() + _NAMING_S
+    while not (owner := lock.read_text("utf-8", "replace")) and time.monotonic() < until_s:
+        time.sleep(_POLL_S)
+    return owner[:_LONGEST_OWNER]
 
 
 def _try_lock(descriptor: int) -> bool:

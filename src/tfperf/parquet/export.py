@@ -87,7 +87,8 @@ def _write_dataset(analysis: Analysis, target: Path, ahead: ReadAhead, all_stats
         with ThreadPoolExecutor(1) as pool:
             of_report = pool.submit(_write_tables, analysis, made)
             events = _write_hosts(analysis, made, ahead, all_stats=all_stats)
-        tables = (*of_report.result(), "host_files", *BY_HOST[: 1 + all_stats])
+            # In this block, which waits for the thread even if a signal comes meanwhile.
+            tables = (*of_report.result(), "host_files", *BY_HOST[: 1 + all_stats])
         size = sum(file.stat().st_size for file in made.rglob("*.parquet"))
         if not is_dataset(target):
             replace_file(target / MARKER, json.dumps({"format": FORMAT}).encode() + b"\n")
@@ -139,6 +140,7 @@ def _write_hosts(analysis: Analysis, made: Path, ahead: ReadAhead, *, all_stats:
         nested = ahead.of(file)
         trace = nested.trace
         of_host = made / partition("host", file.host)
+        of_host.mkdir()
         _write(event_parts(nested, results["steps"].steps), of_host / "events")
         if all_stats:
             _write([stat_tables(trace)], of_host / "stats")
@@ -169,7 +171,7 @@ def _write(parts: Sequence[Iterable[Any]], folder: Path) -> None:
     """Write parts, each a file: tables of one schema, of which each is a row group. Two are made at a time."""
     from tfperf.parquet.event_table import AT_ONCE
 
-    folder.mkdir(parents=True)
+    folder.mkdir()
     paths = (folder / f"part-{number}.parquet" for number in range(len(parts)))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         deque(pool.map(_write_part, parts, paths), maxlen=0)
