@@ -13,6 +13,7 @@ from tfperf.trace.find_steps import find_steps
 from tfperf.trace.flaw import Flaw, level_of
 from tfperf.trace.read import read_host
 from tfperf.trace.soundness import find_flaws
+from tfperf.trace.tasks import task_of
 from tfperf.wire import schema
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -151,7 +152,7 @@ def test_calls_without_a_duration(tmp_path: Path) -> None:
 
 def test_one_run_of_many_that_begins_early_is_a_doubt(tmp_path: Path) -> None:
     calls, runs, _ = zip(*(run_of_function(n + 1, 100 * n, 100 * n + 10, 0) for n in range(20)), strict=True)
-    odd = event("ExecutorState::Process", 5, 1, id=2)
+    odd = event("ExecutorState::Process", 805, 1, id=10)
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", *calls), line("executor", *runs, odd, id=2)))
     assert (flaw.code, flaw.level) == ("run_before_call", "doubtful")
 
@@ -334,6 +335,16 @@ def test_fetches_after_their_run(tmp_path: Path) -> None:
     assert found == (Flaw("fetch_after_run", "5 of 5 fetches begin after the run that they are in: clocks disagree"),)
 
 
+def test_a_run_that_the_capture_cuts_off_is_no_flaw(tmp_path: Path) -> None:
+    """The executor works on in the first and the last run while the capture starts and ends."""
+    for cut, expected in ((0, []), (4, []), (2, ["run_before_call"])):
+        runs = [event("ExecutorState::Process", 100 * n + 30 * (n == cut), 50, id=n + 1) for n in range(5)]
+        got = [event(FETCH, 100 * n + 20, 5, id=n + 1) for n in range(4)]
+        if cut == 4:
+            runs[4], got = event("ExecutorState::Process", 400, 10, id=5), [*got, event(FETCH, 420, 5, id=5)]
+        assert codes(tmp_path, line("executor", *runs), line("fetches", *got, id=2)) == expected, cut
+
+
 def test_fetches_that_are_beside_no_step(tmp_path: Path) -> None:
     beside = line("rest", event("work", -3e6, 6e6))
     for at_us, expected in ((2_000_000, ["fetches_apart"]), (-2_000_000, ["fetches_apart"]), (900_000, []), (450, [])):
@@ -463,7 +474,9 @@ def test_real_profiles_are_sound(root: Path) -> None:
     for file in [*(root / "sample_traces").rglob("*.xplane.pb"), *SHARED.rglob("*.xplane.pb")]:
         if file.parent.name != "corrupt_tpu":
             trace = read_host(file)
-            assert find_flaws(trace, find_steps(trace)) == (), file
+            steps = find_steps(trace)
+            assert find_flaws(trace, steps) == (), file
+            assert steps.confidence != "low" or task_of(trace).is_helper, file
 
 
 # --- work of GPUs and its launches ---

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.arrays import NO_NUMBERS, Int64s, covers, distinct, lookup, union, union_all, union_sorted
+from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, distinct, lookup, union, union_all, union_sorted
 from tfperf.trace.event_names import (
     is_call,
     is_fetch,
@@ -163,16 +163,19 @@ def _of_clocks(trace: HostTrace) -> Iterator[Flaw]:
 def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
     """Yield runs of functions that begin before they are called, fetch before they begin, or all begin late.
 
-    A call, the executor that runs it on another thread, and what the run fetches from tf.data carry the same id.
+    A call, the executor that runs it on another thread, and what the run fetches from tf.data carry the same id. An
+    event during which the capture starts or ends is not recorded: the first runs may seem to begin late or uncalled,
+    and the last ones to end early.
     """
     run, start_ps, end_ps = _spans(trace, lambda name: name.startswith(RUN))
     calls, fetches = (_spans(trace, wanted)[:2] for wanted in (_calls_function, is_fetch))
     called_ps, fetched_ps = _waits(calls, (run, start_ps)), _waits((run, start_ps), fetches)
-    early, count = int((called_ps < 0).sum() + (fetched_ps < 0).sum()), len(called_ps) + len(fetched_ps)
+    threads = len(distinct(trace.line_of[trace.host_events(mask(trace.names, lambda name: name.startswith(RUN)))]))
+    early, count = sum(_odd(each < 0, threads) for each in (called_ps, fetched_ps)), len(called_ps) + len(fetched_ps)
     if early:
         text = f"{early:,} of {counted(count, 'run')} and fetches begin before what starts them: clocks disagree"
         yield Flaw("run_before_call", text, "unsound" if early > _SHARE * count else "doubtful")
-    after = int((_waits((run, end_ps), fetches) > 0).sum())
+    after = _odd(_waits((run, end_ps), fetches)[::-1] > 0, threads)
     if after:
         text = f"{after:,} of {counted(len(fetched_ps), 'fetch', 'fetches')} begin after the run that they are in"
         level: Level = "unsound" if after > _SHARE * len(fetched_ps) else "doubtful"
@@ -257,9 +260,17 @@ def _spans(trace: HostTrace, wanted: Callable[[str], bool]) -> tuple[Int64s, Int
 
 
 def _waits(causes: tuple[Int64s, Int64s], effects: tuple[Int64s, Int64s]) -> Int64s:
-    """Return how long after its cause each effect begins, of those whose cause is there."""
-    place = lookup(causes[0], effects[0])
-    return effects[1][place >= 0] - causes[1][place[place >= 0]]
+    """Return how long after its cause each effect begins, of those whose cause is there, in the order of effects."""
+    order = np.argsort(effects[1], kind="stable")
+    effect, effect_ps = effects[0][order], effects[1][order]
+    place = lookup(causes[0], effect)
+    return effect_ps[place >= 0] - causes[1][place[place >= 0]]
+
+
+def _odd(are_odd: Bools, threads: int) -> int:
+    """Return how many are odd, but for the first ones if they are at most as many as threads that run functions."""
+    cut_off = len(are_odd) if are_odd.all() else int(are_odd.argmin())
+    return int(are_odd.sum()) - (cut_off if cut_off <= threads and cut_off < len(are_odd) else 0)
 
 
 def _calls_function(name: str) -> bool:
