@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf import __version__
-from tfperf.available_memory import keep_freed_memory
+from tfperf.available_memory import keep_freed_memory, lacks_memory, shortage
 from tfperf.errors import TfperfError, TfperfWarning
 from tfperf.render import whole_stdout
 from tfperf.render.screen import Colour, Screen, screen
@@ -155,12 +155,16 @@ class _Commands(click.Group):
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)
-        except TfperfError as error:
+        except (click.ClickException, Exit):
+            raise
+        except Exception as error:
+            if lacks_memory(error):
+                raise click.ClickException(shortage()) from error
+            if not isinstance(error, TfperfError):
+                raise
             from tfperf.render.values import for_people, without_commands
 
             raise click.ClickException(without_commands(for_people(str(error)))) from error
-        except MemoryError as error:
-            raise click.ClickException("not enough memory: use a machine with more, or a smaller profile") from error
         except KeyboardInterrupt:
             # A terminal shows ^C where the cursor is.
             click.echo("\n" * (sys.stderr is not None and sys.stderr.isatty()) + "Interrupted", err=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from msgspec.structs import replace
 
+from tfperf.available_memory import lacks_memory
 from tfperf.cli import options, typed
 from tfperf.render import FORMATS
 from tfperf.tfprof.attributes import OptionError
@@ -67,6 +68,8 @@ def reading() -> Iterator[None]:
     try:
         yield
     except (TfprofInputError, OptionError) as error:
+        if lacks_memory(error):
+            raise
         raise Unusable(without_commands(for_people(str(error)))) from error
 
 

@@ -8,9 +8,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from tfperf.available_memory import lacks_memory, shortage
 from tfperf.errors import TfperfError, TraceNotFoundError
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import Progress, progress_by_file
+from tfperf.units import format_bytes
 
 Analyze = Callable[..., Any]
 """What is done with each host: a function of its file, and perhaps of `progress`; picklable, as its value is."""
@@ -54,12 +56,15 @@ def attempt(analyze: Analyze, files: Sequence[Work]) -> list[HostOutcome]:
 def _outcome(analyze: Analyze, file: Work) -> HostOutcome:
     try:
         return HostOutcome(analyze(file))
-    except TfperfError as error:
-        return HostOutcome(error=error)
-    except OSError as error:
-        return HostOutcome(error=TraceNotFoundError(f"cannot read {file.path}: {error.strerror or error}"))
-    except MemoryError:
-        return HostOutcome(error=TfperfError(f"not enough memory for {file.path}"))
+    except Exception as error:
+        if lacks_memory(error):
+            size = f" ({format_bytes(file.size_bytes)})" if file.size_bytes else ""
+            return HostOutcome(error=TfperfError(shortage(f" for {file.path}{size}")))
+        if isinstance(error, TfperfError):
+            return HostOutcome(error=error)
+        if isinstance(error, OSError):
+            return HostOutcome(error=TraceNotFoundError(f"cannot read {file.path}: {error.strerror or error}"))
+        raise
 
 
 def in_sequence(analyze: Analyze, files: Sequence[HostFile], told: Told) -> list[HostOutcome]:

@@ -10,6 +10,7 @@ Only a process that has imported nothing with threads, such as the command line 
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -23,8 +24,10 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
+from tfperf.available_memory import address_space
 from tfperf.errors import TfperfWarning
 from tfperf.parallel.worker_main import main, read_message, write_message
+from tfperf.units import format_bytes
 
 _START = "import sys; sys.path[:] = sys.argv[1:]; from tfperf.parallel.worker_main import main; main()"
 """Has the places for modules of this process before it imports any: `-c` puts the current folder first."""
@@ -197,8 +200,13 @@ class WorkerPool(Executor):
 
 def _death(exit_code: int) -> str:
     """Say how a worker ended."""
-    if exit_code >= 0:
-        return f"its worker process ended with exit code {exit_code}"
     name = signal.Signals(-exit_code).name if -exit_code in {*signal.Signals} else str(-exit_code)
-    short = " (is there enough memory? fewer --jobs take less)" if name == "SIGKILL" else ""
+    short = ""
+    if name == "SIGKILL":
+        short = " (is there enough memory? fewer --jobs take less)"
+    elif name != "SIGTERM" and address_space() < math.inf:
+        # Libraries end the process, each in its way, where they get no memory.
+        short = f": not enough memory, `ulimit -v` lets a process take {format_bytes(address_space())}"
+    if exit_code >= 0:
+        return f"its worker process ended with exit code {exit_code}{short}"
     return f"its worker process was killed by {name}{short}"

@@ -65,7 +65,7 @@ def call(
     while True:
         try:
             return function()
-        except TfperfError:
+        except (MemoryError, TfperfError):
             raise
         except Exception as error:
             kind = kind_of(error)

@@ -12,7 +12,7 @@ from tfperf.errors import TfperfError
 from tfperf.units import format_bytes, without_middle
 from tfperf.wire.trace_file import described, open_regular
 
-_LARGE = 1 << 26
+_LARGE = 1 << 20
 _HEAD = 1 << 16
 _DECODED = 4
 """Memory that a file takes while it is decoded, as a multiple of its bytes."""

@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from tfperf.arrays import Int32s, Uint8s
+from tfperf.available_memory import lacks_memory
 from tfperf.errors import TfperfError, TfperfWarning
 from tfperf.wire import schema
 from tfperf.wire.trace_file import TraceFile
@@ -69,6 +70,8 @@ def _to_columns(wanted: str) -> _ToColumns:
     try:
         return _with_ptars()
     except Exception as error:
+        if lacks_memory(error):
+            raise MemoryError(str(error)) from error
         # Whatever a version does that is not there yet: reading must not depend on it.
         why = f"ptars cannot be used ({' '.join(str(error).split())[:200]}); {_INSTALL}"
         if wanted:
