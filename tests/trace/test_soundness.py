@@ -482,10 +482,10 @@ def test_real_profiles_are_sound(root: Path) -> None:
 # --- work of GPUs and its launches ---
 
 
-def gpu_job(*starts_us: float) -> tuple[Plane, Plane]:
-    """Launch a kernel every 100 us, which starts so long after its launch."""
-    launches = [event("cuLaunchKernel", 100 * n, 5, correlation_id=n + 1) for n in range(len(starts_us))]
-    kernels = [event("gemm", 100 * n + after, 10, correlation_id=n + 1) for n, after in enumerate(starts_us)]
+def gpu_job(*starts_us: float, every_us: float = 100) -> tuple[Plane, Plane]:
+    """Launch a kernel at regular times, which starts so long after its launch."""
+    launches = [event("cuLaunchKernel", every_us * n, 5, correlation_id=n + 1) for n in range(len(starts_us))]
+    kernels = [event("gemm", every_us * n + after, 10, correlation_id=n + 1) for n, after in enumerate(starts_us)]
     of_host = plane("/host:CPU", line("python", *launches), line("marks", *marks(), id=9))
     return of_host, plane("/device:GPU:0", line("Stream #1", *kernels, timestamp_ns=0))
 
@@ -516,6 +516,11 @@ def paused_job(late_us: float, *, scale: float = 1.0, lost: int = 0, count: int 
     kernels = [event("gemm", scale * (50 * n + 9) + late_us, 15, correlation_id=n + 1) for n in range(count)]
     of_host = plane("/host:CPU", line("python", *launches), line("marks", *marks(), id=9))
     return of_host, plane("/device:GPU:0", line("Stream #1", *kernels))
+
+
+def test_kernels_that_start_late_in_long_pauses(tmp_path: Path) -> None:
+    for late_us, expected in ((60, []), (150, ["late_work"])):
+        assert [code for code, _, _ in flaws_of(tmp_path, *gpu_job(*[late_us] * 20, every_us=1000))] == expected
 
 
 def flaws_of(tmp_path: Path, *planes: Plane) -> list[tuple[str, str, str]]:

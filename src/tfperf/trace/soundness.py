@@ -47,6 +47,8 @@ _GPU_CLOCK_PS = PS_PER_MS // 20
 """Tracers of GPUs convert times to the clock of the host to some microseconds; launching takes 8 or more."""
 _PAUSE_PS = PS_PER_MS // 50
 """In shorter pauses, a kernel may start late by itself: launching takes some microseconds, at most 54 in real files."""
+_LATE_START_PS = PS_PER_MS // 10
+"""In a long pause, so long after the launch is late: twice what is the most in real files."""
 _LATE_PS = 5 * PS_PER_MS
 """The fastest of ten runs of functions begins a tenth of a millisecond after its call at most: a fiftieth of this."""
 
@@ -211,7 +213,7 @@ def _of_launches(trace: HostTrace, links: LaunchLinks | None) -> Iterator[Flaw]:
     np.maximum.at(ready_ps, ends[ends >= 0], launched_ps[ends >= 0])
     judged = (pauses_ps > _PAUSE_PS) & (ready_ps > np.iinfo(np.int64).min)
     in_vain_ps = (busy.start[1:] - np.maximum(ready_ps, busy.end[:-1]))[judged]
-    in_vain = int((2 * in_vain_ps > pauses_ps[judged]).sum())
+    in_vain = int((in_vain_ps > np.minimum(pauses_ps[judged] // 2, _LATE_START_PS)).sum())
     if in_vain >= _FEW and 4 * in_vain >= 3 * len(in_vain_ps):
         text = f"{in_vain:,} of {counted(len(in_vain_ps), 'pause')} of the GPU go on after the next work is launched"
         most = f"for up to {in_vain_ps.max() / PS_PER_MS:,.1f} ms: its clock may be late, or another program uses it"
