@@ -194,6 +194,23 @@ def test_the_hint_of_a_script_that_ends_too_early_is_a_duration(monkeypatch: pyt
         assert job._why_no_trace().message.endswith(f"pass --after {hint}")
 
 
+def test_a_script_has_the_variables_of_its_user(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import os\nprint(*map(os.getenv, ('OPENBLAS_NUM_THREADS', 'JE_ARROW_MALLOC_CONF')))"
+    )
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("OPENBLAS", "JE_ARROW"))}
+    for given, expected in (({}, "None None"), ({"OPENBLAS_NUM_THREADS": "3"}, "3 None")):
+        done = subprocess.run(
+            [sys.executable, "-m", "tfperf", "run", "script.py"],
+            cwd=tmp_path,
+            env=variables | given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.splitlines()[0] == expected
+
+
 def test_a_script_without_tensorflow(run: Runs) -> None:
     code, out, err = run("print('fine'); raise SystemExit(4)", options=JSON)
     assert (code, out) == (4, "fine\n")

@@ -219,12 +219,17 @@ def main() -> None:
 with_manners(main)
 
 
+own_variables: dict[str, str] = {}
+"""Variables that are set for libraries of this process, and not for a script that it runs."""
+
+
 def run() -> None:
     """Run the command line in a process of its own: what the console script calls."""
     # numpy would start threads for linear algebra, of which there is none here: a sixth of the time of a short run.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Arrow would start one for an allocator that is not used here; a process with threads can make no copy of itself.
-    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    for name, value in (("OPENBLAS_NUM_THREADS", "1"), ("JE_ARROW_MALLOC_CONF", "background_thread:false")):
+        if name not in os.environ:
+            os.environ[name] = own_variables[name] = value
     # The columns of a profile are arrays, which the collector does not look at: its runs over thousands of new classes
     # and functions, which all stay, take a sixteenth of the time of a short run.
     gc.set_threshold(100_000, 20, 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
-from tfperf.cli import capture_options, manners, options, typed
+from tfperf.cli import capture_options, manners, options, own_variables, typed
 from tfperf.render import FORMATS
 
 
@@ -70,6 +71,8 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
     stop = values.pop("stop_after_profile")
     plan = choose_plan(options=levels, **values)
     tell = _tell_beside(click.get_current_context())
+    for name in own_variables:
+        os.environ.pop(name, None)
     exit_code, sampled = sample_script(command, plan, tell, is_module=is_module, stop_after_profile=stop)
     for line in filter(None, (sampled.error,) if sampled.kept else sampled.lines):
         options.say(f"tfperf: {line}", always=True)
