@@ -16,6 +16,7 @@ from tfperf.units import (
     format_ms,
     format_percent,
     listed,
+    natural,
     split_quantity,
 )
 
@@ -131,3 +132,8 @@ def test_names_that_are_close_are_suggested() -> None:
     assert did_you_mean("zzzz", ["mean", "max"]) == "choose one of mean, max"
     assert did_you_mean("zzzz", map(str, range(100))) == ""
     assert did_you_mean("tpu-mm", ["tpu-mm-1"], {"tpu-mm-1": "TPU-MM-1"}) == "did you mean TPU-MM-1?"
+
+
+def test_numbers_in_names_are_sorted_as_numbers() -> None:
+    names = ["worker-10", "worker-2", "chief", "worker-2a", "worker-" + "9" * 5000]
+    assert sorted(names, key=natural) == ["chief", "worker-2", "worker-2a", "worker-10", "worker-" + "9" * 5000]

@@ -10,6 +10,7 @@ from typing import Literal
 Unit = Literal["", "ps", "us", "ms", "%", "count", "bytes"]
 """Units that columns and facts may have."""
 
+_DIGITS = re.compile("[0-9]+")
 PS_PER_MS = 1e9
 """Picoseconds in a millisecond."""
 
@@ -119,6 +120,12 @@ def split_quantity(text: str) -> tuple[Decimal, str] | None:
 def converted(number: Decimal, factor: int, per: int) -> float:
     """Return `number` of a unit that holds `factor`, in units that hold `per`."""
     return float(number * factor / per)
+
+
+def natural(text: str) -> tuple[tuple[str, int, str], ...]:
+    """Return what sorts `worker-2` before `worker-10`."""
+    texts, numbers = _DIGITS.split(text), [*(digits.lstrip("0") for digits in _DIGITS.findall(text)), ""]
+    return tuple((before, len(number), number) for before, number in zip(texts, numbers, strict=True))
 
 
 def without_middle(text: str, limit: int, mark: str = "...") -> str:

@@ -221,12 +221,28 @@ DAY_NS = 86_400 * 10**9
 NOW_NS = 1_700_000_000 * 10**9
 
 
-def test_rows_and_lines_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_rows_are_in_the_order_of_their_lines(tmp_path: Path) -> None:
     two = line("one", event("a", 1, 2), event("b", 5, 1)), line("two", event("c", 0, 9))
     trace = trace_of(tmp_path, plane("/host:CPU", *two))
     assert rows(trace) == [("a", 1, 2), ("b", 5, 1), ("c", 0, 9)]
     assert lines(trace) == [(1, "one", ["a", "b"]), (2, "two", ["c"])]
     assert trace.event_count == 3
+
+
+def test_planes_lines_and_names_are_in_order_whatever_the_order_of_the_file(tmp_path: Path) -> None:
+    gpus = [plane(f"/device:GPU:{n}", line("stream", event(f"k{n}", n, 1, hlo_op=f"op {n}"), id=14)) for n in (10, 2)]
+    threads = line("b", event("z", 0, 1, step_num=7), event("y", 2, 1), id=9), line("a", event("x", 4, 1), id=8)
+    trace = trace_of(tmp_path, *gpus, plane("/host:CPU", *threads))
+    assert [each.name for each in trace.planes] == ["/host:CPU", "/device:GPU:2", "/device:GPU:10"]
+    assert [(each.plane, each.id) for each in trace.lines] == [(0, 8), (0, 9), (1, 14), (2, 14)]
+    assert rows(trace) == [("x", 4, 1), ("z", 0, 1), ("y", 2, 1), ("k2", 2, 1), ("k10", 10, 1)]
+    assert [name for name in trace.names if name] == ["x", "y", "z", "k2", "k10"]
+    assert (numbers(trace, "step_num"), texts(trace, "hlo_op")) == ({1: 7}, {3: "op 2", 4: "op 10"})
+    assert trace.stat("hlo_op").texts == ("", "op 10", "op 2")
+
+
+def test_of_events_with_equal_times_the_first_of_the_file_is_the_parent(tmp_path: Path) -> None:
+    assert rows(trace_of(tmp_path, host(event("z", 0, 5), event("a", 0, 5)))) == [("z", 0, 5), ("a", 0, 5)]
 
 
 def test_an_unsorted_line_is_sorted_with_its_stats_the_longer_first(tmp_path: Path) -> None:
@@ -240,7 +256,7 @@ def test_lines_with_the_same_id_are_one_timeline(tmp_path: Path) -> None:
     parts = (
         line("thread", event("a", 0, 1, step_num=1), event("d", 6, 1, step_num=4), id=7),
         line("other", event("b", 2, 1, step_num=2), id=8),
-        line("again", event("c", 4, 1, step_num=3), id=7),
+        line("thread again", event("c", 4, 1, step_num=3), id=7),
     )
     trace = trace_of(tmp_path, plane("/host:CPU", *parts))
     assert lines(trace) == [(7, "thread", ["a", "c", "d"]), (8, "other", ["b"])]

@@ -78,6 +78,19 @@ def test_joined_pieces_share_texts_and_go_on_counting_rows() -> None:
     assert [(line.plane, line.start, line.stop) for line in joined.lines] == [(0, 0, 2), (1, 2, 3)]
 
 
+def test_lines_are_joined_in_another_order_with_all_their_pieces_and_stats() -> None:
+    parts = [
+        events(Line(0, 9, "b", 0, 1), Line(0, 7, "a", 1, 3), stats={"n": numbers([0, 2], [10, 12])}),
+        events(Line(0, 7, "a", 0, 2), Line(0, 8, "c", 2, 3), stats={"n": numbers([1, 2], [21, 22])}, continued=True),
+    ]
+    joined = join_columns(parts, [1, 2, 0])
+    assert [(line.id, line.start, line.stop) for line in joined.lines] == [(7, 0, 4), (8, 4, 5), (9, 5, 6)]
+    assert joined.name.tolist() == [1, 2, 0, 1, 2, 0]
+    assert dict(zip(joined.stats["n"].event.tolist(), joined.stats["n"].value.tolist(), strict=True)) == {
+        1: 12, 3: 21, 4: 22, 5: 10,
+    }  # fmt: skip
+
+
 def test_a_piece_goes_on_with_the_line_before_and_may_know_it_better() -> None:
     first = events(Line(0, 7, "a", 0, 2))
     second = events(Line(0, 0, "", 0, 3, display_name="shown", timestamp_ns=9), continued=True)

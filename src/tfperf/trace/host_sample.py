@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tfperf.trace.logdir import Run
-from tfperf.units import counted
+from tfperf.units import counted, natural
 
 _NUMBER = re.compile(r"\d+")
 
@@ -23,7 +23,7 @@ def sample_hosts(run: Run, count: int) -> tuple[Run, str]:
     if count >= len(run.files):
         return run, ""
     roles: dict[str, list[int]] = {}
-    for position in sorted(range(len(run.files)), key=lambda position: _natural(run.files[position].host)):
+    for position in sorted(range(len(run.files)), key=lambda position: natural(run.files[position].host)):
         roles.setdefault(_NUMBER.sub("*", run.files[position].host), []).append(position)
     if len(roles) > count:
         roles = {"": [position for positions in roles.values() for position in positions]}
@@ -37,12 +37,6 @@ def sample_hosts(run: Run, count: int) -> tuple[Run, str]:
     of_roles = ", ".join(f"{share:,} of {len(roles[role]):,} {role}" for role, share in shares.items())
     files = tuple(file for position, file in enumerate(run.files) if position in kept)
     return replace(run, files=files), f"{drawn}: {of_roles}." if len(roles) > 1 else f"{drawn}."
-
-
-def _natural(name: str) -> tuple[tuple[str, int], ...]:
-    """Return what sorts `worker-2` before `worker-10`."""
-    texts, numbers = _NUMBER.split(name), [*map(int, _NUMBER.findall(name)), 0]
-    return tuple(zip(texts, numbers, strict=True))
 
 
 def _shares(sizes: Sequence[int], count: int) -> list[int]:

@@ -1,7 +1,10 @@
 """HostTrace: the events of one host as columns.
 
 One row per event, ordered by line, and within a line by start (the longer event first, so that parents precede their
-children). Nothing here changes after it is built.
+children); of several with the same start and duration, the first one of the file is the parent. Planes are in order of
+their kinds and names, lines of a plane in that of their ids, names of events and texts of stats in their own. So the
+order of a file says nothing more, and whatever depends on the order of columns, such as which of two equal rows comes
+first, depends on content. Nothing here changes after it is built.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ class Plane(Struct, frozen=True):
 
 
 class MemoryEvents(Struct, frozen=True, eq=False):
-    """Allocations and deallocations that the host noted, of all allocators, in the order of the file.
+    """Allocations and deallocations that the host noted, of all allocators, ordered as the events of a HostTrace.
 
     `start_ps` is on the clock of the trace; `event` of each stat is an index into these columns.
     """

@@ -104,7 +104,7 @@ class Oddities(Struct, frozen=True):
             yield Flaw("unused_names", text, "doubtful")
         if self.unused_stats:
             text = (
-                f"no event has the stats that the file lists ({', '.join(self.unused_stats)}): "
+                f"no event has the stats that the file lists ({', '.join(sorted({*self.unused_stats}))}): "
                 "stats may be missing, or their names exchanged"
             )
             yield Flaw("unused_stats", text, "doubtful")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, repeat
+from typing import Any, get_args
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s
+from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s
 from tfperf.storage.remote_path import Location
 from tfperf.trace.device_clock import LONGEST_PS, DeviceClock, put_on_device_clocks
 from tfperf.trace.event_names import JITTED_CALL, is_memory, mask
@@ -19,10 +20,11 @@ from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, TPU, reads_memor
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.oddities import Oddities, OdditiesOfPlane
 from tfperf.trace.python_activity import PythonActivity, read_activity
+from tfperf.units import natural
 from tfperf.wire.capture_plane import CAPTURE_PLANE
-from tfperf.wire.event_columns import ASYNC_LINE, MODULE_LINE, OP_LINES, EventColumns, Line, join_columns
+from tfperf.wire.event_columns import ASYNC_LINE, MODULE_LINE, OP_LINES, EventColumns, Line, join_columns, lines_of
 from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
-from tfperf.wire.planes import check_planes, read_events, read_header
+from tfperf.wire.planes import PlaneHeader, check_planes, read_events, read_header
 from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 
 Progress = Callable[[int, int], None]
@@ -94,8 +96,10 @@ def _read(path: Location, host: str, reading: _Reading, progress: Progress | Non
                 if text in header:
                     reading.stats |= stats
                     reading.also_stats |= stats
-        for span in space.planes:
-            reading.add_plane(file, span, progress)
+        found = [read_header(file, span, wanted_stats("gpu", reading.stats)) for span in space.planes]
+        reading.add_headers([header for header, _ in found])
+        for number, (header, span) in enumerate(found):
+            reading.add_events(file, span, header, number, progress)
         programs = reading.read_programs(file)
         check_planes(file, space, [plane.name for plane in reading.planes])
         file.check_unchanged()
@@ -158,6 +162,9 @@ class _Reading:
         self.name_stats: dict[str, dict[int, int | float | str]] = {}
         self.malformed, self.aggregated, self.cut_names = 0, 0, 0
         self.oddities = Oddities()
+        # Of each plane in the order of the file, its place among `planes`, and those of its names among `names`.
+        self._places: list[int] = []
+        self._name_places: list[Int32s] = []
         self._events: list[EventColumns] = []
         # The same for the second trace.
         self._again: list[EventColumns] = []
@@ -166,17 +173,39 @@ class _Reading:
         # Allocations have no duration, and so are not among the events.
         self._memory: list[EventColumns] = []
         self._is_memory = np.empty(0, np.bool_)
+        # Of the lines in the order of the file, those in the order of what they are.
+        self._order: list[int] = []
+        self._known_accepted: dict[tuple[PlaneKind, frozenset[str]], Accepted] = {}
 
-    def add_plane(self, file: TraceFile, span: PlaneSpan, progress: Progress | None) -> None:
-        """Read a plane: its names always, its events if they are of use."""
-        header, span = read_header(file, span, wanted_stats("gpu", self.stats))
-        kind, count, first_name = plane_kind(header.name), 0, np.int32(len(self.names))
-        for stat, values in header.event_stats.items():
-            of_names = self.name_stats.setdefault(stat, {})
-            of_names.update({len(self.names) + position: value for position, value in values.items()})
-        self.names += [*self._cut(header.event_names), ""]  # the empty one is for events without a name
-        self.display_names += [*self._cut(header.event_display_names), ""]
-        self._is_memory = np.concatenate((self._is_memory, mask([*header.event_names, ""], is_memory)))
+    def add_headers(self, headers: Sequence[PlaneHeader]) -> None:
+        """Put planes and their names in order; so whatever keeps an order, such as that of equal times, has the same.
+
+        Writers put planes, lines, names and texts into a file in any order, which means nothing.
+        """
+        names = [_order_of_names(header) for header in headers]
+        ordered = sorted(range(len(headers)), key=lambda number: _plane_key(headers[number], names[number]))
+        self._places = np.argsort(ordered).tolist()
+        self._name_places = [np.empty(0, np.int32)] * len(headers)
+        for number in ordered:
+            header, order, first = headers[number], names[number], len(self.names)
+            # The last one is that of events without a name.
+            places = np.argsort([*order, len(order)]).astype(np.int32) + np.int32(first)
+            self._name_places[number] = places
+            for stat, values in header.event_stats.items():
+                of_names = self.name_stats.setdefault(stat, {})
+                of_names.update(sorted((int(places[position]), value) for position, value in values.items()))
+            self.names += [*self._cut([header.event_names[position] for position in order]), ""]
+            self.display_names += [*self._cut([header.event_display_names[position] for position in order]), ""]
+            stats = dict(sorted(header.stats.items()))
+            self.planes.append(Plane(header.id, self._cut([header.name])[0], plane_kind(header.name), stats, 0))
+        self._is_memory = mask(self.names, is_memory)
+
+    def add_events(
+        self, file: TraceFile, span: PlaneSpan, header: PlaneHeader, number: int, progress: Progress | None
+    ) -> None:
+        """Read the events of a plane, the `number`th of the file, if they are of use."""
+        place, names = self._places[number], self._name_places[number]
+        kind, count = self.planes[place].kind, 0
         if header.name == PROGRAM_PLANE:
             self.program_plane = span
         if header.name == CAPTURE_PLANE:
@@ -188,14 +217,14 @@ class _Reading:
             stats = (self.stats, self.also_stats) if self.also is not None else (frozenset[str](), frozenset[str]())
             own, again = (self._accepted(kind, each) for each in stats)
             odd = OdditiesOfPlane(header)
-            for events in read_events(file, span, header, wanted, plane=len(self.planes)):
+            for events in read_events(file, span, header, wanted, plane=place):
                 count += len(events.name)
                 if progress:
                     progress(file.position, file.size)
                 odd.add(events)
-                self._add_events(replace(events, name=events.name + first_name), kind, own, again)
+                self._add_events(replace(events, name=names[events.name]), kind, own, again)
             self.oddities = self.oddities.plus(odd.counted(KNOWN.keys(), kind))
-        self.planes.append(Plane(header.id, self._cut([header.name])[0], kind, header.stats, count))
+        self.planes[place] = replace(self.planes[place], event_count=count)
 
     def read_programs(self, file: TraceFile) -> dict[int, bytes] | None:
         """Return the programs of the file, None if they are not asked for."""
@@ -230,10 +259,13 @@ class _Reading:
 
     def _accepted(self, kind: PlaneKind, stats: frozenset[str]) -> Accepted:
         """Return which stats events of a plane would have if these alone were read, and by name which events."""
-        wanted = wanted_stats(kind, stats)
-        return {
-            name: mask(self.names, wanted.only_on[name]) if name in wanted.only_on else None for name in wanted.types
-        }
+        if (kind, stats) not in self._known_accepted:
+            wanted = wanted_stats(kind, stats)
+            self._known_accepted[kind, stats] = {
+                name: mask(self.names, wanted.only_on[name]) if name in wanted.only_on else None
+                for name in wanted.types
+            }
+        return self._known_accepted[kind, stats]
 
     def _extend(self, events: EventColumns, usable: Bools) -> None:
         """Note from when to when the usable events of each line go."""
@@ -252,22 +284,30 @@ class _Reading:
 
         Events of TPUs are on the clocks of their chips, which come last.
         """
-        events, memory = (self._with_short_texts(join_columns(parts)) for parts in (self._events, self._memory))
-        of_lines = [(line, extent) for line, extent in zip(events.lines, self._extents, strict=True) if extent]
+        lines = [line for line, _ in lines_of(self._events)]
+        self._order = sorted(range(len(lines)), key=lambda index: _line_key(lines[index]))
+        events = self._with_short_texts(join_columns(self._events, self._order))
+        memory = self._with_short_texts(join_columns(self._memory, self._order if self._memory else ()))
+        extents_of_lines = [self._extents[index] for index in self._order]
+        of_lines = [(line, extent) for line, extent in zip(events.lines, extents_of_lines, strict=True) if extent]
         zeros = self._zeros = clock_zeros({line.timestamp_ns for line, _ in of_lines})
         put_on_clock(events, zeros)
         put_on_clock(memory, zeros)
-        clocks = self._on_device_clocks(events)
-        extents = []
+        events, clocks = self._on_device_clocks(events)
         with_ops = {line.plane for line, _ in of_lines if line.name in _COUNTED_LINES}
+        extents = []
         for line, (start, end) in of_lines:
-            shift = (line.timestamp_ns - zeros[line.timestamp_ns]) * 1000
             if self.planes[line.plane].kind not in TPU_KINDS:
+                shift = (line.timestamp_ns - zeros[line.timestamp_ns]) * 1000
                 extents.append((start + shift, end + shift))
-            elif line.stop > line.start and (line.name in _COUNTED_LINES or line.plane not in with_ops):
-                # What is beside the ops of a TPU may have an end that is no time of the capture.
+        for line in events.lines:
+            if line.stop == line.start or self.planes[line.plane].kind not in TPU_KINDS:
+                continue
+            # What is beside the ops of a TPU may have an end that is no time of the capture.
+            if line.name in _COUNTED_LINES or line.plane not in with_ops:
                 starts, durations = (column[line.start : line.stop] for column in (events.start_ps, events.duration_ps))
                 extents.append((int(starts.min()), int((starts + durations).max())))
+        memory = in_order(memory)
         allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
         memory_events = MemoryEvents(memory.start_ps, allocates, memory.stats)
         zero = min((zero for zero in zeros.values() if zero), default=0)
@@ -275,16 +315,20 @@ class _Reading:
 
     def joined_again(self) -> EventColumns:
         """Return the events of the second trace, on the same clocks and in their order."""
-        events = join_columns(self._again)
+        events = join_columns(self._again, self._order)
         put_on_clock(events, self._zeros)
-        self._on_device_clocks(events)
+        events, _ = self._on_device_clocks(events)
         stats = {name: replace(stat, texts=tuple(_cut(stat.texts))) for name, stat in events.stats.items()}
         return in_order(replace(events, stats=stats))
 
-    def _on_device_clocks(self, events: EventColumns) -> dict[int, DeviceClock]:
-        """Put events of TPUs on the clocks of their chips, in place; return these by plane."""
+    def _on_device_clocks(self, events: EventColumns) -> tuple[EventColumns, dict[int, DeviceClock]]:
+        """Return the events with those of TPUs on the clocks of their chips, and these by plane."""
         chips = {place: plane.name for place, plane in enumerate(self.planes) if plane.kind in TPU_KINDS}
-        return put_on_device_clocks(events, chips, self.names) if chips else {}
+        if not chips:
+            return events, {}
+        # An event moves as those before it and behind it do.
+        events = in_order(events)
+        return events, put_on_device_clocks(events, chips, self.names)
 
     def _timed(self, events: EventColumns) -> EventColumns:
         """Return the events without those of TPUs that take no time, but for their ops and runs, which count."""
@@ -320,6 +364,27 @@ def _cut(texts: Sequence[str]) -> Sequence[str]:
 def _hull(spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     """Return from when to when several spans go; None for no span."""
     return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
+
+
+def _order_of_names(header: PlaneHeader) -> list[int]:
+    """Return the positions of the names of a plane in the order of their texts, equal ones by what else is known."""
+    names, shown = header.event_names, header.event_display_names
+    order = sorted(range(len(names)), key=names.__getitem__)
+    if len({*names}) == len(names):
+        return order
+    stats = sorted(header.event_stats.items())
+    return sorted(order, key=lambda at: (names[at], shown[at], [str(values.get(at, "")) for _, values in stats]))
+
+
+def _plane_key(header: PlaneHeader, order: Sequence[int]) -> tuple[Any, ...]:
+    names = [header.event_names[position] for position in order]
+    stats = sorted((stat, str(value)) for stat, value in header.stats.items())
+    kind = get_args(PlaneKind).index(plane_kind(header.name))
+    return kind, natural(header.name), header.name, header.id, stats, names
+
+
+def _line_key(line: Line) -> tuple[Any, ...]:
+    return line.plane, line.id, line.raw_name, line.display_name, line.timestamp_ns
 
 
 def clock_zeros(stamps: set[int]) -> dict[int, int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,8 @@ def is_derived(line_id: int) -> bool:
 class Line(Struct, frozen=True):
     """A timeline (host thread, device stream): rows `start` to `stop` of the event columns.
 
-    `plane` is the position of its plane in the file. The times of its events count from `timestamp_ns` in the file.
+    `plane` is the place of its plane among those of the trace. In the file, times of its events count from
+    `timestamp_ns`.
     """
 
     plane: int
@@ -214,32 +215,64 @@ def _moved(event: Int32s, new_row: Int32s) -> tuple[Int64s, Int32s]:
     return which, row
 
 
-def join_columns(parts: list[EventColumns]) -> EventColumns:
-    """Join columns that follow each other in a file. Empties the list, so that no column is held twice."""
-    lines: list[Line] = []
-    stats: dict[str, list[tuple[int, Stat]]] = {}
-    every: list[tuple[int, StatRows]] = []
-    first = 0
-    for part in parts:
+class Rows(NamedTuple):
+    """Rows `start` to `stop` of the columns of a part."""
+
+    part: int
+    start: int
+    stop: int
+
+
+def lines_of(parts: Sequence[EventColumns]) -> list[tuple[Line, list[Rows]]]:
+    """Return the lines of columns that follow each other in a file, each whole and with the rows it consists of."""
+    lines: list[tuple[Line, list[Rows]]] = []
+    for number, part in enumerate(parts):
         for index, line in enumerate(part.lines):
-            placed = replace(line, start=line.start + first, stop=line.stop + first)
-            lines.append(lines.pop().continued_by(placed) if index == 0 and part.continued else placed)
+            rows = Rows(number, line.start, line.stop)
+            if index == 0 and part.continued:
+                before, pieces = lines.pop()
+                lines.append((before.continued_by(line), pieces))
+                pieces.append(rows)
+            else:
+                lines.append((line, [rows]))
+    return lines
+
+
+def join_columns(parts: list[EventColumns], order: Sequence[int] | None = None) -> EventColumns:
+    """Join columns that follow each other in a file. Empties the list, so that no column is held twice.
+
+    Lines are put in `order` (indices into those of `lines_of`); None: the order of the file.
+    """
+    found = lines_of(parts)
+    lines, pieces, first = [], list[Rows](), 0
+    for index in range(len(found)) if order is None else order:
+        line, rows = found[index]
+        length = sum(each.stop - each.start for each in rows)
+        lines.append(replace(line, start=first, stop=first + length))
+        first += length
+        for each in rows:
+            # What stands together in the file is moved together.
+            if pieces and (each.part, each.start) == (pieces[-1].part, pieces[-1].stop):
+                each = pieces.pop()._replace(stop=each.stop)
+            pieces.append(each)
+    stats: dict[str, dict[int, Stat]] = {}
+    for number, part in enumerate(parts):
         for stat_name, stat in part.stats.items():
-            stats.setdefault(stat_name, []).append((first, stat))
-        if part.every is not None:
-            every.append((first, part.every))
-        first += len(part.name)
-    names, starts = [part.name for part in parts], [part.start_ps for part in parts]
-    durations, aggregated = [part.duration_ps for part in parts], [part.aggregated for part in parts]
+            stats.setdefault(stat_name, {})[number] = stat
+    every = {number: part.every for number, part in enumerate(parts) if part.every is not None}
+    columns = [
+        [getattr(parts[part], column)[start:stop] for part, start, stop in pieces]
+        for column in ("name", "start_ps", "duration_ps", "aggregated")
+    ]
     parts.clear()
     return EventColumns(
         lines=tuple(lines),
-        name=_joined(names, np.int32),
-        start_ps=_joined(starts, np.int64),
-        duration_ps=_joined(durations, np.int64),
-        aggregated=_joined(aggregated, np.bool_),
-        stats={stat_name: _joined_stat(pieces) for stat_name, pieces in stats.items()},
-        every=_joined_rows(every) if every else None,
+        name=_joined(columns[0], np.int32),
+        start_ps=_joined(columns[1], np.int64),
+        duration_ps=_joined(columns[2], np.int64),
+        aggregated=_joined(columns[3], np.bool_),
+        stats={stat_name: _joined_stat(of_parts, pieces) for stat_name, of_parts in stats.items()},
+        every=_joined_rows(every, pieces) if every else None,
     )
 
 
@@ -250,47 +283,78 @@ def _joined(pieces: list[npt.NDArray[Scalar]], kind: type[Scalar]) -> npt.NDArra
     return joined
 
 
-def _joined_stat(pieces: list[tuple[int, Stat]]) -> Stat:
-    """Join the pieces of a stat, each with the row that it starts at; of several types the widest holds for all."""
-    if len(pieces) == 1 and pieces[0][0] == 0 and not pieces[0][1].texts:
-        return pieces[0][1]
-    widest = max((stat.type for _, stat in pieces), key=get_args(StatType).index)
-    stats = [stat.converted(widest) for _, stat in pieces]
-    values = [stat.value for stat in stats]
-    texts: tuple[str, ...] = ()
-    if widest in ("text", "bytes"):
-        texts, places = _united([stat.texts for stat in stats])
-        values = [place[value] for place, value in zip(places, values, strict=True)]
-    return Stat(_shifted([(first, stat.event) for first, stat in pieces]), np.concatenate(values), widest, texts)
+def _alike(stats: Sequence[Stat]) -> list[Stat]:
+    """Return stats as of one type, the widest of theirs, with the same texts, which ascend."""
+    widest = max((stat.type for stat in stats), key=get_args(StatType).index)
+    converted = [stat.converted(widest) for stat in stats]
+    if widest not in ("text", "bytes"):
+        return converted
+    texts, places = _united([stat.texts for stat in converted])
+    return [Stat(stat.event, place[stat.value], widest, texts) for stat, place in zip(converted, places, strict=True)]
+
+
+def _joined_stat(of_parts: Mapping[int, Stat], pieces: Sequence[Rows]) -> Stat:
+    """Join a stat of some parts; `pieces` are the rows of all parts as they will follow each other."""
+    stats = _alike([*of_parts.values()])
+    if len(pieces) == len(stats) == 1 and pieces[0].start == 0:
+        return stats[0]
+    events = dict(zip(of_parts, (stat.event for stat in stats), strict=True))
+    values = dict(zip(of_parts, (stat.value for stat in stats), strict=True))
+    event, (value,) = _placed(events, [values], pieces)
+    return Stat(event, value, stats[0].type, stats[0].texts)
 
 
 def merge_stats(parts: Sequence[Stat]) -> Stat:
     """Return stats of the same rows as one; of several types the widest holds for all."""
-    merged = _joined_stat([(0, part) for part in parts])
-    return merged if len(parts) == 1 else merged.moved(np.arange(int(merged.event.max()) + 1, dtype=np.int32))
+    if len(parts) == 1:
+        return parts[0]
+    alike = _alike(parts)
+    event, value = np.concatenate([stat.event for stat in alike]), np.concatenate([stat.value for stat in alike])
+    return replace(alike[0], event=event, value=value).moved(np.arange(int(event.max()) + 1, dtype=np.int32))
 
 
-def _joined_rows(pieces: list[tuple[int, StatRows]]) -> StatRows:
-    keys, key_places = _united([rows.keys for _, rows in pieces])
-    texts, text_places = _united([rows.texts for _, rows in pieces])
+def _joined_rows(of_parts: Mapping[int, StatRows], pieces: Sequence[Rows]) -> StatRows:
+    parts = [*of_parts.values()]
+    keys, key_places = _united([rows.keys for rows in parts])
+    texts, text_places = _united([rows.texts for rows in parts])
     values = []
-    for (_, rows), place in zip(pieces, text_places, strict=True):
+    for rows, place in zip(parts, text_places, strict=True):
         value, is_text = rows.value.copy(), rows.kind == StatKind.TEXT
         value[is_text] = place[value[is_text]]
         values.append(value)
-    key = [place[rows.key] for place, (_, rows) in zip(key_places, pieces, strict=True)]
-    event = _shifted([(first, rows.event) for first, rows in pieces])
-    kind = np.concatenate([rows.kind for _, rows in pieces])
-    return StatRows(event, np.concatenate(key).astype(np.int32), kind, np.concatenate(values), keys, texts)
+    keyed = [place[rows.key].astype(np.int32) for place, rows in zip(key_places, parts, strict=True)]
+    columns = (keyed, [rows.kind for rows in parts], values)
+    events = {part: rows.event for part, rows in of_parts.items()}
+    event, (key, kind, value) = _placed(events, [dict(zip(of_parts, each, strict=True)) for each in columns], pieces)
+    return StatRows(event, key, kind, value, keys, texts)
 
 
-def _shifted(pieces: list[tuple[int, Int32s]]) -> Int32s:
-    """Return row numbers in one piece, those of each piece counted from its first row."""
-    return np.concatenate([event + np.int32(first) for first, event in pieces])
+def _placed(
+    events: Mapping[int, Int32s], columns: Sequence[Mapping[int, npt.NDArray[Any]]], pieces: Sequence[Rows]
+) -> tuple[Int32s, list[npt.NDArray[Any]]]:
+    """Return rows with a stat (by part) and columns beside them, as the pieces follow each other."""
+    edges: dict[int, list[int]] = {}
+    for part, start, stop in pieces:
+        edges.setdefault(part, []).extend((start, stop))
+    bounds = {part: iter(np.searchsorted(event, edges[part]).tolist()) for part, event in events.items()}
+    slices, shifts, first = list[tuple[int, slice]](), list[int](), 0
+    for part, start, stop in pieces:
+        if part in bounds:
+            chosen = slice(next(bounds[part]), next(bounds[part]))
+            if chosen.stop > chosen.start:
+                slices.append((part, chosen))
+                shifts.append(first - start)
+        first += stop - start
+    event = np.concatenate([np.empty(0, np.int32), *(events[part][chosen] for part, chosen in slices)])
+    event += np.repeat(np.array(shifts, np.int32), [chosen.stop - chosen.start for _, chosen in slices])
+    some = next(iter(events))
+    return event, [
+        np.concatenate([column[some][:0], *(column[part][chosen] for part, chosen in slices)]) for column in columns
+    ]
 
 
 def _united(pieces: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Int64s]]:
-    """Return the distinct texts of all pieces, and for each piece where among them its texts are."""
-    index: dict[str, int] = {}
-    places = [np.array([index.setdefault(text, len(index)) for text in piece], np.int64) for piece in pieces]
-    return tuple(index), places
+    """Return the distinct texts of all pieces, ascending, and for each piece where among them its texts are."""
+    texts = sorted({text for piece in pieces for text in piece})
+    index = {text: place for place, text in enumerate(texts)}
+    return tuple(texts), [np.array([index[text] for text in piece], np.int64) for piece in pieces]

@@ -192,8 +192,8 @@ def read_events(
     """Iterate over the events of a plane in batches of about `BATCH_BYTES`.
 
     `name` of an event is its index in `header.event_names`, one behind them for an id without a name. `plane` is the
-    position of the plane in the file. Where that is allowed, a copy of this process decodes a part of a large
-    plane, because the decoder lets no other thread run meanwhile.
+    place of the plane among those of the trace. Where that is allowed, a copy of this process decodes a part of a
+    large plane, because the decoder lets no other thread run meanwhile.
     """
     stats_of: dict[Callable[[str], bool], list[str]] = {}
     for stat, accepts in wanted.only_on.items():

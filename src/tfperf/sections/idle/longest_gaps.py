@@ -143,9 +143,10 @@ def _rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps
     gap, rows = gap[is_of_cause], rows[is_of_cause]
     shared = np.minimum(trace.end_ps[rows], end_ps[gap]) - np.maximum(trace.start_ps[rows], start_ps[gap])
     gap, rows, shared = gap[shared > 0], rows[shared > 0], shared[shared > 0]
-    order = np.lexsort((shared, gap))
+    order = np.lexsort((-trace.duration_ps[rows], shared, gap))
     most, line = np.zeros(len(start_ps), np.int64), np.zeros(len(start_ps), np.int64)
-    # Where an index comes several times, the value written last stays: the largest share, the innermost event.
+    # Where an index comes several times, the value written last stays: the largest share, of equal ones that of the
+    # shortest event, since it tells more; the innermost event.
     most[gap[order]], line[gap[order]] = shared[order], trace.line_of[rows[order]]
     is_close = (trace.line_of[rows] == line[gap]) & (shared >= _MOSTLY * most[gap])
     gap, rows = gap[is_close], rows[is_close]
