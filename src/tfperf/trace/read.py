@@ -91,9 +91,9 @@ def read_host_twice(
 def _read(path: Location, host: str, reading: _Reading, progress: Progress | None) -> HostTrace:
     with TraceFile(path) as file:
         space = walk(file)
-        for header in (file.read_all(span.header) for span in space.planes if span.lines):
+        for names in (file.read_all(span.header) for span in space.planes if span.lines):
             for text, stats in _NEEDED_WITH.items():
-                if text in header:
+                if text in names:
                     reading.stats |= stats
                     reading.also_stats |= stats
         found = [read_header(file, span, wanted_stats("gpu", reading.stats)) for span in space.planes]
@@ -430,6 +430,8 @@ def in_order(events: EventColumns) -> EventColumns:
 
 
 def _is_ordered(start: Int64s, duration: Int64s) -> bool:
+    if len(start) < 2:
+        return True
     step = start[1:] - start[:-1]
     return bool(((step > 0) | ((step == 0) & (duration[1:] <= duration[:-1]))).all())
 
