@@ -112,7 +112,7 @@ def test_one_shift_puts_no_run_before_its_cause(
     if completed is not None:
         host.append(event("CompleteCallbacks", completed, 1, run_id=4, device_ordinal=0))
     trace = trace_of(tmp_path, chip(op, runs=[run]), plane("/host:CPU", line("python", *host)))
-    clock = trace.device_clocks[0]
+    clock = trace.device_clocks[trace.devices[0]]
     assert clock.shift_ps == shift * US
     assert clock.shift_bounds_ps == (
         None if enqueued is None else (enqueued - 100) * US,

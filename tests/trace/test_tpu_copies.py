@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -99,11 +100,12 @@ def offload(folder: Path) -> HostTrace:
 
 def test_copies_are_found_in_the_ops_of_each_core(tmp_path: Path) -> None:
     """Chip 1 has no line of asynchronous ops."""
-    found = async_runs(offload(tmp_path))
+    trace = offload(tmp_path)
+    found = async_runs(trace)
     waits = {name: length for name, _, length in F_OPS}
     for place, kind in enumerate(found.kinds):
         rows = found.kind == place
-        assert np.bincount(found.plane[rows]).tolist() == [5, 5]
+        assert Counter(found.plane[rows].tolist()) == dict.fromkeys(trace.devices, 5)
         assert found.is_paired[rows].all()
         flight_ps, waited_ps = (found.end_ps - found.begun_ps)[rows], (found.end_ps - found.awaited_ps)[rows]
         assert flight_ps.tolist() == [F_COPIES[kind.start][1] * MS] * 10
@@ -172,8 +174,8 @@ def test_arrays_that_come_from_host_memory_are_input_if_the_host_transfers_as_mu
     stats = [{} if size is None else {"size": size} for size in sizes]
     transfers = [event(TO_DEVICE, 5 + place, 1, **each) for place, each in enumerate(stats)]
     trace = trace_of(tmp_path, chip, host(*transfers, event(TO_DEVICE, 90, 1, size=10**9)))
-    assert copies_own_arrays(trace, 0, np.array([0]), np.array([50 * US])) is is_own
-    assert not copies_own_arrays(trace, 0, np.array([50 * US]), np.array([80 * US]))
+    assert copies_own_arrays(trace, trace.devices[0], np.array([0]), np.array([50 * US])) is is_own
+    assert not copies_own_arrays(trace, trace.devices[0], np.array([50 * US]), np.array([80 * US]))
 
 
 def test_arrays_that_go_back_to_host_memory_are_no_input_whatever_the_host_transfers(tmp_path: Path) -> None:
@@ -181,5 +183,5 @@ def test_arrays_that_go_back_to_host_memory_are_no_input_whatever_the_host_trans
     back = f"%copy-done.1 = {HOST} copy-done(({HOST}, {HBM}, u32[]{{:S(2)}}) %copy-start.1)"
     chip = plane("/device:TPU:0", line("XLA Ops", event(there, 10, 10), event(back, 30, 10)))
     trace = trace_of(tmp_path, chip, host(event(TO_DEVICE, 5, 1, size=4096)))
-    assert copies_own_arrays(trace, 0, np.array([0]), np.array([50 * US]))
-    assert not copies_own_arrays(trace, 0, np.array([0]), np.array([25 * US]))
+    assert copies_own_arrays(trace, trace.devices[0], np.array([0]), np.array([50 * US]))
+    assert not copies_own_arrays(trace, trace.devices[0], np.array([0]), np.array([25 * US]))
