@@ -274,7 +274,10 @@ def shift_differences(job: Job, attribution: Attribution) -> Iterator[str]:
 
 def _jobs() -> dict[str, Job]:
     samples = {folder.parents[2].name: folder for folder in folders_of(ROOT / "sample_traces")}
-    shared = {name: SHARED / name for name in ("jax_mi300x/jax08_gemm", "multi_host/jax_2/inside")}
+    shared = {
+        name: SHARED / name
+        for name in ("jax_mi300x/jax08_gemm", "multi_host/jax_2/inside/plugins/profile/2026_11_22_02_32_53")
+    }
     folders = {name: folder for name, folder in (samples | shared).items() if folder.exists()}
     made = {"synthetic GPU": {"host": synthetic_gpu()}, "synthetic TPU": {"host": offload_tpu()}}
     hosts = {folder: next(iter(job_of(samples[folder]).values())) for folder in ("input_fixed", "custom_loop")}
