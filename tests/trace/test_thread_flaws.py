@@ -101,6 +101,21 @@ def test_stages_that_need_not_ask(tmp_path: Path) -> None:
         assert not lost(tmp_path, line("python", *sorted([*calls, *asks], key=lambda each: each.start_us))), stage
 
 
+@pytest.mark.parametrize("name", ["Run", "RunWithBorrowedArgs"])
+def test_functions_of_tf_data_that_no_stage_runs(tmp_path: Path, name: str) -> None:
+    def found(without: int, name: str, others: str = "") -> list[Flaw]:
+        stages = [event("Iterator::Root::Map", 100 * n, 50) for n in range(without, 10)]
+        stages += [event(others, 100 * n, 50) for n in range(without)] if others else []
+        runs = [event(f"InstantiatedCapturedFunction::{name}", 100 * n + 5, 30) for n in range(10)]
+        return lost(tmp_path, line("python", *sorted([*stages, *runs], key=lambda each: each.start_us)))
+
+    assert found(0, name) == found(3, name) == [], "the capture may start in three stages that are in each other"
+    text = "4 of 10 function calls of tf.data lie in no stage that makes them: events may be missing"
+    assert found(4, name) == found(4, name, "Iterator::Root::Batch") == [Flaw("unasked_functions", text, "doubtful")]
+    assert found(4, name, "Iterator::Root::FlatMap") == []
+    assert found(4, "RunAsync") == [], "a parallel map runs them on other threads"
+
+
 def test_a_silence_of_all_threads(tmp_path: Path) -> None:
     def found(*, pause_us: float, calls: int = 4, others_us: float = 20, **stats: int) -> list[Flaw]:
         each_us = 100 + others_us

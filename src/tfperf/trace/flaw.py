@@ -44,6 +44,7 @@ TOUCHES: Mapping[str, Parts] = {
     "uncalled_stages": frozenset({"input"}),
     "unmade_elements": frozenset({"input"}),
     "calls_without_input": frozenset({"input"}),
+    "unasked_functions": frozenset({"steps", "input"}),
     "misplaced_calls": frozenset({"calls", "input", "host"}),
     "crossing_events": frozenset({"calls", "input", "host"}),
     "missing_ids": frozenset({"calls", "input", "host"}),

@@ -50,6 +50,8 @@ _EAGER_PARTS = ("EagerKernelExecute", "KernelAndDevice", "ValidateInputType")
 """Of none of a hundred thousand such events in real traces is the first thing inside a call, a run or an op."""
 _FEW = 2
 """Elements, and calls of a stage, that may be missing by chance."""
+_NESTED = 3
+"""Stages in each other, the functions of which may be under way on a thread at once."""
 _LONG = 0.05
 """A silence of all threads for this part of a capture is long,"""
 _LONGER = 4
@@ -60,6 +62,10 @@ _ASKS_ALWAYS = re.compile(
     r"::(?:Root|Model|Map|(?:Padded)?Batch(?:V2)?|MaxIntraOpParallelism|PrivateThreadPool|Options)(?:\[\d+\])?$"
 )
 """Stages each call of which asks the stage before them."""
+_RUNS_NO_FUNCTION = re.compile(
+    r"::(?:Root|Model|(?:Padded)?Batch(?:V2)?|Prefetch|(?:Forever|Finite)?Repeat|Shuffle\w*|MaxIntraOpParallelism"
+    r"|PrivateThreadPool|Options|Take|Skip|TensorSlice|Range|Zip|Concatenate)(?:\[\d+\])?$"
+)
 
 
 def thread_flaws(trace: HostTrace) -> Iterator[Flaw]:
@@ -231,6 +237,7 @@ def lost_events(trace: HostTrace) -> Iterator[Flaw]:
     yield from _missing_steps(trace)
     yield from _unmade_elements(trace)
     yield from _calls_without_input(trace)
+    yield from _unasked_functions(trace)
     yield from _silence(trace)
 
 
@@ -285,6 +292,30 @@ def _calls_without_input(trace: HostTrace) -> Iterator[Flaw]:
     if without > max(_FEW, _SHARE * of_all):
         text = f"{without:,} of {counted(of_all, 'call')} of tf.data stages ask for no input, though the others do"
         yield Flaw("calls_without_input", f"{text}: events may be missing", "doubtful")
+
+
+def _unasked_functions(trace: HostTrace) -> Iterator[Flaw]:
+    """Yield runs of functions of tf.data that do not lie in a call of a stage that runs functions and waits for them.
+
+    On each thread, the calls may be cut off during which the capture starts or ends: of a stage and of those around it.
+    """
+    functions = mask(trace.names, _runs_while_a_stage_waits)
+    if not functions.any():
+        return
+    rows = trace.host_events(functions | mask(trace.names, is_iterator))
+    is_function, parent = functions[trace.name[rows]], parents(trace, rows)
+    runs_none = mask(trace.names, lambda name: bool(_RUNS_NO_FUNCTION.search(name)))
+    is_alone = is_function & ((parent < 0) | runs_none[trace.name[rows[np.maximum(parent, 0)]]])
+    on_line = np.bincount(trace.line_of[rows[is_alone]])
+    alone = int(on_line[on_line > _NESTED].sum())
+    if alone:
+        text = f"{alone:,} of {counted(int(is_function.sum()), 'function call')} of tf.data lie in no stage"
+        yield Flaw("unasked_functions", f"{text} that makes them: events may be missing", "doubtful")
+
+
+def _runs_while_a_stage_waits(name: str) -> bool:
+    """Tell whether the event is a function of tf.data that its stage runs itself: not for a parallel map."""
+    return name in ("InstantiatedCapturedFunction::Run", "InstantiatedCapturedFunction::RunWithBorrowedArgs")
 
 
 def _always_asks(name: str) -> bool:
