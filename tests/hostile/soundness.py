@@ -27,6 +27,7 @@ from synthetic_tpu import offload_tpu
 from tfperf.errors import TfperfError
 from tfperf.gate.check import check_profile
 from tfperf.gate.outcome import Judged
+from tfperf.trace.event_names import runs_function
 from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
@@ -351,13 +352,15 @@ def steps_of(trace: HostTrace) -> list[Span]:
     return list(zip((steps.start_ps + zero_ps).tolist(), (steps.end_ps + zero_ps).tolist(), strict=True))
 
 
-def why_untold(kind: str, trace: HostTrace) -> str:
+def why_untold(kind: str, trace: HostTrace, rest: HostTrace) -> str:
     """Say why no rule can tell such a loss from a whole profile like this one; empty if one can.
 
-    docs/reports.md lists what cannot be told: a program without that thread looks the same.
+    `rest` is what is left of it. docs/reports.md lists what cannot be told, as a program without that thread.
     """
     if kind in ("lost threads", "lost tf.data") and not trace.oddities.tasks:
         return "tasks have no numbers"
+    if kind == "lost threads" and any(map(runs_function, trace.names)) and not any(map(runs_function, rest.names)):
+        return "no other thread calls a function, as on a host that another one calls"
     return ""
 
 
@@ -370,9 +373,10 @@ def silent_passes(name: str, job: Job, others: Sequence[Job], folder: Path, trie
     trace = read_host(next(whole.rglob("*.xplane.pb")))
     for mutant in chain(of_one_host(job, steps_of(trace)), of_several_hosts(job, others)):
         tried[mutant.kind] += 1
-        for judged in judged_of(logdir_of(folder / "mutant", **mutant.files), limits):
+        path = logdir_of(folder / "mutant", **mutant.files)
+        for judged in judged_of(path, limits):
             if judged.status == "pass":
-                untold = why_untold(mutant.kind, trace)
+                untold = why_untold(mutant.kind, trace, read_host(next(path.rglob("*.xplane.pb"))))
                 yield Silent(mutant.kind, name, mutant.name, judged.limit.text, judged.measured, untold)
 
 
