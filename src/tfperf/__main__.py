@@ -15,25 +15,40 @@ import signal
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
-_LOADER_FAILED = 127
-"""The exit code of the system's loader where it gets no memory for a library or a thread."""
+_NEARLY_ALL = 0.85
 
 
-def _watch_memory() -> None:
+def _is_used_up(space: int) -> bool:
+    """Return whether this process took nearly all address space that it may: then anything fails, in any way."""
+    try:
+        with open("/proc/self/status", "rb", buffering=0) as file:  # noqa: PTH123  (pathlib is not imported yet)
+            peak = file.read(4096).partition(b"VmPeak:")[2].split(maxsplit=1)
+        return bool(peak) and 1024 * int(peak[0]) >= _NEARLY_ALL * space
+    except OSError:
+        return False
+    except MemoryError:
+        return True
+
+
+def _watch_memory() -> tuple[int, int] | None:
     """Under a limit of address space (`ulimit -v`), go on in a copy of this process, and say how that ended.
 
-    Libraries end the process where they get no memory, some of them without a word. This one takes next to nothing.
+    Libraries end the process where they get no memory, some of them without a word, by a signal or by any exit code.
+    This one takes next to nothing. Returns in the copy: the limit in bytes, and the pipe into which the copy writes
+    something when it comes to its end by itself. Returns None without a limit.
     """
     try:
         import resource
     except ModuleNotFoundError:
-        return
+        return None
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     # What a script of `tfperf run` ends of is its own.
     if most == resource.RLIM_INFINITY or sys.argv[1:2] == ["run"]:
-        return
+        return None
+    reader, writer = os.pipe()
     copy = os.fork()
     if not copy:
+        os.close(reader)
         # Arrow's own allocator takes address space by the gigabyte, and gives none of it back.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
         os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
@@ -41,42 +56,56 @@ def _watch_memory() -> None:
             from ctypes import CDLL
 
             CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        return
+        return most, writer
+    os.close(writer)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: os.kill(copy, number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
     ended = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
-    if -ended in (signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV, signal.SIGKILL) or ended == _LOADER_FAILED:
+    was_killed = -ended in (signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV, signal.SIGKILL)
+    came_to_its_end = False
+    os.set_blocking(reader, False)  # a process that the copy started may have the other end
+    with suppress(BlockingIOError):
+        came_to_its_end = bool(os.read(reader, 1))
+    if was_killed or (ended >= 0 and not came_to_its_end):
         from tfperf.available_memory import shortage
 
-        how = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
-        os.write(2, f"Error: {shortage(f' (the process ended with {how})')}\n".encode())
+        how = f" (the process ended with {signal.Signals(-ended).name})" if was_killed else ""
+        os.write(2, f"Error: {shortage(how)}\n".encode())
         ended = 1
     os._exit(ended if ended >= 0 else 128 - ended)
 
 
 def run() -> None:
     """Run the command line in a process of its own."""
+    limited = None
     try:
-        _watch_memory()
+        limited = _watch_memory()
         from tfperf.cli import run as run_commands
 
         run_commands()
-    except (ImportError, MemoryError, OSError) as error:
+    except Exception as error:
+        if limited and _is_used_up(limited[0]):
+            os._exit(1)
         from tfperf.available_memory import lacks_memory, shortage
 
         if not lacks_memory(error):
             raise
-        os.write(2, f"Error: {shortage()}\n".encode())
+        if not limited:
+            os.write(2, f"Error: {shortage()}\n".encode())
         os._exit(1)
     except KeyboardInterrupt:
         # A terminal shows ^C where the cursor is.
         sys.stderr.write("\n" * sys.stderr.isatty() + "Interrupted\n")
         sys.stderr.flush()
+        if limited:
+            os.write(limited[1], b".")
         # Nothing has begun, so there is nothing to put in order; and a second Ctrl-C finds nobody to tell.
         os._exit(130)
     finally:
+        if limited:
+            os.write(limited[1], b".")
         # What the interpreter does at its end is no place for a traceback either.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

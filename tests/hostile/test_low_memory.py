@@ -62,16 +62,27 @@ def test_it_is_said_at_all() -> None:
     assert done.stderr.count("\n") == 1
 
 
-WATCHED = "import os, sys; sys.argv = ['tfperf', {command!r}]; import tfperf.__main__ as m; m._watch_memory(); {ends}"
+WATCHED = """
+import os, sys, time
+import tfperf.cli
+from tfperf.__main__ import run
+
+def ends():
+    {ends}
+
+sys.argv = ["tfperf", "{command}"]
+tfperf.cli.run = ends
+run()
+"""
 
 
 @pytest.mark.parametrize(
     ("command", "ends", "code", "said"),
     [
         ("analyze", "os.abort()", 1, "not enough memory (the process ended with SIGABRT)"),
-        ("analyze", "os._exit(127)", 1, "not enough memory (the process ended with exit code 127)"),
-        ("analyze", "os._exit(3)", 3, ""),
-        ("analyze", "os.kill(os.getppid(), 15); __import__('time').sleep(60)", 128 + signal.SIGTERM, ""),
+        ("analyze", "os._exit(1)", 1, "not enough memory: "),
+        ("analyze", "sys.exit(3)", 3, ""),
+        ("analyze", "os.kill(os.getppid(), 15); time.sleep(60)", 128 + signal.SIGTERM, ""),
         ("run", "os._exit(127)", 127, ""),
     ],
 )

@@ -48,7 +48,7 @@ STEP_SOURCES: Mapping[str, StepSource] = {
         "from fetch to fetch, inside a call that loops over the data", "medium"
     ),
     "executor runs": StepSource(
-        "a run of the executor that tf.data did not start", "low; medium if another process calls it (`EagerService`)"
+        "a run of the executor that tf.data did not start", "low; medium if another process calls it (EagerService)"
     ),
     "tf.data fetches": StepSource("from fetch to fetch, without any call", "medium, or low for fewer than four"),
     "eager ops": StepSource(
