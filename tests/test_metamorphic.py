@@ -28,7 +28,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from real_runs import ROOT, SHARED
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import offload_tpu
 
@@ -37,6 +36,9 @@ from tfperf.errors import TfperfError
 from tfperf.render import RenderOptions, render
 from tfperf.trace.activities import Attribution
 from tfperf.wire import schema
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared" / "traces"
 
 Job = Mapping[str, bytes]
 """The files of a run, by host."""

@@ -237,7 +237,7 @@ def test_the_stats_that_stand_elsewhere_are_named(tmp_path: Path) -> None:
     assert flaw == Flaw("misplaced_stats", f"{listed}: names may be exchanged", "doubtful")
 
 
-@pytest.mark.parametrize("caller", ["FunctionRun", "SessionRun", "RunGraph", "InstantiatedCapturedFunction::Run"])
+@pytest.mark.parametrize("caller", ["FunctionRun", "SessionRun", "RunGraph", "InstantiatedCapturedFunction::RunAsync"])
 def test_runs_of_functions_without_a_call(caller: str, tmp_path: Path) -> None:
     def found(lost: set[int], threads: int = 1) -> list[str]:
         calls = [[] for _ in range(threads)]  # type: list[list[Event]]

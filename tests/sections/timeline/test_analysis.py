@@ -108,7 +108,7 @@ def test_chips_are_drawn_on_the_clock_of_the_host(tmp_path: Path) -> None:
     path = tmp_path / "tpu.xplane.pb"
     path.write_bytes(tpu_twin())
     trace = read_host(path)
-    drifting = replace(trace, device_clocks={0: DeviceClock(agrees_ps=0, drift=1e-4)})
+    drifting = replace(trace, device_clocks={trace.devices[0]: DeviceClock(agrees_ps=0, drift=1e-4)})
     ends = []
     for each in (trace, drifting):
         drawn: DrawnSteps = host_of(each, "timeline")["timeline"]
