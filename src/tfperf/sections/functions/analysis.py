@@ -100,7 +100,7 @@ def _programs_of(trace: HostTrace, function: str) -> list[bytes]:
     name = re.escape(canonical(function))
     names = f"{name}|one_step_on_data" if runs_keras_function(function) else name
     wanted = re.compile(rf"(?:jit_|a_inference_)(?:{names})(?:_\d+__.*)?$")
-    matching = [key for key, program in trace.programs.items() if wanted.match(program.module)]
+    matching = sorted(key for key, program in trace.programs.items() if wanted.match(program.module))
     return [(trace.hlo_protos or {})[key] for key in matching[:_MOST_PROGRAMS]]
 
 
