@@ -145,7 +145,8 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
         analyze = partial(analyze, also=beside(selected.files[0]))
     results, unread, parts = _analyzed(analyze, selected, engine, Told(progress, host_progress))
     unfinished = (
-        MissingHost(file.host, f"{file.path.name} is no complete {TRACE_SUFFIX} file") for file in selected.unfinished
+        MissingHost(file.host, f"{file.path.name} is not a complete {TRACE_SUFFIX} file")
+        for file in selected.unfinished
     )
     missing = (*unread, *unfinished)
     lost = {each.host for each in missing}

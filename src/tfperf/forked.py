@@ -23,8 +23,7 @@ from typing import Any
 _HEAD = struct.Struct("<QQ")
 """The length of a pickle, and how many arrays follow it."""
 _ALIGNED = 64
-_DIE_WITH_PARENT = 1
-"""The setting of Linux (`prctl`) by which a signal follows the death of the parent."""
+_PR_SET_PDEATHSIG = 1
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
@@ -39,6 +38,12 @@ def allowing_forks(allowed: bool) -> Iterator[None]:
         yield
     finally:
         _is_allowed.reset(token)
+
+
+def end_with_parent() -> None:
+    """Have Linux kill this process when the one that started it ends, however that ends."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def can_fork() -> bool:
@@ -86,9 +91,9 @@ def forked(work: Callable[[], Iterable[Any]]) -> Iterator[Callable[[], list[Any]
 
 
 def in_two(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Return what each of the tasks returns (at most 256), of which a copy of this process does some where it may.
+    """Return the results of at most 256 tasks. Where copies are allowed, a copy of this process does some of them.
 
-    Each of the two takes the next task when it is done with one.
+    Each of the two processes takes the next task when it has finished one.
     """
     reader, writer = os.pipe()
     os.write(writer, bytes(range(len(tasks))))
@@ -116,7 +121,7 @@ def _start(work: Callable[[], Iterable[Any]], file: int) -> int:
     try:
         for name in _SIGNALS:
             signal.signal(getattr(signal, name), signal.SIG_DFL)
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        end_with_parent()
         if os.getppid() == parent:
             _write(work(), file)
             os._exit(0)

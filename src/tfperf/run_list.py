@@ -66,7 +66,7 @@ def runs_report(path: Location, runs: Sequence[Run]) -> Report:
     )
     newer = runs[-1].newer_text
     unfinished = [
-        f"Run {name} lacks host {file.host}: {file.path.name} is no complete {TRACE_SUFFIX} file."
+        f"Run {name} lacks host {file.host}: {file.path.name} is not a complete {TRACE_SUFFIX} file."
         for name, run in zip(names, runs, strict=True)
         for file in run.unfinished
     ]

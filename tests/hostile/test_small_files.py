@@ -106,7 +106,7 @@ RELU = lint.op("y", "Relu", "x", out=(4, 4))
 LATER = [lint.op(f"later{number}", "Sum", "all", out=(4, 4)) for number in range(4000)]
 HUGE = lint.graph(lint.fed("x", *[1 << 62] * 200), lint.op("y", "MatMul", "x", "x", out=(-9, 4)))
 SPLIT = lint.graph(X, lint.ints("a", 0), lint.op("y", "Split", "a", "x", out=(2, 4), num_split=10**12))
-OFTEN, DENSE = "call others so often", "so many links between its ops"
+OFTEN, DENSE = "call others so often", "too many links between its ops"
 GRAPHS: dict[str, tuple[Callable[[], bytes], str]] = {
     "functions that double": (lambda: functions(30, RELU), OFTEN),
     "functions that double, without nodes": (lambda: functions(60), OFTEN),
@@ -229,7 +229,7 @@ PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
     "a fusion of many parameters": (fusion_of_many, ""),
     "many fusions of one computation": (fusions_of_one, "calls its computations so often"),
     "parts of parts of tuples": (parts_of_parts, ""),
-    "transposes behind bitcasts": (transposes_behind_bitcasts, "so many links between its instructions"),
+    "transposes behind bitcasts": (transposes_behind_bitcasts, "too many links between its instructions"),
     "a long name": (random_of_long_name, ""),
 }
 

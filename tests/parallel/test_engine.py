@@ -91,7 +91,7 @@ def test_a_report_warns_and_strict_fails(run_tfperf: Run, logdir: Path) -> None:
 def test_a_host_whose_trace_is_not_finished_is_missing(run_tfperf: Run, tmp_path: Path) -> None:
     logdir = logdir_of(tmp_path, a=job(100))
     next(logdir.rglob("a.xplane.pb")).with_name(".b.xplane.pb.Xa3b9Z").write_bytes(job(900))
-    missing = "only 1 of 2 hosts can be read, without b (.b.xplane.pb.Xa3b9Z is no complete .xplane.pb file)"
+    missing = "only 1 of 2 hosts can be read, without b (.b.xplane.pb.Xa3b9Z is not a complete .xplane.pb file)"
     done = run_tfperf("analyze", logdir, "--format", "json")
     assert (done.exit_code, done.stderr) == (0, f"Warning: {missing}\n")
     assert json.loads(done.stdout)["source"]["missing"][0]["host"] == "b"

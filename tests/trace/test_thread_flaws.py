@@ -110,7 +110,7 @@ def test_functions_of_tf_data_that_no_stage_runs(tmp_path: Path, name: str) -> N
         return lost(tmp_path, line("python", *sorted([*stages, *runs], key=lambda each: each.start_us)))
 
     assert found(0, name) == found(3, name) == [], "the capture may start in three stages that are in each other"
-    text = "4 of 10 function calls of tf.data lie in no stage that makes them: events may be missing"
+    text = "4 of 10 function calls of tf.data are outside the stage that runs them: events may be missing"
     assert found(4, name) == found(4, name, "Iterator::Root::Batch") == [Flaw("unasked_functions", text, "doubtful")]
     assert found(4, name, "Iterator::Root::FlatMap") == []
     assert found(4, "RunAsync") == [], "a parallel map runs them on other threads"

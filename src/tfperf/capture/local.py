@@ -63,7 +63,7 @@ class StepTimes:
         self._starts.append((get_ident(), self._clock()))
 
     def overhead(self, started_s: float, ended_s: float, recording_s: float) -> dict[str, float]:
-        """Return the median step before a session, of which recording takes `recording_s` at most, as `usual_step_ms`.
+        """Return the median step before a session as `usual_step_ms`; recording took at most `recording_s` of it.
 
         And `overhead_percent`: by how much the median step in the session is longer, 0 if it is not. It is omitted if
         the steps vary so much that they do not show it, or if recording cannot take so long. Nothing if

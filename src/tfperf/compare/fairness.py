@@ -50,7 +50,7 @@ def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tup
 
 
 def _doubts(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
-    """Yield what makes the step times of a run doubtful: what is missing there is no change of the program."""
+    """Yield why the step times of a run are doubtful: missing events are not a change of the program."""
     if before.doubt or after.doubt:
         text = "a profile that may be incomplete or wrong can have other step times: capture that run again"
         yield _unfair(SOUNDNESS, before.doubt or "sound", after.doubt or "sound", text)

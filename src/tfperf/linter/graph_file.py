@@ -25,7 +25,7 @@ models call a function a few times, and those made to harm double at each level.
 _TIMES = 8
 _DEEPEST = 100
 _MOST_DIMS, _MOST_ELEMENTS = 254, 1 << 53
-"""Of a tensor: TensorFlow allows no more dimensions, and no machine has room for so many elements."""
+"""Of a tensor: TensorFlow does not allow more dimensions, and more elements do not fit into any machine."""
 _WRAPPER = "signature_wrapper"
 _NOT_RUN = re.compile(r"__inference__traced_(save|restore)|__forward_|_backward_")
 """Functions that a SavedModel keeps beside those that are run: its own saving, and gradients of what is run."""

@@ -97,8 +97,8 @@ class HloGraph:
         self._steps_left -= links
         if self._steps_left < 0:
             raise ProgramError(
-                f"{self.module.name[:200]!r} has so many links between its instructions that the rules cannot be "
-                "applied in time: leave rules out (--ignore)"
+                f"{self.module.name[:200]!r} has too many links between its instructions for the rules to be applied "
+                "in time: leave rules out (--ignore)"
             )
 
     def _through(self, index: int, following: Callable[[int], Sequence[int]]) -> list[int]:

@@ -9,17 +9,16 @@ before anything is read. Only the tables that it names are made: all of them wou
 
 from __future__ import annotations
 
-import ctypes
 import re
-import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from tfperf.errors import TfperfError
+from tfperf.forked import end_with_parent
 from tfperf.storage.remote_path import Location
 from tfperf.units import format_bytes
 
@@ -139,15 +138,13 @@ class Query:
                 self._source.check_unchanged()
 
 
-_PR_SET_PDEATHSIG = 1
 _queries: list[Query] = []
 """In the process of a query: the query."""
 
 
 def begin(profile: str | Location | Analysis, sql: str, limits: QueryLimits, options: Mapping[str, Any]) -> Any:
     """In the process of a query: open the profile, and the database."""
-    with suppress(OSError, AttributeError):  # Linux: it ends with the process that watches it, also if that is killed.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     from tfperf.query.sources import source_of
 
     source = source_of(profile, **options)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tfperf.arrays import Bools, distinct, distinct_index, lookup, union_all, union_sorted
+from tfperf.arrays import Bools, Int64s, distinct, distinct_index, lookup, union_all, union_sorted
 from tfperf.trace.event_names import (
     Op,
     is_eager_call,
@@ -66,6 +66,7 @@ _RUNS_NO_FUNCTION = re.compile(
     r"::(?:Root|Model|(?:Padded)?Batch(?:V2)?|Prefetch|(?:Forever|Finite)?Repeat|Shuffle\w*|MaxIntraOpParallelism"
     r"|PrivateThreadPool|Options|Take|Skip|TensorSlice|Range|Zip|Concatenate)(?:\[\d+\])?$"
 )
+"""Stages without a function of the user."""
 
 
 def thread_flaws(trace: HostTrace) -> Iterator[Flaw]:
@@ -207,11 +208,16 @@ def _uncalled_stages(trace: HostTrace) -> int:
 
 def _overlapping_markers(trace: HostTrace) -> int:
     """Return how many markers of steps begin before the one of their name before them on their thread ends."""
+    rows, is_next = _markers(trace)
+    return int((is_next & (trace.start_ps[rows[1:]] < trace.end_ps[rows[:-1]])).sum())
+
+
+def _markers(trace: HostTrace) -> tuple[Int64s, Bools]:
+    """Return the markers of steps by thread, name and start, and which but the first continue the row before them."""
     rows = np.flatnonzero(trace.has_stat("step_num") & trace.on_host)
     rows = rows[np.lexsort((trace.start_ps[rows], trace.name[rows], trace.line_of[rows]))]
     before, after = rows[:-1], rows[1:]
-    is_next = (trace.line_of[before] == trace.line_of[after]) & (trace.name[before] == trace.name[after])
-    return int((is_next & (trace.start_ps[after] < trace.end_ps[before])).sum())
+    return rows, (trace.line_of[before] == trace.line_of[after]) & (trace.name[before] == trace.name[after])
 
 
 def _repeats(trace: HostTrace) -> float:
@@ -246,9 +252,7 @@ def _missing_steps(trace: HostTrace) -> Iterator[Flaw]:
 
     Numbers may rise by more than one (several steps in one execution), and start again (an epoch).
     """
-    rows = np.flatnonzero(trace.has_stat("step_num") & trace.on_host)
-    rows = rows[np.lexsort((trace.start_ps[rows], trace.name[rows], trace.line_of[rows]))]
-    is_next = (trace.line_of[rows[1:]] == trace.line_of[rows[:-1]]) & (trace.name[rows[1:]] == trace.name[rows[:-1]])
+    rows, is_next = _markers(trace)
     rises = np.where(is_next, np.diff(trace.number_at("step_num", rows)), 0)
     # The last execution before numbers start again may hold fewer steps than the others.
     usual = rises[:-1][(rises[:-1] > 0) & (rises[1:] > 0)].min(initial=np.iinfo(np.int64).max)
@@ -309,8 +313,8 @@ def _unasked_functions(trace: HostTrace) -> Iterator[Flaw]:
     on_line = np.bincount(trace.line_of[rows[is_alone]])
     alone = int(on_line[on_line > _NESTED].sum())
     if alone:
-        text = f"{alone:,} of {counted(int(is_function.sum()), 'function call')} of tf.data lie in no stage"
-        yield Flaw("unasked_functions", f"{text} that makes them: events may be missing", "doubtful")
+        text = f"{alone:,} of {counted(int(is_function.sum()), 'function call')} of tf.data are outside the stage"
+        yield Flaw("unasked_functions", f"{text} that runs them: events may be missing", "doubtful")
 
 
 def _runs_while_a_stage_waits(name: str) -> bool:

@@ -42,7 +42,7 @@ def check_randoms(graphs: Iterable[HloGraph], ledger: Ledger) -> None:
 
 
 def _scope(name: str) -> str:
-    """Return the scope that what draws stands in: the name of an op up to the part that says so."""
+    """Return the scope of a random op: its name up to the part that names the distribution."""
     draws = _DRAWS.search(name)
     return name if draws is None else name[: max(name.rfind("/", 0, draws.start()), 0)]
 
