@@ -44,7 +44,7 @@ sys.exit(0 if page else "xprof returned no overview page")
 PARSE = """
 import sys
 from pathlib import Path
-from tfperf.wire.schema import message_class
+from tfperf.formats.wire.schema import message_class
 message_class("XSpace")().ParseFromString(Path(sys.argv[1]).read_bytes())
 """
 

@@ -23,8 +23,8 @@ from typing import Any
 
 import grpc
 
-from tfperf.wire.profiler_service import SERVICE, message_class
-from tfperf.wire.schema import message_class as xspace_class
+from tfperf.formats.wire.profiler_service import SERVICE, message_class
+from tfperf.formats.wire.schema import message_class as xspace_class
 
 REQUEST_SECONDS = 0.5
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tfperf.programs.cost import Cost, ModuleCost, cost_of
-from tfperf.programs.hlo_proto import read_proto
-from tfperf.programs.model import Module
+from tfperf.formats.hlo.cost import Cost, ModuleCost, cost_of
+from tfperf.formats.hlo.hlo_proto import read_proto
+from tfperf.formats.hlo.model import Module
 from tfperf.trace.read import read_host
 
 Row = dict[str, str]

@@ -13,12 +13,12 @@ import resource
 import sys
 import time
 
-from tfperf.linter.catalogue import RULES
-from tfperf.linter.hlo_rules.program import check_program
-from tfperf.linter.rule import Ledger
-from tfperf.programs.cost import cost_of
-from tfperf.programs.hlo_proto import read_proto
-from tfperf.programs.messages import XLA
+from tfperf.formats.hlo.cost import cost_of
+from tfperf.formats.hlo.hlo_proto import read_proto
+from tfperf.formats.hlo.messages import XLA
+from tfperf.models.linter.catalogue import RULES
+from tfperf.models.linter.hlo_rules.program import check_program
+from tfperf.models.linter.rule import Ledger
 
 PER_LAYER = 10
 

@@ -70,7 +70,7 @@ def linked(folder: Path, trace: Path, count: int) -> Path:
 
 def varied(folder: Path, trace: Path, count: int) -> Path:
     """Return a run folder of hosts that differ from a trace in their names and in how long their first event lasts."""
-    from tfperf.wire.schema import message_class
+    from tfperf.formats.wire.schema import message_class
 
     space = message_class("XSpace").FromString(trace.read_bytes())
     event = next(event for plane in space.planes for line in plane.lines for event in line.events)

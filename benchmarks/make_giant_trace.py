@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from tfperf.wire.schema import message_class
+from tfperf.formats.wire.schema import message_class
 
 XPlane, XSpace = message_class("XPlane"), message_class("XSpace")
 LINES_TAG, PLANES_TAG = b"\x1a", b"\x0a"

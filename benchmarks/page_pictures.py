@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tfperf
-from tfperf.render import render
-from tfperf.sections.registry import section_names
+from tfperf.analysis.registry import section_names
+from tfperf.report.render import render
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -29,12 +29,12 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
 WITHOUT = """
 import sys
 from tfperf import load
-from tfperf.render import render, write
+from tfperf.report.render import render, write
 from pathlib import Path
 write(render(load(sys.argv[1]).report(), "html"), Path(sys.argv[2]), force=True)
 """
 WITH = WITHOUT.replace("load(sys.argv[1])", "load(sys.argv[1], sections=section_names())").replace(
-    "from pathlib", "from tfperf.sections.registry import section_names\nfrom pathlib"
+    "from pathlib", "from tfperf.analysis.registry import section_names\nfrom pathlib"
 )
 MOVE = """(seconds) => new Promise((done) => {
   const [picture] = pictures;
@@ -141,8 +141,8 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, help="measure this trace instead")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    from tfperf.render import render
     from tfperf.report.model import Report, Section
+    from tfperf.report.render import render
 
     trace: Path = arguments.trace or trace_file(captured(arguments.cache.resolve(), FULL_STEPS))
     print(f"{trace.stat().st_size / 1e6:.0f} MB; load before: {os.getloadavg()[0]:.2f}")

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfperf.tfprof.model import Model
-from tfperf.tfprof.options import Options, options_from
-from tfperf.tfprof.reference_text import ModelText, op_rows, tree_rows
-from tfperf.tfprof.sources import Sources, read_model, steps_of
-from tfperf.tfprof.views import show_ops, show_tree
+from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.options import Options, options_from
+from tfperf.models.tfprof.reference_text import ModelText, op_rows, tree_rows
+from tfperf.models.tfprof.sources import Sources, read_model, steps_of
+from tfperf.models.tfprof.views import show_ops, show_tree
 
 WAYS = ("graph", "profile")
 

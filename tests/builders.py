@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfperf.analysis import ALWAYS
-from tfperf.sections.registry import default_sections, with_dependencies
-from tfperf.sections.results import Host, HostResults, Results
-from tfperf.trace.activities import Attribution
+from tfperf.analysis.load import ALWAYS
+from tfperf.analysis.registry import default_sections, with_dependencies
+from tfperf.analysis.results import Host, HostResults, Results
+from tfperf.formats.wire import schema
+from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import DEFAULT, LINKS
 from tfperf.trace.logdir import HostFile, Run
 from tfperf.trace.read import read_host
-from tfperf.wire import schema
 
 PS_PER_US = 1_000_000
 STEPS_LINE = -559038737

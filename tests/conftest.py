@@ -40,7 +40,7 @@ SHARE_ANALYSES = {
     for name in ("diagnosis/test_first_causes", "diagnosis/test_section", "diagnosis/test_work_causes", "test_tabular")
 }
 """One worker runs these files, so that `real_runs.py` analyzes each run once for all of them."""
-SHARE_SERVERS = {f"tests/storage/test_{name}.py" for name in ("download", "listing", "upload")}
+SHARE_SERVERS = {f"tests/base/storage/test_{name}.py" for name in ("download", "listing", "upload")}
 """One worker runs these files, so that the object store is started once."""
 
 # A test must not fail because the machine is busy.
@@ -139,9 +139,9 @@ def run_tfperf() -> Callable[..., Result]:
 @pytest.fixture
 def asked_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let queries be answered in this process, which takes a fraction of the time."""
-    from query.asking import ThisProcess
+    from export.query.asking import ThisProcess
 
-    monkeypatch.setattr("tfperf.query.apart.WorkerProcess", ThisProcess)
+    monkeypatch.setattr("tfperf.export.query.apart.WorkerProcess", ThisProcess)
 
 
 @pytest.fixture

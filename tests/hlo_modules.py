@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tfperf.programs.link import FoundComputation, FoundInstruction, link
-from tfperf.programs.model import UNKNOWN, Module, Shape
+from tfperf.formats.hlo.link import FoundComputation, FoundInstruction, link
+from tfperf.formats.hlo.model import UNKNOWN, Module, Shape
 
 ADD = "add.f32"
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from hlo_modules import computation, module, op, scalar
 
-from tfperf.linter.catalogue import RULES
-from tfperf.linter.hlo_rules.program import check_program
-from tfperf.linter.rule import Ledger
-from tfperf.programs.link import FoundComputation, FoundInstruction
-from tfperf.programs.model import Module, OpMetadata
+from tfperf.formats.hlo.link import FoundComputation, FoundInstruction
+from tfperf.formats.hlo.model import Module, OpMetadata
+from tfperf.models.linter.catalogue import RULES
+from tfperf.models.linter.hlo_rules.program import check_program
+from tfperf.models.linter.rule import Ledger
 
 
 def named(name: str, op_type: str = "") -> OpMetadata:

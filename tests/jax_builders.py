@@ -7,7 +7,7 @@ from pathlib import Path
 
 from builders import Event, Plane, event, line, plane, space, trace_of
 
-from tfperf.programs.messages import XLA
+from tfperf.formats.hlo.messages import XLA
 from tfperf.trace.host_trace import HostTrace
 
 GRADIENT = ("fusion", "jit(f)/transpose(jvp(f))/dot_general")

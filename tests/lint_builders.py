@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from places import SHARED
 from tfprof_builders import message, shape
 
-from tfperf.linter.engine import LintOptions, LintResult, lint_model
+from tfperf.models.linter.engine import LintOptions, LintResult, lint_model
 
 FLOAT, INT, HALF, RESOURCE = 1, 3, 19, 20
 IMAGE = (30, 28, 28, 20)
@@ -83,5 +83,5 @@ def rules_in(result: LintResult) -> set[str]:
     return {violation.rule for violation in result.violations}
 
 
-REFERENCE = Path(__file__).parents[2] / "shared" / "tfprof" / "tpu_rules"
+REFERENCE = SHARED / "tfprof" / "tpu_rules"
 """Graphs that TensorFlow made, one for each rule; tests of them are skipped where they are not."""

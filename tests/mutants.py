@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from protobytes import field, varint
 
-from tfperf.wire import schema
+from tfperf.formats.wire import schema
 
 INT64 = 1 << 63
 ODD_NUMBERS = (0, 1, -1, 2, 1000, 10**6, 10**9, 1 << 31, 1 << 40, (1 << 60) - 1, 1 << 60, INT64 - 1, -INT64)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import tfperf
-from tfperf.trace.activities import Attribution
+from tfperf.trace.host.activities import Attribution
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "traces"

@@ -11,8 +11,8 @@ from synthetic_gpu import synthetic_gpu
 from tpu_twin import tpu_twin
 
 import tfperf
-from tfperf.sections.registry import ANALYZED_FIRST, OURS, find_section
-from tfperf.sections.results import Host
+from tfperf.analysis.registry import ANALYZED_FIRST, OURS, find_section
+from tfperf.analysis.results import Host
 from tfperf.trace.read import read_host
 
 

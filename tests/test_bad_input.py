@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from builders import STEPS_LINE, Plane, event, host, line, logdir_of, plane, ref, space, u64
 from click.testing import Result
+from places import ROOT
 from protobytes import BYTES, field, message, nested_groups, tag, varint
 
 Run = Callable[..., Result]
 
 FORMATS = ("table", "markdown", "csv", "json")
 NOW_NS = 1_700_000_000 * 10**9
-SHARED = Path(__file__).parents[2] / "shared" / "traces"
+SHARED = ROOT.parent / "shared" / "traces"
 """Traces of other people's jobs, which are no part of the project."""
 
 TRAINING = space(host(*[event("train", 100 * n, 80, step_num=n) for n in range(5)]))

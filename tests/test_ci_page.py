@@ -23,16 +23,17 @@ import pytest
 import yaml
 from builders import event, host, logdir_of, space
 from job_environment import job_environment
+from places import ROOT
 from shared_runs import make_program
 
-from tfperf.gate import grammar
-from tfperf.gate.config import read_config
-from tfperf.gate.grammar import read_limit
-from tfperf.gate.limits import FIGURES, NAMED, Metric, NamedLimit
-from tfperf.gate.rests_on import RESTS_ON, rests_on_steps
+from tfperf.judge.gate import grammar
+from tfperf.judge.gate.config import read_config
+from tfperf.judge.gate.grammar import read_limit
+from tfperf.judge.gate.limits import FIGURES, NAMED, Metric, NamedLimit
+from tfperf.judge.gate.rests_on import RESTS_ON, rests_on_steps
 from tfperf.trace.flaw import Part
 
-PAGE = Path(__file__).parents[1] / "docs" / "ci.md"
+PAGE = ROOT / "docs" / "ci.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 _PART = re.compile(r"<!-- (limits|doubts|grammar) -->\n.*?<!-- end -->", re.DOTALL)
 without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")

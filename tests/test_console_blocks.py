@@ -25,8 +25,9 @@ from builders import event, host, logdir_of, space
 from capture.serving_job import ServingJob
 from jax_builders import three_steps
 from job_environment import job_environment
+from places import ROOT
 from shared_runs import make_program
-from test_docs import PAGES, ROOT, follow, shell
+from test_docs import PAGES, follow, shell
 
 SHORTER = {
     "--after 30s": "--after 500ms",

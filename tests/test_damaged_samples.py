@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from places import SAMPLES
 from protobytes import damage
 
 from tfperf.cli import main
-from tfperf.wire import schema
+from tfperf.formats.wire import schema
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 MOST_EVENTS = 40
 VARIANTS = (
     ("--format", "table"), ("--format", "json"), ("--format", "json", "--attribution", "tensorflow"),

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from builders import logdir_of
+from places import ROOT
 from synthetic_gpu import synthetic_gpu
 
 import tfperf
-from tfperf.render import RenderOptions, render
 from tfperf.report.model import Report
+from tfperf.report.render import RenderOptions, render
 
 SAMPLES = ("custom_loop", "input_bound", "input_fixed", "retracing", "synthetic_gpu")
 PEOPLE = ("table", "markdown", "html")
@@ -34,7 +35,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the sample traces and one of two GPUs."""
     folder = tmp_path_factory.mktemp("digits")
     for sample in SAMPLES[:-1]:
-        (folder / sample).symlink_to(Path(__file__).parent.parent / "sample_traces" / sample)
+        (folder / sample).symlink_to(ROOT / "sample_traces" / sample)
     logdir_of(folder / "made", synthetic_gpu=synthetic_gpu())
     (folder / SAMPLES[-1]).symlink_to(folder / "made" / "logs")
     return folder

@@ -30,29 +30,29 @@ import pytest
 from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import CliRunner, Result
 from job_environment import job_environment
+from places import ROOT, SAMPLES
 from sections.hosts.jobs import host_of_job
 from synthetic_tpu import offload_tpu
 from tpu_twin import tpu_twin
 
 import tfperf
+from tfperf.analysis.registry import OURS, all_tables
 from tfperf.capture.outcomes import Captured
 from tfperf.cli import main
-from tfperf.compare import diff_tables
-from tfperf.compare.diff_tables import COLUMNS as DIFF_COLUMNS
-from tfperf.explain.entries import page_of
-from tfperf.explain.glossary import glossary_terms
-from tfperf.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
-from tfperf.linter.catalogue import RULES
-from tfperf.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
-from tfperf.render import render
-from tfperf.sampling.reports import CAPTURED_COLUMNS, capture_report
+from tfperf.cli.explanations.entries import page_of
+from tfperf.cli.explanations.glossary import glossary_terms
+from tfperf.judge.compare import diff_tables
+from tfperf.judge.compare.diff_tables import COLUMNS as DIFF_COLUMNS
+from tfperf.judge.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
+from tfperf.live.sampling.reports import CAPTURED_COLUMNS, capture_report
+from tfperf.models.linter.catalogue import RULES
+from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
+from tfperf.report.render import render
 from tfperf.sections.diagnosis.actions import ADVICE
 from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
-from tfperf.sections.registry import OURS, all_tables
-from tfperf.trace.activities import PRIORITY, Attribution
-from tfperf.trace.step_sources import STEP_SOURCES
+from tfperf.trace.host.activities import PRIORITY, Attribution
+from tfperf.trace.steps.step_sources import STEP_SOURCES
 
-ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "traces"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 SECTION_TABLES = {table.name: table for table in all_tables() if table.in_report}
@@ -75,8 +75,8 @@ _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTI
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
     """A folder as the pages assume it: the sample traces, and `logs`."""
-    shutil.copytree(ROOT / "sample_traces", tmp_path / "sample_traces")
-    shutil.copytree(ROOT / "sample_traces" / "input_fixed", tmp_path / "logs")
+    shutil.copytree(SAMPLES, tmp_path / "sample_traces")
+    shutil.copytree(SAMPLES / "input_fixed", tmp_path / "logs")
     return tmp_path
 
 
@@ -688,7 +688,7 @@ def test_the_first_gate_of_the_page_fails_bad_jobs(sample: str, code: int, workp
     gate = re.findall(r"^tfperf check .*$", page, re.MULTILINE)[0]
     shutil.rmtree(workplace / "logs")
     if sample:
-        shutil.copytree(ROOT / "sample_traces" / sample, workplace / "logs")
+        shutil.copytree(SAMPLES / sample, workplace / "logs")
     else:
         logdir_of(workplace, a=space(host(event("MatMul:MatMul", 0, 10))))
     exit_code, stdout, stderr = follow(gate, workplace)

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 import tfperf
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OTHERS = ("click", "duckdb", "google", "grpc", "IPython", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "rich")
 CONFIGURATION = f"""
@@ -76,7 +76,7 @@ def test_one_name_is_the_same_for_type_checkers_and_for_programs() -> None:
         module, _, attribute = place.rpartition(".")
         assert value is (
             sys.modules[place]
-            if place in ("tfperf.keras", "tfperf.tfprof")
+            if place in ("tfperf.keras", "tfperf.models.tfprof")
             else getattr(sys.modules[module], attribute)
         )
 

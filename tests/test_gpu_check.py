@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or sys.version_info < (3, 11), reason="JAX is installed on Linux only, for Python 3.11 on"
 )
-SCRIPTS = Path(__file__).parents[1] / "tools" / "gpu_check"
+SCRIPTS = ROOT / "tools" / "gpu_check"
 
 
 def test_a_job_is_timed_profiled_kept_and_judged(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import grimp
 import pytest
+from places import ROOT
 
-SOURCE = Path(__file__).parents[1] / "src" / "tfperf"
+SOURCE = ROOT / "src" / "tfperf"
 _RUN = """
 import sys
 from tfperf.cli import main
@@ -65,7 +66,7 @@ def test_datasets_and_sql_import_no_pandas(samples: Path, tmp_path: Path) -> Non
     asked = ("query", sample, "select/**/max(name)/**/from/**/events,steps,host_files")
     assert not {"duckdb", "numpy", "pandas", "pyarrow"} & imported_by(*asked, ";", *asked, "--format", "csv")
     code = (
-        "import sys; from tfperf.query.engine import *; begin(*sys.argv[1:], QueryLimits(), {}); "
+        "import sys; from tfperf.export.query.engine import *; begin(*sys.argv[1:], QueryLimits(), {}); "
         "check(); read(); fetch(); print(*sys.modules)"
     )
     query = [sys.executable, "-c", code, str(sample), asked[2]]
@@ -93,7 +94,7 @@ def test_one_section_enters_few_modules(samples: Path) -> None:
     command = [sys.executable, "-c", _ENTERED, "analyze", str(samples / "input_bound"), "-s", "steps"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     entered = done.stderr.split()
-    assert {"tfperf.analysis", "tfperf.wire.planes", "tfperf.sections.steps.breakdown"} <= set(entered)
+    assert {"tfperf.analysis.load", "tfperf.formats.wire.planes", "tfperf.trace.steps.breakdown"} <= set(entered)
     assert len(entered) <= 41, entered
 
 

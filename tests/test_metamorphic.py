@@ -28,16 +28,16 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from places import ROOT, SAMPLES
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import offload_tpu
 
 import tfperf
-from tfperf.errors import TfperfError
-from tfperf.render import RenderOptions, render
-from tfperf.trace.activities import Attribution
-from tfperf.wire import schema
+from tfperf.base.errors import TfperfError
+from tfperf.formats.wire import schema
+from tfperf.report.render import RenderOptions, render
+from tfperf.trace.host.activities import Attribution
 
-ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "traces"
 
 Job = Mapping[str, bytes]
@@ -275,7 +275,7 @@ def shift_differences(job: Job, attribution: Attribution) -> Iterator[str]:
 
 
 def _jobs() -> dict[str, Job]:
-    samples = {folder.parents[2].name: folder for folder in folders_of(ROOT / "sample_traces")}
+    samples = {folder.parents[2].name: folder for folder in folders_of(SAMPLES)}
     shared = {
         name: SHARED / name
         for name in ("jax_mi300x/jax08_gemm", "multi_host/jax_2/inside/plugins/profile/2026_11_22_02_32_53")
@@ -327,7 +327,7 @@ def test_the_origin_of_the_clock_changes_nothing_but_times_on_it(name: str, attr
 def main(part: str = "") -> int:
     """Try all changes of all traces; return 1 if an answer differs."""
     found: Counter[str] = Counter()
-    for folder in (*folders_of(ROOT / "sample_traces"), *folders_of(SHARED)):
+    for folder in (*folders_of(SAMPLES), *folders_of(SHARED)):
         name = (
             folder.relative_to(ROOT.parent).as_posix()
             if folder.is_relative_to(SHARED)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from builders import event, host, logdir_of, space
 from job_environment import job_environment
+from places import ROOT
 
 from tfperf.pytest_plugin import FigureError, Profiled, _Reading
 
@@ -35,7 +36,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 import tfperf
-from tfperf.errors import TfperfError
+from tfperf.base.errors import TfperfError
 
 WIDE = tf.random.normal((300, 300))
 compute = tf.function(lambda x: tf.reduce_sum(x @ WIDE))
@@ -106,8 +107,8 @@ def test_steps_that_are_left_out(tfperf_profile, tmp_path):
     assert "Steps averaged" in p.report()
 
 def test_a_baseline(tfperf_profile, tmp_path):
-    from tfperf.compare.baseline_file import baseline_text
-    from tfperf.compare.summarize import summarize_run
+    from tfperf.judge.compare.baseline_file import baseline_text
+    from tfperf.judge.compare.summarize import summarize_run
     with tfperf_profile() as p:
         train()
     (tmp_path / "baseline.json").write_text(baseline_text(summarize_run(p.analysis, "before")))
@@ -335,7 +336,7 @@ def test_each_profile_of_a_test_is_reported(session: Session) -> None:
 
 
 def page_examples() -> list[str]:
-    page = Path(__file__).parents[1] / "docs" / "ci.md"
+    page = ROOT / "docs" / "ci.md"
     return re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
@@ -384,7 +385,7 @@ def test_plugin_costs_other_projects_nothing(tmp_path: Path) -> None:
 import sys
 
 def test_it():
-    loaded = {"numpy", "pandas", "pyarrow", "click", "tensorflow", "grpc", "tfperf.analysis", "tfperf.gate"}
+    loaded = {"numpy", "pandas", "pyarrow", "click", "tensorflow", "grpc", "tfperf.analysis.load", "tfperf.judge.gate"}
     assert "tfperf.pytest_plugin" in sys.modules
     assert not loaded & set(sys.modules)
 

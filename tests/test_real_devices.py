@@ -5,14 +5,13 @@ Expected numbers are from the files: event counts of lines, planes and names, an
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from places import SHARED
 
 import tfperf
-from tfperf.analysis import Analysis
+from tfperf.analysis.load import Analysis
 
-TRACES = Path(__file__).parents[2] / "shared" / "traces"
+TRACES = SHARED / "traces"
 WORKER = "gpu_8xV100_worker"
 
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")

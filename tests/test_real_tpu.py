@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from places import SHARED
 
 from tfperf.cli import main
+from tfperf.trace.device.tpu_copies import async_runs, bytes_of
+from tfperf.trace.device.tpu_runs import barrier_waits, find_runs, module_name
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import DEFAULT, JAX, LINKS, TPU
 from tfperf.trace.read import read_host
-from tfperf.trace.tpu_copies import async_runs, bytes_of
-from tfperf.trace.tpu_runs import barrier_waits, find_runs, module_name
 
-FOLDER = Path(__file__).parents[2] / "shared" / "traces" / "tpu_v6e"
+FOLDER = SHARED / "traces" / "tpu_v6e"
 OFFLOAD = FOLDER / "offload"
 REFERENCE = FOLDER / "reference"
 TRUE: Any = json.loads((REFERENCE / "expected.json").read_text(encoding="utf-8"))["A"] if REFERENCE.exists() else {}

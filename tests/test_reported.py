@@ -6,15 +6,15 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from places import SHARED
 
 from tfperf.cli import main
 
-REPORTED = Path(__file__).parents[2] / "shared" / "traces" / "reported"
+REPORTED = SHARED / "traces" / "reported"
 EXPECTED = REPORTED / "expected.json"
 CASES: Mapping[str, Mapping[str, Any]] = json.loads(EXPECTED.read_text(encoding="utf-8")) if EXPECTED.exists() else {}
 ON_SCREEN = 3

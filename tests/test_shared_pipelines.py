@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from places import ROOT
 
 import tfperf
 from tfperf.sections.tfdata.actions import actions_of
 from tfperf.sections.tfdata.blame import blamed_stage
 
-SHARED = Path(__file__).parents[2] / "shared" / "traces"
+SHARED = ROOT.parent / "shared" / "traces"
 
 
 def loaded(folder: str, *sections: str) -> tfperf.Analysis:

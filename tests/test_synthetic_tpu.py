@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 from builders import logdir_of
+from places import SHARED
 from synthetic_tpu import CATEGORIES, F_ID, JUMP, Offload, offload_tpu, synthetic_tpu
 
 import tfperf
-from tfperf.linter.engine import lint_path
-from tfperf.render import RenderOptions, render
+from tfperf.models.linter.engine import lint_path
+from tfperf.report.render import RenderOptions, render
 from tfperf.sections.diagnosis.actions import ADVICE
 
-REFERENCE = Path(__file__).parents[2] / "shared" / "traces" / "xla_reference" / "tpu_synthetic" / "tpu.xplane.pb"
+REFERENCE = SHARED / "traces" / "xla_reference" / "tpu_synthetic" / "tpu.xplane.pb"
 GPU_WORDS = re.compile(r"(?i)\bGPUs?\b|kernel|stream|TF32|cuDNN|CUDA|tensor core|mixed_float16|A100")
 MS = 1e-3
 """Of the times in the made profile, which are microseconds."""

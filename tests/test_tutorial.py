@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 from job_environment import job_environment
+from places import ROOT
 
-PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
+PAGE = ROOT / "docs" / "tutorial.md"
 SIGNS = (
     "HIGHLY input-bound",
     "!! Waiting for tf.data takes",  # Where little is waited for, as on a busy machine, the mark is another.

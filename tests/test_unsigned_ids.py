@@ -13,7 +13,7 @@ from jax_builders import GRADIENT, call, program
 
 import tfperf
 from tfperf.cli import main
-from tfperf.wire.event_columns import signed, unsigned
+from tfperf.formats.wire.event_columns import signed, unsigned
 
 pytestmark = pytest.mark.usefixtures("asked_here")
 LARGEST, LARGE = (1 << 64) - 1, 12190760917235803885

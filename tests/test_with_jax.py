@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tfperf
-from tfperf.analysis import Analysis
+from tfperf.analysis.load import Analysis
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or sys.version_info < (3, 11), reason="JAX is installed on Linux only, for Python 3.11 on"

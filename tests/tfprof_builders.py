@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfperf.tfprof.attributes import PLACE, Attribute
-from tfperf.tfprof.messages import TENSORFLOW
-from tfperf.tfprof.model import AVERAGE, Model
-from tfperf.tfprof.sources import Sources, read_model, steps_of
+from places import SHARED
+
+from tfperf.models.tfprof.attributes import PLACE, Attribute
+from tfperf.models.tfprof.messages import TENSORFLOW
+from tfperf.models.tfprof.model import AVERAGE, Model
+from tfperf.models.tfprof.sources import Sources, read_model, steps_of
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 STREAMS = "/device:GPU:0/stream:all"
 Shape = Sequence[int] | None
-REFERENCE = Path(__file__).parents[2] / "shared" / "tfprof"
+REFERENCE = SHARED / "tfprof"
 """What the reference made of graphs and runs; tests of it are skipped where it is not."""
 
 

@@ -18,25 +18,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfperf.base.version import __version__
+
 if TYPE_CHECKING:
-    from tfperf import keras, tfprof
-    from tfperf.analysis import Analysis, load
+    from tfperf import keras
+    from tfperf.analysis.load import Analysis, load
+    from tfperf.analysis.registry import SectionSpec, TableSpec
+    from tfperf.analysis.results import HostResults
+    from tfperf.base.errors import (
+        CaptureError,
+        OutputError,
+        TfperfError,
+        TfperfWarning,
+        TraceFormatError,
+        TraceNotFoundError,
+    )
+    from tfperf.base.storage.remote_path import RemotePath
     from tfperf.capture.local import profile, start, step, stop
     from tfperf.capture.outcomes import Captured
     from tfperf.capture.server import serve
-    from tfperf.compare.diff_report import diff
-    from tfperf.errors import CaptureError, OutputError, TfperfError, TraceFormatError, TraceNotFoundError
-    from tfperf.gate.check import check_profile as check
-    from tfperf.gate.lint_output import lint
-    from tfperf.parquet.export import write_parquet
-    from tfperf.query.apart import sql
+    from tfperf.export.parquet.export import write_parquet
+    from tfperf.export.query.apart import sql
+    from tfperf.export.timeline.export import write_timeline
+    from tfperf.judge.compare.diff_report import diff
+    from tfperf.judge.gate.check import check_profile as check
+    from tfperf.judge.gate.lint_output import lint
+    from tfperf.live.sampling.jobs import sample
+    from tfperf.live.sampling.result import Sampled
+    from tfperf.models import tfprof
     from tfperf.report.model import Column, Fact, Finding, Ranked, Section
-    from tfperf.sampling.jobs import sample
-    from tfperf.sampling.result import Sampled
-    from tfperf.sections.registry import SectionSpec, TableSpec
-    from tfperf.sections.results import HostResults
-    from tfperf.storage.remote_path import RemotePath
-    from tfperf.timeline.export import write_timeline
 
 __all__ = [
     "Analysis",
@@ -54,6 +64,7 @@ __all__ = [
     "SectionSpec",
     "TableSpec",
     "TfperfError",
+    "TfperfWarning",
     "TraceFormatError",
     "TraceNotFoundError",
     "__version__",
@@ -73,41 +84,41 @@ __all__ = [
     "write_parquet",
     "write_timeline",
 ]
-__version__ = "0.2.0"
 
 _PUBLIC = {
-    "load": ("analysis:load", "read and analyze a profile; returns an Analysis"),
-    "check": ("gate.check:check_profile", "judge a profile by limits, as tfperf check does"),
-    "lint": ("gate.lint_output:lint", "judge shapes and ops of a model; raises in tests, as tfperf lint does"),
-    "diff": ("compare.diff_report:diff", "compare two runs or more"),
-    "sql": ("query.apart:sql", "query a profile by SQL; returns a DataFrame"),
-    "write_parquet": ("parquet.export:write_parquet", "write a profile as a dataset of Parquet files"),
-    "write_timeline": ("timeline.export:write_timeline", "write a profile as a file for Perfetto or Chrome"),
+    "load": ("analysis.load:load", "read and analyze a profile; returns an Analysis"),
+    "check": ("judge.gate.check:check_profile", "judge a profile by limits, as tfperf check does"),
+    "lint": ("judge.gate.lint_output:lint", "judge shapes and ops of a model; raises in tests, as tfperf lint does"),
+    "diff": ("judge.compare.diff_report:diff", "compare two runs or more"),
+    "sql": ("export.query.apart:sql", "query a profile by SQL; returns a DataFrame"),
+    "write_parquet": ("export.parquet.export:write_parquet", "write a profile as a dataset of Parquet files"),
+    "write_timeline": ("export.timeline.export:write_timeline", "write a profile as a file for Perfetto or Chrome"),
     "profile": ("capture.local:profile", "profile the block of a with statement"),
     "start": ("capture.local:start", "start to profile this process"),
     "stop": ("capture.local:stop", "stop, and write the profile"),
     "step": ("capture.local:step", "mark a step of a training loop of one's own"),
     "serve": ("capture.server:serve", "let tfperf capture profile this process from outside"),
-    "sample": ("sampling.jobs:sample", "profile running jobs from outside; returns a Sampled"),
+    "sample": ("live.sampling.jobs:sample", "profile running jobs from outside; returns a Sampled"),
     "keras": ("keras", "the module with ProfileCallback"),
-    "tfprof": ("tfprof", "the module with Collector and Profiler: what a model costs"),
-    "Analysis": ("analysis:Analysis", 'a profile, analyzed: analysis["kernels"] is the result of a section'),
-    "RemotePath": ("storage.remote_path:RemotePath", "the address of a profile, and how it is reached"),
+    "tfprof": ("models.tfprof", "the module with Collector and Profiler: what a model costs"),
+    "Analysis": ("analysis.load:Analysis", 'a profile, analyzed: analysis["kernels"] is the result of a section'),
+    "RemotePath": ("base.storage.remote_path:RemotePath", "the address of a profile, and how it is reached"),
     "Captured": ("capture.outcomes:Captured", "what came of profiling one worker"),
-    "Sampled": ("sampling.result:Sampled", "what came of profiling jobs"),
-    "CaptureError": ("errors:CaptureError", "a job could not be profiled"),
-    "OutputError": ("errors:OutputError", "a file could not be written"),
-    "TfperfError": ("errors:TfperfError", "the base of all errors of tfperf"),
-    "TraceFormatError": ("errors:TraceFormatError", "a file is no profile, or a damaged one"),
-    "TraceNotFoundError": ("errors:TraceNotFoundError", "there is no profile"),
+    "Sampled": ("live.sampling.result:Sampled", "what came of profiling jobs"),
+    "CaptureError": ("base.errors:CaptureError", "a job could not be profiled"),
+    "OutputError": ("base.errors:OutputError", "a file could not be written"),
+    "TfperfError": ("base.errors:TfperfError", "the base of all errors of tfperf"),
+    "TfperfWarning": ("base.errors:TfperfWarning", "what tfperf warns of"),
+    "TraceFormatError": ("base.errors:TraceFormatError", "a file is no profile, or a damaged one"),
+    "TraceNotFoundError": ("base.errors:TraceNotFoundError", "there is no profile"),
     "Column": ("report.model:Column", "for sections of one's own: a column of a table"),
     "Fact": ("report.model:Fact", "... a named value"),
     "Finding": ("report.model:Finding", "... a conclusion in words"),
-    "HostResults": ("sections.results:HostResults", "... the results of one host"),
+    "HostResults": ("analysis.results:HostResults", "... the results of one host"),
     "Ranked": ("report.model:Ranked", "... by which column a table is ranked"),
     "Section": ("report.model:Section", "... what a section shows"),
-    "SectionSpec": ("sections.registry:SectionSpec", "... a section, declared"),
-    "TableSpec": ("sections.registry:TableSpec", "... a table, declared"),
+    "SectionSpec": ("analysis.registry:SectionSpec", "... a section, declared"),
+    "TableSpec": ("analysis.registry:TableSpec", "... a table, declared"),
 }
 """Where each public name is in the package, imported when it is first used, and its line in help(tfperf)."""
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from tfperf.render import render
 from tfperf.report.model import Report
+from tfperf.report.render import render
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Dialog, Page

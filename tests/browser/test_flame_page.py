@@ -11,12 +11,12 @@ import pytest
 from tfprof_builders import CPU, model, node, ran, run_metadata
 
 import tfperf
-from tfperf.render.flame import drawing
-from tfperf.render.flame.drawing import FlameDocument
+from tfperf.models.tfprof.flame import view_page
+from tfperf.models.tfprof.options import options_from
+from tfperf.models.tfprof.views import show_tree
 from tfperf.report.flame_tree import FlameScale, flame_chart, flame_tree
-from tfperf.tfprof.flame import view_page
-from tfperf.tfprof.options import options_from
-from tfperf.tfprof.views import show_tree
+from tfperf.report.render.flame import drawing
+from tfperf.report.render.flame.drawing import FlameDocument
 
 Open = Callable[..., Any]
 

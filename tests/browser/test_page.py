@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tfperf
-from tfperf.render.values import cell_text
 from tfperf.report.model import (
     BarChart,
     Column,
@@ -23,6 +22,7 @@ from tfperf.report.model import (
     StepChart,
     Table,
 )
+from tfperf.report.render.values import cell_text
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

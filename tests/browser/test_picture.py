@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from builders import event, line, plane, space
 from msgspec.structs import replace
+from places import ROOT
 from synthetic_gpu import synthetic_gpu
 
 import tfperf
-from tfperf.render import render
-from tfperf.render.page.picture_data import picture_data
+from tfperf.analysis.registry import section_names
 from tfperf.report.model import Report
+from tfperf.report.render import render
+from tfperf.report.render.page.picture_data import picture_data
 from tfperf.report.step_picture import StepPicture
-from tfperf.sections.registry import section_names
 
 Open = Callable[..., Any]
 
-ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces"
 """Traces of other people's jobs, which are no part of the project."""
 

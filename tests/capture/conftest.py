@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from job_environment import job_environment
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.client import ProfilerClient, profile_request
 from tfperf.capture.tracer_options import TracerOptions
-from tfperf.errors import CaptureError
 
 HERE = Path(__file__).parent
 

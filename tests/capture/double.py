@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from tfperf.wire.profiler_service import SERVICE, message_class
+from tfperf.formats.wire.profiler_service import SERVICE, message_class
 
 Answer = Callable[[Any, grpc.ServicerContext], bytes]
 """Takes a ProfileRequest (or raises through `context.abort`), gives the serialized response."""

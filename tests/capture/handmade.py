@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from capture.double import response
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.client import ProfilerClient, profile_request
 from tfperf.capture.tracer_options import TracerOptions
-from tfperf.errors import CaptureError
 
 Handler = Callable[[socket.socket], object]
 Headers = Sequence[tuple[str, str]]

@@ -16,8 +16,8 @@ import grpc
 import pytest
 from job_environment import job_environment
 
-from tfperf.wire.contents import Contents, look_into
-from tfperf.wire.profiler_service import SERVICE, message_class, read_message
+from tfperf.formats.wire.contents import Contents, look_into
+from tfperf.formats.wire.profiler_service import SERVICE, message_class, read_message
 
 _JOB = """
 import json, os, sys, threading, time
@@ -25,7 +25,7 @@ import tensorflow as tf
 from tensorflow.python.profiler import trace
 from tfperf.capture import local
 from tfperf.capture.server import serve
-from tfperf.errors import CaptureError
+from tfperf.base.errors import CaptureError
 
 def compute():
     tf.reduce_sum(tf.random.normal((20, 20)) @ tf.ones((20, 20))).numpy()

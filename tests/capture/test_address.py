@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address, parse_address
-from tfperf.errors import CaptureError
 
 
 @pytest.mark.parametrize(

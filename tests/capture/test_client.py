@@ -44,10 +44,10 @@ from capture.handmade import (
 )
 from protobytes import field
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.client import PendingReply, ProfilerClient
-from tfperf.errors import CaptureError
-from tfperf.wire.schema import LARGEST_MESSAGE
+from tfperf.formats.wire.schema import LARGEST_MESSAGE
 
 # --- what goes well ---
 

@@ -13,9 +13,9 @@ import pytest
 from capture.conftest import free_port
 from capture.handmade import CERTIFICATE, KEY, Handler, frame, greet, here, listening, saying, silent
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.connection import check_greeting
-from tfperf.errors import CaptureError
 
 
 def failure(address: Address, seconds: float = 20.0, *, tls_ca: Path | None = None) -> CaptureError:

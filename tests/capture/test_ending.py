@@ -15,10 +15,10 @@ from capture.conftest import Capture, ended
 from capture.double import response, serving
 from capture.handmade import frame, listening
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.client import ProfilerClient
 from tfperf.capture.ending import on_each, on_each_within
-from tfperf.errors import CaptureError
 
 
 @pytest.mark.timing

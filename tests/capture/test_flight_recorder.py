@@ -18,8 +18,8 @@ from capture.double import Answer, response, serving
 
 from tfperf.capture.address import Address
 from tfperf.capture.remote import CaptureRequest
-from tfperf.sampling.jobs import sample_continuously
-from tfperf.sampling.result import Sampled
+from tfperf.live.sampling.jobs import sample_continuously
+from tfperf.live.sampling.result import Sampled
 
 
 def steps(*durations_ms: float) -> bytes:

@@ -11,11 +11,11 @@ import pytest
 from job_environment import run_job
 from tfprof_builders import values_of
 
+from tfperf.base.errors import OutputError
 from tfperf.capture.graph_collector import Collector
-from tfperf.errors import OutputError
-from tfperf.tfprof.input_file import TfprofInputError
-from tfperf.tfprof.options import PRESETS, options_from
-from tfperf.tfprof.sources import read_folder
+from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.models.tfprof.options import PRESETS, options_from
+from tfperf.models.tfprof.sources import read_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -23,7 +23,7 @@ _SCRIPT = '''
 import json, os, sys, warnings
 import numpy as np
 import tensorflow as tf
-from tfperf.tfprof import Collector
+from tfperf.models.tfprof import Collector
 
 v1 = tf.compat.v1
 facts = {}
@@ -209,7 +209,7 @@ def test_what_a_function_lacks_is_said(facts: dict[str, Any]) -> None:
 
 @pytest.mark.tensorflow
 def test_only_trainable_variables_of_a_function_are_parameters(folder: Path) -> None:
-    from tfperf.tfprof.views import show_tree
+    from tfperf.models.tfprof.views import show_tree
 
     shown = show_tree(read_folder(folder / "function"), "scope", PARAMETERS)
     assert shown.tree.names == ["_TFProfRoot", "hidden", "hidden/kernel", "hidden/kernel_1"]

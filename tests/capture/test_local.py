@@ -19,10 +19,10 @@ from job_environment import job_environment
 from test_with_tensorflow import xprof_rows
 
 import tfperf
-from tfperf.arrays import Intervals
+from tfperf.base.arrays import Intervals
+from tfperf.formats.wire.contents import Contents, look_into
+from tfperf.formats.wire.encode import one_varint
 from tfperf.trace.read import read_host
-from tfperf.wire.contents import Contents, look_into
-from tfperf.wire.encode import one_varint
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -30,7 +30,7 @@ _HEAD = """
 import json, os, signal, sys, threading, time, warnings
 from pathlib import Path
 from tfperf.capture import local
-from tfperf.errors import CaptureError
+from tfperf.base.errors import CaptureError
 
 LOGS = Path(sys.argv[1])
 results = {}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tfperf.base.errors import CaptureError, Reason
 from tfperf.capture.outcomes import Captured, Check
-from tfperf.errors import CaptureError, Reason
 
 TRACE = Captured(worker="w:1", path=Path("/l/w.xplane.pb"), size_bytes=1_250_000, event_count=70_000)
 

@@ -13,10 +13,10 @@ import pytest
 from capture.conftest import Capture, Job, ended, free_port, read_until, wait_until_profiled, wait_until_worked
 
 import tfperf
-from tfperf.wire.contents import look_into
-from tfperf.wire.planes import read_header
-from tfperf.wire.stats import WantedStats
-from tfperf.wire.trace_file import TraceFile, walk
+from tfperf.formats.wire.contents import look_into
+from tfperf.formats.wire.planes import read_header
+from tfperf.formats.wire.stats import WantedStats
+from tfperf.formats.wire.trace_file import TraceFile, walk
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 

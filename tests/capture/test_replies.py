@@ -23,7 +23,7 @@ from tfperf.capture.client import PendingReply, ProfilerClient
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.remote import CaptureRequest, profile_workers
 from tfperf.capture.replies import RECEIVERS, Replies, TimeLimits
-from tfperf.wire.profiler_service import SERVICE
+from tfperf.formats.wire.profiler_service import SERVICE
 
 Run = Callable[..., Result]
 TRACE = response(space(host(event("train", 0, 10, step_num=1))))

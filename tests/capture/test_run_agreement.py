@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tfperf.base.errors import TfperfError
 from tfperf.capture.run_agreement import agreed_run, check_run_name, process_start_s
-from tfperf.errors import TfperfError
 
 KEY = "0123456789abcdef"
 

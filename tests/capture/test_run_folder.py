@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tfperf.base.errors import CaptureError, TraceFormatError
 from tfperf.capture.run_folder import RunFolder, local_folder
 from tfperf.capture.run_name import RunName
-from tfperf.errors import CaptureError, TraceFormatError
-from tfperf.wire.schema import message_class
+from tfperf.formats.wire.schema import message_class
 
 
 def space(events: int = 1) -> bytes:

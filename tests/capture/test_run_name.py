@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from tfperf.base.errors import TfperfError
 from tfperf.capture.cluster_task import this_task
 from tfperf.capture.run_name import ProfileCount, RunName
-from tfperf.errors import TfperfError
 
 
 def task(index: int, **cluster: list[str]) -> dict[str, str]:

@@ -27,9 +27,9 @@ from tfperf.capture import script_run
 from tfperf.capture.script_child import _ScriptJob, _source_of_tfperf
 from tfperf.capture.script_plan import Orders, Plan, choose_plan
 from tfperf.capture.tracer_options import TracerOptions
-from tfperf.tfprof.from_trace import trace_model
-from tfperf.tfprof.options import Options
-from tfperf.tfprof.views import show_tree
+from tfperf.models.tfprof.from_trace import trace_model
+from tfperf.models.tfprof.options import Options
+from tfperf.models.tfprof.views import show_tree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 

@@ -13,9 +13,9 @@ import grpc
 import pytest
 from capture.serving_job import ServingJob, contents, refusal, request, start_call
 
+from tfperf.formats.wire.capture_plane import CaptureFacts
+from tfperf.formats.wire.profiler_service import read_message
 from tfperf.trace.read import read_host
-from tfperf.wire.capture_plane import CaptureFacts
-from tfperf.wire.profiler_service import read_message
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -321,7 +321,7 @@ def test_a_server_that_is_being_stopped_starts_nothing(job: ServingJob) -> None:
 def test_without_tensorflow() -> None:
     script = (
         "import sys\nsys.modules['tensorflow'] = None\nfrom tfperf.capture.server import serve\n"
-        "from tfperf.errors import CaptureError\n"
+        "from tfperf.base.errors import CaptureError\n"
         "try: serve()\nexcept CaptureError as error: print(error.reason)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from builders import Plane, event, host, line, plane, space
+from places import SHARED
 
 from tfperf.capture.machine import Machine
 from tfperf.capture.trace_problems import missing_gpu, missing_gpu_message
-from tfperf.wire.contents import Contents, look_into
+from tfperf.formats.wire.contents import Contents, look_into
 
-TRACES = Path(__file__).parents[3] / "shared" / "traces"
+TRACES = SHARED / "traces"
 EMPTY_GPU = plane("/device:GPU:0")
 SEND = "_Send input 0 from /job:localhost/replica:0/task:0/device:CPU:0 to /job:localhost/replica:0/task:0/device:GPU:0"
 

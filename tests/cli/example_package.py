@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from places import ROOT
+
 SOURCE = """
 from tfperf import Column, Section, SectionSpec, TableSpec
 
@@ -53,7 +55,7 @@ def run_with_package(folder: Path, *arguments: str | Path) -> subprocess.Complet
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
     (metadata.parent / "acme.py").write_text(SOURCE)
-    source = Path(__file__).parents[2] / "src"
+    source = ROOT / "src"
     environment = {**os.environ, "PYTHONPATH": f"{metadata.parent}{os.pathsep}{source}", "COLUMNS": "80"}
     command = [sys.executable, "-m", "tfperf", *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=120)

@@ -15,9 +15,9 @@ import pytest
 from builders import Event, event, host, logdir_of, space
 from click.testing import Result
 
+from tfperf.analysis.registry import OURS
+from tfperf.analysis.view import By, View
 from tfperf.cli import main
-from tfperf.sections.registry import OURS
-from tfperf.sections.view import By, View
 
 Run = Callable[..., Result]
 FIRST_LINES = {

@@ -17,14 +17,13 @@ from builders import event, host, space
 from capture.double import response, serving
 from click.testing import Result
 from msgspec.structs import replace
+from places import ROOT
 
+from tfperf.base.errors import Reason
 from tfperf.capture.outcomes import Captured
 from tfperf.cli.typed import DURATION, SIZE, step_range
-from tfperf.errors import Reason
-from tfperf.render import FORMATS, render
-from tfperf.sampling.reports import capture_report
-
-ROOT = Path(__file__).parents[2]
+from tfperf.live.sampling.reports import capture_report
+from tfperf.report.render import FORMATS, render
 
 
 @pytest.mark.parametrize(
@@ -144,7 +143,7 @@ def test_the_page_lists_every_reason() -> None:
 
 
 def test_the_request_is_sent_before_anything_heavy_is_imported() -> None:
-    script = "import sys; import tfperf.cli.capture, tfperf.sampling.jobs; print(*sys.modules)"
+    script = "import sys; import tfperf.cli.capture, tfperf.live.sampling.jobs; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"numpy", "pandas", "pyarrow", "ptars", "rich", "tensorflow"} & set(done.stdout.split())
 
@@ -161,7 +160,7 @@ _FIVE_STEPS = space(
         *(event(f"{op}:{op}", 10 * number, 1) for number, op in enumerate(("MatMul", "Add", "Relu"))),
     )
 )
-_ANALYSIS = ("tfperf.analysis", "tfperf.sections", "tfperf.trace")
+_ANALYSIS = ("tfperf.analysis.load", "tfperf.sections", "tfperf.trace")
 
 
 @pytest.mark.parametrize("analyze", [False, True])

@@ -19,13 +19,13 @@ import pytest
 from builders import event, host, line, logdir_of, plane, space
 from cli.example_package import run_with_package
 from click.testing import Result
+from places import SAMPLES
 
-from tfperf.gate.limits import NAMED
+from tfperf.formats.wire import schema
+from tfperf.judge.gate.limits import NAMED
 from tfperf.trace.event_names import is_fetch, is_iterator
-from tfperf.wire import schema
 
 Run = Callable[..., Result]
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
 HOLDS = ("--max-input-bound", "10%")
 
 
@@ -89,7 +89,7 @@ def test_exit_code_1_without_a_trace(name: str, run_tfperf: Run, tmp_path: Path)
     assert line.startswith("Error: ")
 
 
-@pytest.mark.filterwarnings("always::tfperf.errors.TfperfWarning")
+@pytest.mark.filterwarnings("always::tfperf.TfperfWarning")
 def test_exit_code_1_where_the_newest_run_holds_no_profile(run_tfperf: Run, samples: Path, tmp_path: Path) -> None:
     logdir = tmp_path / "logs"
     shutil.copytree(samples / "input_fixed", logdir)

@@ -12,12 +12,12 @@ from builders import event, host, logdir_of, space
 from cli.example_package import run_with_package
 from click.testing import CliRunner, Result
 
+from tfperf.analysis.parallel.worker_pool import WorkerProcess
+from tfperf.base.errors import TfperfError
 from tfperf.cli import main
 from tfperf.cli.query import command
-from tfperf.errors import TfperfError
-from tfperf.parallel.worker_pool import WorkerProcess
-from tfperf.query.engine import QueryError
-from tfperf.query.sql_tables import every_table
+from tfperf.export.query.engine import QueryError
+from tfperf.export.query.sql_tables import every_table
 
 pytestmark = pytest.mark.usefixtures("asked_here")
 BY_NAME = "select name, count(*) as calls from events group by name order by calls desc"
@@ -65,7 +65,7 @@ def test_top_cuts_and_says_so(logdir: Path) -> None:
 def test_a_query_has_limits(
     logdir: Path, query: str, limits: tuple[str, ...], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfperf.query.apart.WorkerProcess", WorkerProcess)
+    monkeypatch.setattr("tfperf.export.query.apart.WorkerProcess", WorkerProcess)
     with pytest.raises(TfperfError, match=reason) as raised:
         CliRunner().invoke(command, [str(logdir), query, *limits], catch_exceptions=False, **main.context_settings)
     assert not isinstance(raised.value, QueryError)

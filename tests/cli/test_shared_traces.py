@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from places import SHARED
 
-SHARED = Path(__file__).parents[3] / "shared"
 TRACES = SHARED / "traces"
 WORKER, SLOW_MAP, T4 = "gpu_8xV100_worker", "cpu_keras3/slow_map", "keras_t4/2022_11_04_21_26_12"
 BATCHES_128, BATCHES_512 = "keras_rtx5000/gpu_bs128-20210202-131252", "keras_rtx5000/gpu_bs512-20210202-131913"

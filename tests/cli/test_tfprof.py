@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from places import SAMPLES
 from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
 
 Run = Callable[..., Result]
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
 SHOWN = dict.fromkeys(("table", "markdown", "tfprof", "html"), "4.00") | dict.fromkeys(("json", "csv"), "4.0")
 """The mean time of the only op that ran, as each format writes it."""
 VIEWS = ("scope", "graph", "op", "code")

@@ -13,11 +13,11 @@ import pytest
 from builders import event, host, logdir_of, space
 from capture.conftest import read_until
 from click.testing import CliRunner, Result
-from timeline.perfetto_reader import read_perfetto
+from export.timeline.perfetto_reader import read_perfetto
 
+from tfperf.base.errors import TfperfError
 from tfperf.cli import main
 from tfperf.cli.timeline import command
-from tfperf.errors import TfperfError
 
 STEPS = [event("train", 10 * i, 8, step_num=i) for i in range(6)]
 
@@ -81,7 +81,7 @@ def test_an_existing_file_is_kept(logdir: Path, tmp_path: Path) -> None:
 def test_ctrl_c_while_the_viewer_is_waited_for_is_exit_code_130(logdir: Path) -> None:
     """On any free port: 9001, the one that the viewer takes files from, may be in use."""
     code = (
-        "from tfperf.timeline.viewer_server import FileServer\n"
+        "from tfperf.export.timeline.viewer_server import FileServer\n"
         "FileServer.__init__.__defaults__ = (0,)\n"
         "from tfperf.cli import run\n"
         "run()\n"

@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 
 import mutants
 from click.testing import CliRunner, Result
+from places import SAMPLES
 
 from tfperf.cli import main as tfperf
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
 STALL_S = 10.0
 """Processor time that a command may take; most take a hundredth."""
 HANG_S = 300.0

@@ -24,14 +24,14 @@ from real_runs import ROOT, SHARED
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import offload_tpu
 
-from tfperf.errors import TfperfError
-from tfperf.gate.check import check_profile
-from tfperf.gate.outcome import Judged
+from tfperf.base.errors import TfperfError
+from tfperf.formats.wire import schema
+from tfperf.judge.gate.check import check_profile
+from tfperf.judge.gate.outcome import Judged
 from tfperf.trace.event_names import runs_function
-from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
-from tfperf.wire import schema
+from tfperf.trace.steps.find_steps import find_steps
 
 Job = Mapping[str, bytes]
 """The files of a run, by host."""

@@ -16,7 +16,7 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.render.values import without_commands
+from tfperf.report.render.values import without_commands
 
 NAMES = (
     "::set-output name=deploy::true",

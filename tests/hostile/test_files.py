@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from builders import event, host, line, plane, ref, space
+from places import SAMPLES
 from protobytes import varint
 
-from tfperf.wire import schema
+from tfperf.formats.wire import schema
 
 pytestmark = pytest.mark.stress
 
@@ -45,7 +46,7 @@ def orphans() -> bytes:
 
 def sample() -> bytes:
     """The profile of a job that waits for its input: 19.4 ms a step, 64 % of it input."""
-    (path,) = (Path(__file__).parents[2] / "sample_traces" / "input_bound").rglob("*.xplane.pb")
+    (path,) = (SAMPLES / "input_bound").rglob("*.xplane.pb")
     return path.read_bytes()
 
 

@@ -56,6 +56,6 @@ def test_what_a_command_raises_is_a_fault(
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("tfperf.analysis.flaw_checks", broken)
+    monkeypatch.setattr("tfperf.analysis.load.flaw_checks", broken)
     monkeypatch.setattr(mutants, "make", lambda *_: mutants.Mutant(0, ("nothing",), attempts.samples[0]))
     assert {fault.kind for fault in attempts.attempt(0)} == {kind}

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from places import SAMPLES
 
 pytestmark = pytest.mark.stress
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
 JOB, GRAPH = SAMPLES / "input_bound", SAMPLES / "tfprof_mlp" / "collected"
 
 

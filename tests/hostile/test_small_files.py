@@ -22,21 +22,21 @@ import pytest
 import tfprof_builders as make
 from protobytes import field, varint
 
-from tfperf.errors import TfperfError
-from tfperf.linter import hlo_graph, op_graph
-from tfperf.linter.engine import LintOptions, lint_path
-from tfperf.linter.rule import Ledger
-from tfperf.linter.shared_rules import max_pool_gradient
-from tfperf.programs.cost import cost_of
-from tfperf.programs.hlo_proto import read_proto
-from tfperf.tfprof.checkpoint import Checkpoint
-from tfperf.tfprof.crc32c import crc32c, masked
-from tfperf.tfprof.options import options_from
-from tfperf.tfprof.params_source import read_variables
-from tfperf.tfprof.sources import read_folder
-from tfperf.tfprof.tensor_values import values_of
-from tfperf.tfprof.views import show_tree
-from tfperf.wire.trace_file import TraceFile
+from tfperf.base.errors import TfperfError
+from tfperf.formats.hlo.cost import cost_of
+from tfperf.formats.hlo.hlo_proto import read_proto
+from tfperf.formats.wire.trace_file import TraceFile
+from tfperf.models.linter import hlo_graph, op_graph
+from tfperf.models.linter.engine import LintOptions, lint_path
+from tfperf.models.linter.rule import Ledger
+from tfperf.models.linter.shared_rules import max_pool_gradient
+from tfperf.models.tfprof.checkpoint import Checkpoint
+from tfperf.models.tfprof.crc32c import crc32c, masked
+from tfperf.models.tfprof.options import options_from
+from tfperf.models.tfprof.params_source import read_variables
+from tfperf.models.tfprof.sources import read_folder
+from tfperf.models.tfprof.tensor_values import values_of
+from tfperf.models.tfprof.views import show_tree
 
 LARGEST = 1_000_000
 """Bytes of each of these files."""

@@ -15,13 +15,13 @@ from mutants import ON_BYTES
 from protobytes import field, varint
 from tfprof_builders import CPU, GPU, STREAMS, message, node, ran, run_metadata
 
-from tfperf.tfprof.advise import advise_report
-from tfperf.tfprof.input_file import TfprofInputError
-from tfperf.tfprof.model import Model
-from tfperf.tfprof.options import options_from
-from tfperf.tfprof.reference_text import ModelText, op_rows, tree_rows
-from tfperf.tfprof.sources import Sources, read_model
-from tfperf.tfprof.views import View, show_ops, show_tree
+from tfperf.models.tfprof.advise import advise_report
+from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.options import options_from
+from tfperf.models.tfprof.reference_text import ModelText, op_rows, tree_rows
+from tfperf.models.tfprof.sources import Sources, read_model
+from tfperf.models.tfprof.views import View, show_ops, show_tree
 
 EVERYTHING = options_from({"select": ["micros", "bytes", "params", "float_ops", "device", "op_types", "input_shapes"]})
 NODES = (

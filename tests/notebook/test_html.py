@@ -10,9 +10,9 @@ import pytest
 from builders import event, host, line, logdir_of, plane, space
 
 import tfperf
+from tfperf.analysis.registry import section_names
 from tfperf.notebook.html import MOST_ROWS, bars_of, cells_of, html_of
 from tfperf.report.model import BarChart, Column, Table, table_of
-from tfperf.sections.registry import section_names
 
 HOSTILE = "</table><script>alert(1)</script><img src=x onerror=alert(2)>\u202e$x$\" data-x='"
 

@@ -14,8 +14,8 @@ from typing import Any
 import nbformat
 import pytest
 from job_environment import LAZILY
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 
 pytestmark = pytest.mark.tensorflow

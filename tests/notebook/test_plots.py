@@ -14,9 +14,9 @@ import pytest
 from builders import event, host, line, logdir_of, plane, space
 
 import tfperf
+from tfperf.base.units import PS_PER_MS
 from tfperf.notebook.plots import COLOURS
-from tfperf.sections.steps.section import CATEGORY_TITLES, WITH_COPIES
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.categories import CATEGORY_TITLES, WITH_COPIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,7 +134,7 @@ def test_axes_of_ones_own_are_used(analysis: tfperf.Analysis) -> None:
 def test_each_category_has_a_colour_of_its_own_the_one_of_the_page() -> None:
     assert list(COLOURS) == list(WITH_COPIES)
     assert len(set(COLOURS.values())) == len(COLOURS)
-    static = files("tfperf.render.page") / "static"
+    static = files("tfperf.report.render.page") / "static"
     light = dict(re.findall(r"--([\w-]+): light-dark\((#\w+),", (static / "page.css").read_text("utf-8")))
     variables = dict(re.findall(r'"([\w ]+)": "([\w-]+)"', (static / "charts.js").read_text("utf-8")))
     assert {key: light[variables[CATEGORY_TITLES[key].lower()]] for key in WITH_COPIES} == COLOURS

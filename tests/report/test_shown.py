@@ -15,9 +15,9 @@ from synthetic_tpu import core_with_work, offload_tpu
 from tpu_twin import tpu_twin
 
 import tfperf
+from tfperf.analysis.registry import TableSpec, all_tables
 from tfperf.report.model import Column, Ranked, Report, Section, Table, table_of
 from tfperf.report.shown import EVERYTHING, MOST_EACH, Detail, shown
-from tfperf.sections.registry import TableSpec, all_tables
 
 LATE = [20_000.0] * 4
 BRIEF, ALONE = Detail("brief", "brief"), Detail("full", "full")

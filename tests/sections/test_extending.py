@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from places import ROOT
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = ROOT
 SAMPLE = PROJECT / "sample_traces" / "input_bound"
 PAGE = (PROJECT / "docs" / "extending.md").read_text()
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 from builders import PS_PER_US, Event, event, host, line, plane, ref, trace_of
 
-from tfperf.arrays import Intervals
-from tfperf.trace.activities import Activity, busy_times, tracing_calls, xla_compilations
-from tfperf.trace.step_calls import find_calls
-from tfperf.trace.steps import label_kinds
+from tfperf.base.arrays import Intervals
+from tfperf.trace.host.activities import Activity, busy_times, tracing_calls, xla_compilations
+from tfperf.trace.steps.step_calls import find_calls
+from tfperf.trace.steps.steps import label_kinds
 
 LOCAL = "EagerLocalExecute: __inference_work_7"
 

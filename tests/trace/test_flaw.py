@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import get_args
 
-from tfperf.trace.flaw import EVERYTHING, TOUCHES, Flaw, Part
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
+from tfperf.trace.flaw import EVERYTHING, TOUCHES, Flaw, Part
 
 
 def test_a_flaw_touches_what_rests_on_the_same_part() -> None:

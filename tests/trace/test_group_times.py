@@ -6,8 +6,8 @@ from pathlib import Path
 
 from builders import event, host, line, plane, trace_of
 
-from tfperf.trace.activities import Activity
 from tfperf.trace.group_times import GroupSpans, group_spans, grouped_times
+from tfperf.trace.host.activities import Activity
 from tfperf.trace.host_trace import HostTrace
 
 US = 1_000_000

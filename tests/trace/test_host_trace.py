@@ -11,7 +11,7 @@ from builders import event, host, line, plane, ref, space, trace_of, u64
 from msgspec.structs import replace
 from trace_rows import US, memory, rows, texts
 
-from tfperf.trace.device_clock import DeviceClock
+from tfperf.trace.device.device_clock import DeviceClock
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from builders import logdir_of
 
-from tfperf.errors import TfperfWarning, TraceNotFoundError
+from tfperf.base.errors import TfperfWarning, TraceNotFoundError
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs, run_names
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from builders import Line, event, line, plane, ref, space
 
+from tfperf.formats.wire import schema
 from tfperf.trace.oddities import Oddities
 from tfperf.trace.read import read_host
-from tfperf.wire import schema
 
 
 def oddities(tmp_path: Path, name: str, change: Callable[[Any], object]) -> Oddities:

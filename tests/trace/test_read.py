@@ -10,12 +10,12 @@ from builders import Plane, event, host, line, plane, ref, space, trace_of, u64
 from protobytes import field, message
 from trace_rows import lines, memory, numbers, read_bytes, rows, texts
 
-from tfperf.errors import TraceFormatError
+from tfperf.base.errors import TraceFormatError
+from tfperf.formats.wire import planes
+from tfperf.formats.wire.event_columns import StatKind
 from tfperf.trace.host_trace import HostTrace, plane_kind
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import progress_by_file, read_host
-from tfperf.wire import planes
-from tfperf.wire.event_columns import StatKind
 
 STEPS_LINE = -559038737
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from builders import event, line, plane, ref, space
 from msgspec.structs import asdict
+from places import ROOT
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import synthetic_tpu
 from trace_rows import memory
 
-from tfperf.parquet.columns import STATS
+from tfperf.export.parquet.columns import STATS
+from tfperf.formats.wire import planes
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import DEFAULT
 from tfperf.trace.read import AlsoRead, read_host, read_host_twice
-from tfperf.wire import planes
 
-ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "sample_traces").rglob("*.xplane.pb"))
 SHARED = [
     path

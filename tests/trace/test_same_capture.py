@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from builders import Plane, event, host, line, logdir_of, plane, space, trace_of
+from places import ROOT
 
 import tfperf
-from tfperf.gate.check import check_profile
+from tfperf.judge.gate.check import check_profile
 from tfperf.trace.same_capture import CaptureIdentity, capture_identity, foreign_hosts
 
-SHARED = Path(__file__).parents[3] / "shared" / "traces"
+SHARED = ROOT.parent / "shared" / "traces"
 
 S = 1_000_000_000
 START = 1_700_000_000 * S

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 from builders import Event, Line, Plane, event, line, logdir_of, plane, space, trace_of
+from places import ROOT
 
 import tfperf
-from tfperf.trace.find_steps import find_steps
+from tfperf.formats.wire import schema
 from tfperf.trace.flaw import Flaw, level_of
+from tfperf.trace.host.tasks import task_of
 from tfperf.trace.read import read_host
 from tfperf.trace.soundness import find_flaws
-from tfperf.trace.tasks import task_of
-from tfperf.wire import schema
+from tfperf.trace.steps.find_steps import find_steps
 
-SHARED = Path(__file__).parents[3] / "shared" / "traces"
+SHARED = ROOT.parent / "shared" / "traces"
 FETCH = "IteratorGetNextOp::DoCompute"
 
 

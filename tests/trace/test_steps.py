@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.trace.steps import Pause, Steps, no_steps, plain_steps
+from tfperf.trace.steps.steps import Pause, Steps, no_steps, plain_steps
 
 
 def steps(kinds: str, seconds: list[int], flags: str = "") -> Steps:

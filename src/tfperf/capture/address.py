@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from tfperf.errors import CaptureError
+from tfperf.base.errors import CaptureError
 
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/@\s]+)):(?P<port>\d{1,5})")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1|0:0:0:0:0:0:0:1")

@@ -12,13 +12,13 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.connection import CONNECT_SECONDS, bad_reply, call_error, check_greeting, late
 from tfperf.capture.tracer_options import TracerOptions
-from tfperf.errors import CaptureError
-from tfperf.wire.profiler_service import OPTIONS_VERSION, OVERHEAD_KEY, SERVICE, message_class, read_message
-from tfperf.wire.schema import LARGEST_MESSAGE
-from tfperf.wire.trace_file import SUFFIX
+from tfperf.formats.wire.profiler_service import OPTIONS_VERSION, OVERHEAD_KEY, SERVICE, message_class, read_message
+from tfperf.formats.wire.schema import LARGEST_MESSAGE
+from tfperf.formats.wire.trace_file import SUFFIX
 
 _SHORT_CALL_SECONDS = 10.0
 

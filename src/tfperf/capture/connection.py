@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tfperf.base.errors import CaptureError
+from tfperf.base.units import format_bytes
 from tfperf.capture.address import Address
 from tfperf.capture.daemon_threads import DaemonThreads
-from tfperf.errors import CaptureError
-from tfperf.units import format_bytes
 
 CONNECT_SECONDS = 5.0
 SERVER_SNIPPET = "start one in the job: tfperf.serve(), or tf.profiler.experimental.server.start(PORT)"

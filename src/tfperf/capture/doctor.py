@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfperf.base.errors import CaptureError, TraceFormatError
+from tfperf.base.units import counted, format_bytes
 from tfperf.capture.address import Address
 from tfperf.capture.doctor_software import has_gpu_tensorflow, software_checks
 from tfperf.capture.machine import UNKNOWN, USUAL_PORT, Listener, Machine
@@ -16,13 +18,11 @@ from tfperf.capture.outcomes import Check, Status
 from tfperf.capture.run_folder import local_folder
 from tfperf.capture.trace_problems import gpu_event_count, has_gpu_plane, missing_gpu
 from tfperf.capture.tracer_options import TracerOptions
-from tfperf.errors import CaptureError, TraceFormatError
-from tfperf.units import counted, format_bytes
-from tfperf.wire.untraced_gpu import LIBRARY_FIX, PERMISSION_FIX
+from tfperf.formats.wire.untraced_gpu import LIBRARY_FIX, PERMISSION_FIX
 
 if TYPE_CHECKING:
     from tfperf.capture.client import ProfilerClient
-    from tfperf.wire.contents import Contents
+    from tfperf.formats.wire.contents import Contents
 
 _PERMISSION = "driver's permission"
 NOT_CHECKED = "not checked on this system"
@@ -195,7 +195,7 @@ def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None
 def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Contents | None:
     """Profile the job; return what the trace holds, None if it is empty."""
     from tfperf.capture.client import profile_request
-    from tfperf.wire.contents import look_into
+    from tfperf.formats.wire.contents import look_into
 
     # An older server writes the trace there by itself; it makes the folders, here or on its own machine.
     place = folder / "doctor" / "job.xplane.pb"

@@ -14,9 +14,9 @@ from functools import partial
 
 from msgspec import Struct, field
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.client import PendingReply, ProfilerClient
 from tfperf.capture.daemon_threads import DaemonThreads
-from tfperf.errors import CaptureError
 
 MUTE_SECONDS = 2.0
 """How long a server may take to answer `Terminate`."""

@@ -18,10 +18,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from tfperf.base.errors import OutputError, TfperfWarning
+from tfperf.base.files import cannot_write, replace_file
+from tfperf.base.units import counted, format_bytes
 from tfperf.capture.graph_log import LOG_NAME, function_graph_and_log, graph_and_log
-from tfperf.errors import OutputError, TfperfWarning
-from tfperf.files import cannot_write, replace_file
-from tfperf.units import counted, format_bytes
 
 GRAPH_NAME = "graph.pb"
 CHECKPOINT_NAME = "model.ckpt"

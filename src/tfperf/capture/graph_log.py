@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfperf.errors import TfperfWarning
-from tfperf.files import write_files
-from tfperf.units import counted
+from tfperf.base.errors import TfperfWarning
+from tfperf.base.files import write_files
+from tfperf.base.units import counted
 
 TRAINABLE = "_trainable_variables"
 """The type of trainable variables in a log."""

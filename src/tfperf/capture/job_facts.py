@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tfperf.capture.cluster_task import this_task
 from tfperf.capture.machine import Machine
-from tfperf.wire.capture_plane import CaptureFacts
+from tfperf.formats.wire.capture_plane import CaptureFacts
 
 _CPU_MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(.+?)\s*$", re.MULTILINE)
 _MEMORY_KB = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
@@ -25,7 +25,7 @@ _UNLIMITED_BYTES = 1 << 60
 
 def job_facts(machine: Machine | None = None) -> CaptureFacts:
     """Return what is known about this process and its machine; never raises."""
-    from tfperf import __version__
+    from tfperf.base.version import __version__
 
     machine = machine or Machine()
     facts = CaptureFacts(tfperf_version=__version__, python_version=platform.python_version())

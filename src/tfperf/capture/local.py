@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from tfperf.base.errors import CaptureError, TraceFormatError
 from tfperf.capture.cluster_task import HOST_VARIABLE, host_name
 from tfperf.capture.job_facts import job_facts
 from tfperf.capture.outcomes import Captured
@@ -34,11 +35,10 @@ from tfperf.capture.run_name import RunName, profile_count
 from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
 from tfperf.capture.trace_problems import captured_trace
 from tfperf.capture.tracer_options import TracerOptions
-from tfperf.errors import CaptureError, TraceFormatError
-from tfperf.wire.trace_file import SUFFIX
+from tfperf.formats.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
-    from tfperf.wire.contents import Contents
+    from tfperf.formats.wire.contents import Contents
 
 _MIN_STEPS, _MAX_STEPS, _MAX_SESSIONS = 5, 10_000, 16
 _SURELY_SMALL = 0.05

@@ -8,9 +8,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tfperf.display import Shown
-from tfperf.errors import CaptureError, Reason
-from tfperf.units import counted, format_bytes
+from tfperf.base.display import Shown
+from tfperf.base.errors import CaptureError, Reason
+from tfperf.base.units import counted, format_bytes
 
 Status = Literal["ok", "warn", "fail"]
 

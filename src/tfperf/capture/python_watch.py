@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from tfperf.wire.capture_plane import CpuSample, Pause, PythonRecord
+from tfperf.formats.wire.capture_plane import CpuSample, Pause, PythonRecord
 
 _PAUSE_S = 0.005
 """How often to look: one look takes 10 us."""

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tfperf.base.errors import CaptureError, TraceFormatError
 from tfperf.capture.address import Address
 from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
 from tfperf.capture.ending import Ending, on_each
@@ -26,9 +27,8 @@ from tfperf.capture.run_folder import RunFolder
 from tfperf.capture.run_name import RunName
 from tfperf.capture.trace_problems import IDLE, captured_trace
 from tfperf.capture.tracer_options import ENOUGH_SECONDS, TracerOptions
-from tfperf.errors import CaptureError, TraceFormatError
-from tfperf.wire.schema import LARGEST_MESSAGE
-from tfperf.wire.trace_file import SUFFIX
+from tfperf.formats.wire.schema import LARGEST_MESSAGE
+from tfperf.formats.wire.trace_file import SUFFIX
 
 Say = Callable[[str], object]
 

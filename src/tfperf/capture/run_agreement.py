@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from msgspec import DecodeError, Struct, ValidationError, json
 
-from tfperf.errors import TfperfError
+from tfperf.base.errors import TfperfError
 
 _PREFIX = ".tfperf-"
 _MOST_APART_S = 300.0

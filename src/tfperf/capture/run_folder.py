@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tfperf.base.errors import CaptureError
+from tfperf.base.files import temporary_beside
 from tfperf.capture.run_agreement import agreed_run
 from tfperf.capture.run_name import RunName
-from tfperf.errors import CaptureError
-from tfperf.files import temporary_beside
-from tfperf.wire.trace_file import SUFFIX
+from tfperf.formats.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
-    from tfperf.wire.contents import Contents
+    from tfperf.formats.wire.contents import Contents
 
 _NOT_IN_FILE_NAMES = re.compile(r"^\.+|[^\w.+@-]+", re.ASCII)
 _URL = re.compile(r"\w[\w+.-]+:/")
@@ -135,7 +135,7 @@ class RunFolder:
     def _store(
         self, host: str, put: Callable[[Path], object], addition: Callable[[Contents], bytes] = lambda _: b""
     ) -> tuple[Path | None, Contents]:
-        from tfperf.wire.contents import look_into
+        from tfperf.formats.wire.contents import look_into
 
         with self._lock:
             self._writers += 1  # Meanwhile, no thread that fails removes the folder.

@@ -30,6 +30,7 @@ from urllib.request import url2pathname
 from msgspec import DecodeError, json
 from msgspec.structs import asdict
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture import local
 from tfperf.capture.keras_callback import ProfileCallback
 from tfperf.capture.keras_import_hook import hook_keras
@@ -38,7 +39,6 @@ from tfperf.capture.run_name import profile_count
 from tfperf.capture.script_plan import BEAT, Orders, Plan, write_result
 from tfperf.capture.step_profile import SafeProfile, no_trace
 from tfperf.capture.tensorflow_session import require_tensorflow
-from tfperf.errors import CaptureError
 
 _IMPORT_POLL_SECONDS = 0.2
 _BEAT_SECONDS = 0.5

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec import Struct, json
 
+from tfperf.base.files import replace_file
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.tracer_options import ENOUGH_SECONDS, TracerOptions
-from tfperf.files import replace_file
 
 AFTER_SECONDS = 10.0
 STEPS = (10, 209)

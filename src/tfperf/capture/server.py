@@ -15,13 +15,13 @@ import sys
 from concurrent.futures import Executor
 from typing import Any, cast
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.daemon_threads import DaemonThreads
 from tfperf.capture.machine import USUAL_PORT, Machine
 from tfperf.capture.server_methods import ServerMethods
 from tfperf.capture.tensorflow_session import require_tensorflow
-from tfperf.errors import CaptureError
-from tfperf.wire.profiler_service import SERVICE
+from tfperf.formats.wire.profiler_service import SERVICE
 
 _THREADS = 3
 """One may be busy for long, with the session; the others answer Terminate and those who are to wait."""

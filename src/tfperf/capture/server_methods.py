@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfperf.available_memory import resident_bytes
+from tfperf.base.available_memory import resident_bytes
+from tfperf.base.errors import CaptureError, TfperfError
+from tfperf.base.units import format_bytes
 from tfperf.capture import local
 from tfperf.capture.job_facts import job_facts
 from tfperf.capture.tensorflow_session import TensorflowSession
 from tfperf.capture.tracer_options import TracerOptions
-from tfperf.errors import CaptureError, TfperfError
-from tfperf.units import format_bytes
-from tfperf.wire.profiler_service import OVERHEAD_KEY, message_class, read_message
-from tfperf.wire.schema import LARGEST_MESSAGE
+from tfperf.formats.wire.profiler_service import OVERHEAD_KEY, message_class, read_message
+from tfperf.formats.wire.schema import LARGEST_MESSAGE
 
 if TYPE_CHECKING:
-    from tfperf.wire.contents import Contents
+    from tfperf.formats.wire.contents import Contents
 
 BUSY = "Another profiling session active."
 """TensorFlow's own text, which its clients recognize."""
@@ -245,7 +245,7 @@ def _start_session(options: TracerOptions) -> TensorflowSession:
 
 
 def _counted(file: Path) -> Contents:
-    from tfperf.wire.contents import look_into
+    from tfperf.formats.wire.contents import look_into
 
     return look_into(file)
 

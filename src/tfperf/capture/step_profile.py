@@ -15,13 +15,13 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.base.errors import CaptureError, Reason, TfperfError
+from tfperf.base.units import counted
 from tfperf.capture import local
 from tfperf.capture.cluster_task import host_name
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_name import RunName, profile_count
 from tfperf.capture.tracer_options import TracerOptions
-from tfperf.errors import CaptureError, Reason, TfperfError
-from tfperf.units import counted
 
 LIMIT_SECONDS = 120.0
 FEWEST_STEPS = 10

@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.python_watch import PythonWatch
 from tfperf.capture.tracer_options import TracerOptions
-from tfperf.errors import CaptureError
-from tfperf.wire.capture_plane import PythonRecord
-from tfperf.wire.trace_file import SUFFIX
+from tfperf.formats.wire.capture_plane import PythonRecord
+from tfperf.formats.wire.trace_file import SUFFIX
 
 
 class _Level(int):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tfperf.capture.machine import UNKNOWN, Machine
 from tfperf.capture.outcomes import Captured
-from tfperf.wire.untraced_gpu import (
+from tfperf.formats.wire.untraced_gpu import (
     PERMISSION_FIX,
     ROCM_FIX,
     SILENT_FIX,
@@ -24,9 +24,9 @@ from tfperf.wire.untraced_gpu import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tfperf.base.errors import Reason
     from tfperf.capture.tracer_options import TracerOptions
-    from tfperf.errors import Reason
-    from tfperf.wire.contents import Contents
+    from tfperf.formats.wire.contents import Contents
 
 IDLE = (
     "the job did nothing that the profiler records: it is idle, or waits outside TensorFlow; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tfperf.errors import TfperfError
+from tfperf.base.errors import TfperfError
 
 ENOUGH_SECONDS = 4.0
 """How long to profile where nobody says so: 40 steps of 100 ms, 200 of 20 ms, which is what a comparison takes."""

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tfperf.base.errors import CaptureError
+from tfperf.base.units import listed
 from tfperf.capture.address import Address, parse_address
-from tfperf.errors import CaptureError
-from tfperf.units import listed
 
 MOST_WORKERS = 256
 _LONGEST_FILE = 1 << 20

@@ -23,14 +23,14 @@ from click.exceptions import Exit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf import __version__
-from tfperf.available_memory import keep_freed_memory, lacks_memory, shortage
-from tfperf.errors import TfperfError, TfperfWarning
-from tfperf.render import whole_stdout
-from tfperf.render.screen import Colour, Screen, screen
+from tfperf.base.available_memory import keep_freed_memory, lacks_memory, shortage
+from tfperf.base.errors import TfperfError, TfperfWarning
+from tfperf.base.version import __version__
+from tfperf.report.render import whole_stdout
+from tfperf.report.render.screen import Colour, Screen, screen
 
 if TYPE_CHECKING:
-    from tfperf.render import RenderOptions
+    from tfperf.report.render import RenderOptions
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a shell."""
@@ -82,7 +82,7 @@ def stdout_screen() -> Screen:
 
 def stdout_options() -> RenderOptions:
     """Return what suits a report on stdout."""
-    from tfperf.render import options_for
+    from tfperf.report.render import options_for
 
     return options_for(stdout_screen())
 
@@ -94,12 +94,12 @@ def say(line: str, *, always: bool = False) -> None:
     """
     if manners().quiet and not always:
         return
-    from tfperf.render.values import for_people, without_commands
+    from tfperf.report.render.values import for_people, without_commands
 
     try:
         click.echo(without_commands(for_people(line)), err=True)
     except OSError:
-        from tfperf.render import discard
+        from tfperf.report.render import discard
 
         discard(sys.stderr)
 
@@ -162,7 +162,7 @@ class _Commands(click.Group):
                 raise click.ClickException(shortage()) from error
             if not isinstance(error, TfperfError):
                 raise
-            from tfperf.render.values import for_people, without_commands
+            from tfperf.report.render.values import for_people, without_commands
 
             raise click.ClickException(without_commands(for_people(str(error)))) from error
         except KeyboardInterrupt:
@@ -175,8 +175,8 @@ def _no_such_command(name: str, known: Sequence[str]) -> str:
     """Say that there is no such command, and what was likely meant."""
     from pathlib import Path
 
-    from tfperf.render.values import for_people
-    from tfperf.units import did_you_mean
+    from tfperf.base.units import did_you_mean
+    from tfperf.report.render.values import for_people
 
     shown = for_people(name)
     if Path(name).exists():

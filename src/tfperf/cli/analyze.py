@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfperf.base.storage.remote_path import Location, RemotePath
+from tfperf.base.units import counted
 from tfperf.cli import options, typed
-from tfperf.render import FORMATS, Format
-from tfperf.storage.remote_path import Location, RemotePath
-from tfperf.units import counted
+from tfperf.report.render import FORMATS, Format
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
@@ -97,7 +97,7 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     options.check_output(output, format_name, force=force)
     options.refuse_existing(baseline, force=force)
     if values["list_runs"]:
-        from tfperf.run_list import runs_report
+        from tfperf.cli.run_list import runs_report
         from tfperf.trace.logdir import find_runs
 
         report = runs_report(path, find_runs(path))
@@ -126,7 +126,7 @@ def _refuse_contradictions(values: Mapping[str, Any]) -> None:
 
 def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the sections to analyze, since what nobody is shown need not be; nothing: all but pictures."""
-    from tfperf.sections.registry import LEADS, section_names
+    from tfperf.analysis.registry import LEADS, section_names
 
     sections: tuple[str, ...] = values["sections"]
     if view == "answer" and form.answers:
@@ -158,15 +158,15 @@ def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) 
     needed = (*sections, "batch") if sections and wants_summary else sections
     # A baseline rests on more than is shown.
     if baseline:
-        from tfperf.compare.summarize import summary_sections
+        from tfperf.judge.compare.summarize import summary_sections
 
         needed = (*summary_sections(), *needed)
     analysis = options.load_analysis(path, sections=needed, peaks=values["peaks"], step=values["step"], **reading)
     report = analysis.report(sections, by=values["by"], filters=values["filters"])
     if baseline:
-        from tfperf.compare.baseline_file import baseline_text
-        from tfperf.compare.summarize import summarize_run
-        from tfperf.render import write
+        from tfperf.judge.compare.baseline_file import baseline_text
+        from tfperf.judge.compare.summarize import summarize_run
+        from tfperf.report.render import write
 
         summary = summarize_run(analysis, str(path), skip_first=values["skip_first"] or 0)
         write(baseline_text(summary), baseline, force=force)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from tfperf.base.storage.remote_path import Location
 from tfperf.cli import options, typed
-from tfperf.storage.remote_path import Location
 
 
 @click.command("anonymize", short_help="Copy a profile with its names replaced, to send it to others.")
@@ -37,7 +37,7 @@ def command(path: Location, output: Path, run: str | Sequence[str] | None, force
       tfperf anonymize logs/ -o anonymous/
       tfperf analyze anonymous/
     """
-    from tfperf.anonymize.copy import anonymize
+    from tfperf.export.anonymize.copy import anonymize
 
     for sentence in anonymize(path, output, run=run, force=force).sentences():
         options.say(sentence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfperf.cli.options import say
-from tfperf.timeline.viewer_server import has_browser
+from tfperf.export.timeline.viewer_server import has_browser
 
 
 def new_page(name: str) -> Path:

@@ -11,12 +11,12 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import INTERRUPTED, capture_options, manners, options, shows_progress, typed
-from tfperf.render import FORMATS
+from tfperf.report.render import FORMATS
 
 if TYPE_CHECKING:
     from tfperf.capture.address import Address
     from tfperf.capture.remote import CaptureRequest
-    from tfperf.sampling.result import Sampled
+    from tfperf.live.sampling.result import Sampled
 
 
 @click.command("capture", short_help="Profile running jobs; say why if no trace comes.")
@@ -90,7 +90,7 @@ def command(
       tfperf capture --cluster-spec --all-or-nothing
       tfperf capture --port 6009 --continuous --on-slow-step 50ms
     """
-    from tfperf.sampling.jobs import sample_continuously, sample_once
+    from tfperf.live.sampling.jobs import sample_continuously, sample_once
 
     continuous, keep, slow_step_s, top = (values.pop(name) for name in ("continuous", "keep", "on_slow_step", "top"))
     if slow_step_s is not None and not continuous:
@@ -147,10 +147,10 @@ def _request(**values: Any) -> CaptureRequest:
 
 def _only_server_here() -> Address:
     """Return the profiler server of this machine, and say which it is; of several, the user is to choose."""
+    from tfperf.base.errors import CaptureError
     from tfperf.capture.connection import SERVER_SNIPPET
     from tfperf.capture.machine import Machine
     from tfperf.capture.servers_here import find_servers
-    from tfperf.errors import CaptureError
 
     if not Machine().shows_listeners():
         raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")

@@ -19,8 +19,8 @@ TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trus
 
 
 def _run_name(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    from tfperf.base.errors import TfperfError
     from tfperf.capture.run_agreement import check_run_name
-    from tfperf.errors import TfperfError
 
     try:
         return None if name is None else check_run_name(name)
@@ -70,8 +70,8 @@ LISTS = together(
 
 def take_addresses(options: dict[str, Any]) -> list[Address]:
     """Return the addresses that --port, --worker and `LISTS` name, each once, and remove these options."""
+    from tfperf.base.errors import CaptureError
     from tfperf.capture.worker_list import check_workers, workers_in, workers_of_cluster, workers_of_file
-    from tfperf.errors import CaptureError
 
     names = ("port", "workers", "worker_list", "workers_file", "cluster_spec")
     port, workers, text, file, spec = (options.pop(name) for name in names)
@@ -96,8 +96,8 @@ def take_addresses(options: dict[str, Any]) -> list[Address]:
 
 def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:
     """Return the addresses of the jobs that --port and --worker name."""
+    from tfperf.base.errors import CaptureError
     from tfperf.capture.address import parse_address
-    from tfperf.errors import CaptureError
 
     try:
         return [parse_address(text) for text in ([f"localhost:{port}"] if port else []) + [*workers]]

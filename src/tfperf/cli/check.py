@@ -13,17 +13,17 @@ import click
 from click.exceptions import Exit
 from msgspec.structs import replace
 
+from tfperf.base.errors import OutputError, TfperfError
+from tfperf.base.files import refuse_existing
+from tfperf.base.storage.remote_path import Location
 from tfperf.cli import options, typed
-from tfperf.errors import OutputError, TfperfError
-from tfperf.files import refuse_existing
-from tfperf.gate.limits import NAMED, LimitError
-from tfperf.storage.remote_path import Location
+from tfperf.judge.gate.limits import NAMED, LimitError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from tfperf.gate.config import CheckConfig
-    from tfperf.gate.outcome import Outcome
+    from tfperf.judge.gate.config import CheckConfig
+    from tfperf.judge.gate.outcome import Outcome
 
 _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-bound 10%, or write some in tfperf.toml"
 
@@ -91,10 +91,10 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
       tfperf check logs/ --baseline baseline.json --max-regression 5%
       tfperf check logs/ --max-input-bound 10% --junit tfperf.xml --github
     """
-    from tfperf.gate.check import check, needed_sections
-    from tfperf.gate.ci_output import is_own_junit
-    from tfperf.gate.outcome import not_judged
-    from tfperf.render import STDOUT
+    from tfperf.judge.gate.check import check, needed_sections
+    from tfperf.judge.gate.ci_output import is_own_junit
+    from tfperf.judge.gate.outcome import not_judged
+    from tfperf.report.render import STDOUT
 
     junit, github = values.pop("junit"), values.pop("github")
     reading = {key: values.pop(key) for key in options.READING}
@@ -119,7 +119,7 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
         write_to = None if isinstance(error, OutputError) else junit
         _notify(not_judged(config.limits, str(error)), write_to, github=github, force=replaces)
         raise
-    from tfperf.gate.outcome_report import check_report
+    from tfperf.judge.gate.outcome_report import check_report
 
     notified = _notify(outcome, junit, github=github, force=replaces)
     notified &= _done(lambda: options.show(check_report(outcome), format_name, output, force=force))
@@ -130,9 +130,9 @@ def _config(
     limits: tuple[str, ...], config_file: Path | None, no_config: bool, max_regression: str | None, **values: Any
 ) -> CheckConfig:
     """Return the limits and settings of the file, and of the command line, which go first."""
-    from tfperf.gate.config import CheckConfig, find_config, read_config
-    from tfperf.gate.grammar import read_limit
-    from tfperf.gate.limits import merged, named_limits, regression_tolerance
+    from tfperf.judge.gate.config import CheckConfig, find_config, read_config
+    from tfperf.judge.gate.grammar import read_limit
+    from tfperf.judge.gate.limits import merged, named_limits, regression_tolerance
 
     if config_file is not None and no_config:
         raise click.UsageError("--config and --no-config exclude each other")
@@ -157,9 +157,9 @@ def _config(
 
 def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:
     """Tell the CI systems what a gate came to; return whether all could be told."""
-    from tfperf.gate.ci_output import annotation_text, junit_text, write_summary
-    from tfperf.render import write
-    from tfperf.render.values import safe
+    from tfperf.judge.gate.ci_output import annotation_text, junit_text, write_summary
+    from tfperf.report.render import write
+    from tfperf.report.render.values import safe
 
     notified = True
     if junit is not None:
@@ -176,7 +176,7 @@ def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) 
 
 def _done(write: Callable[[], None]) -> bool:
     """Write something; if that cannot be, say so and go on: the verdict is the exit code, whatever else fails."""
-    from tfperf.render.values import for_people, without_commands
+    from tfperf.report.render.values import for_people, without_commands
 
     try:
         write()
@@ -193,6 +193,6 @@ def _say(text: str) -> None:
     try:
         click.echo(text, err=True)
     except OSError:
-        from tfperf.render import discard
+        from tfperf.report.render import discard
 
         discard(sys.stderr)

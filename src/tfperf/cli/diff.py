@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from tfperf.base.storage.remote_path import Location, RemotePath
 from tfperf.cli import options, typed
-from tfperf.storage.remote_path import Location, RemotePath
 
 
 @click.command("diff", short_help="Compare runs: is a job slower, and why?")
@@ -36,7 +36,7 @@ def command(
       tfperf diff logs/
       tfperf diff baseline.json logs/ -o diff.html
     """
-    from tfperf.compare.diff_report import diff_report, run_summaries
+    from tfperf.judge.compare.diff_report import diff_report, run_summaries
 
     if len(paths) < 2:
         paths = _two_newest(paths[0])

@@ -30,7 +30,7 @@ def command(port: int | None, worker: str | None, tls_ca: Path | None, logdir: P
       tfperf doctor --format json
     """
     from tfperf.capture.doctor import run_checks
-    from tfperf.sampling.reports import doctor_report
+    from tfperf.live.sampling.reports import doctor_report
 
     if port is not None and worker is not None:
         raise click.UsageError("name one job: --port PORT on this machine, or --worker HOST:PORT")

@@ -13,8 +13,8 @@ from tfperf.cli.typed import completions
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from tfperf.explain.entries import Entry
-    from tfperf.render.text_table import Line
+    from tfperf.cli.explanations.entries import Entry
+    from tfperf.report.render.text_table import Line
 
 _LONGEST_LINE = 100
 _EXAMPLES = 3
@@ -46,8 +46,8 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
       tfperf explain causes
       tfperf explain --max-step-time
     """
-    from tfperf.render import write
-    from tfperf.render.text_table import joined
+    from tfperf.report.render import write
+    from tfperf.report.render.text_table import joined
 
     screen = stdout_screen()
     width, known = min(screen.width, _LONGEST_LINE), tuple(_known(context))
@@ -56,8 +56,8 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _answer(word: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    from tfperf.explain.entries import KINDS, find, key_of
-    from tfperf.render.text_table import line_of
+    from tfperf.cli.explanations.entries import KINDS, find, key_of
+    from tfperf.report.render.text_table import line_of
 
     entries = find(word, known)
     singular = key_of(word).removesuffix("s")
@@ -73,7 +73,7 @@ def _answer(word: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
 
 
 def _entry_lines(entry: Entry, width: int) -> Iterator[Line]:
-    from tfperf.render.text_table import Part
+    from tfperf.report.render.text_table import Part
 
     yield Part(entry.names[0], "bold"), Part(f" ({entry.kind})", "dim")
     for text in (entry.text, *entry.details, f"see {entry.page}"):
@@ -81,8 +81,8 @@ def _entry_lines(entry: Entry, width: int) -> Iterator[Line]:
 
 
 def _list_lines(kind: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    from tfperf.explain.entries import names_of
-    from tfperf.render.text_table import line_of
+    from tfperf.cli.explanations.entries import names_of
+    from tfperf.report.render.text_table import line_of
 
     names = names_of(kind, known)
     yield line_of(f"All {len(names)} {_plural(kind)}", "bold")
@@ -94,8 +94,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _kinds(known: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    from tfperf.explain.entries import KINDS, names_of
-    from tfperf.render.text_table import TextTable, line_of, table_lines
+    from tfperf.cli.explanations.entries import KINDS, names_of
+    from tfperf.report.render.text_table import TextTable, line_of, table_lines
 
     rows = []
     for kind in KINDS:
@@ -108,7 +108,7 @@ def _kinds(known: tuple[Entry, ...], width: int) -> Iterator[Line]:
 
 
 def _indented(text: str, width: int, indent: str = "  ") -> Iterator[Line]:
-    from tfperf.render.text_table import line_of, wrap
+    from tfperf.report.render.text_table import line_of, wrap
 
     yield from (line_of(indent + line) for line in wrap(text, width - len(indent)))
 
@@ -121,9 +121,9 @@ def _plural(kind: str) -> str:
 
 
 def _unknown(word: str, known: Iterable[Entry]) -> str:
-    from tfperf.explain.entries import key_of
-    from tfperf.render.values import for_people
-    from tfperf.units import did_you_mean
+    from tfperf.base.units import did_you_mean
+    from tfperf.cli.explanations.entries import key_of
+    from tfperf.report.render.values import for_people
 
     shown_as = {key_of(name): name for entry in known for name in entry.names}
     close = did_you_mean(key_of(word), shown_as, shown_as)
@@ -131,7 +131,7 @@ def _unknown(word: str, known: Iterable[Entry]) -> str:
 
 
 def _known(context: click.Context) -> Iterator[Entry]:
-    from tfperf.explain.entries import entries
+    from tfperf.cli.explanations.entries import entries
 
     yield from entries()
     yield from _of_command_line(context.find_root().command)
@@ -149,7 +149,7 @@ def _commands(group: click.Group, context: click.Context, before: str = "") -> I
 
 def _of_command_line(main: click.Command) -> Iterator[Entry]:
     """Yield commands, and options of one name and help together, whatever their commands."""
-    from tfperf.explain.entries import Entry
+    from tfperf.cli.explanations.entries import Entry
 
     assert isinstance(main, click.Group)
     found: dict[tuple[tuple[str, ...], str], list[str]] = {}

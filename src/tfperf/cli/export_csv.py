@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from tfperf.base.storage.remote_path import Location
+from tfperf.base.units import counted
 from tfperf.cli import options, typed
-from tfperf.storage.remote_path import Location
-from tfperf.units import counted
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
@@ -33,8 +33,8 @@ def command(path: Location, output: Location, force: bool, csv_safe: bool, **val
     Example:
       tfperf export-csv logs/ -o tables/
     """
-    from tfperf.render import write_folder
-    from tfperf.render.csv_file import csv_files
+    from tfperf.report.render import write_folder
+    from tfperf.report.render.csv_file import csv_files
 
     files = csv_files(options.load_analysis(path, **values).report(), for_spreadsheets=csv_safe)
     write_folder(files, output, force=force)

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from tfperf.base.units import counted, format_bytes
 from tfperf.cli import options, typed
-from tfperf.units import counted, format_bytes
 
 
 @click.command("export-parquet", short_help="Write all events and tables as a Parquet dataset.")
@@ -31,7 +31,7 @@ def command(path: Path, output: Path, force: bool, all_stats: bool, **values: An
     """
     from functools import partial
 
-    from tfperf.parquet.export import write_loaded
+    from tfperf.export.parquet.export import write_loaded
 
     load_it = partial(options.load_analysis, path, **values)
     written = write_loaded(output, load_it, all_stats=all_stats, force=force)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfperf.base.storage.remote_path import Location
 from tfperf.cli import options, typed
-from tfperf.flamegraph.question import ON, PERS, STACKED_BY, VALUES
-from tfperf.render import STDOUT
-from tfperf.storage.remote_path import Location
+from tfperf.export.flamegraph.question import ON, PERS, STACKED_BY, VALUES
+from tfperf.report.render import STDOUT
 
 if TYPE_CHECKING:
-    from tfperf.flamegraph.document import FlameFormat
+    from tfperf.export.flamegraph.document import FlameFormat
 
 _FORMATS = ("html", "svg", "folded", "speedscope")
 _ASKED = ("on", "by", "value", "per", "merge_layers")
@@ -70,10 +70,10 @@ def command(
     """
     form = _form(output, format_name)
     options.refuse_existing(output, force=force)
-    from tfperf.flamegraph.document import flame_graphs, flame_text, told
-    from tfperf.flamegraph.question import Question, QuestionError
-    from tfperf.render import write
-    from tfperf.render.values import without_commands
+    from tfperf.export.flamegraph.document import flame_graphs, flame_text, told
+    from tfperf.export.flamegraph.question import Question, QuestionError
+    from tfperf.report.render import write
+    from tfperf.report.render.values import without_commands
 
     question = Question(**{name: values[name] for name in _ASKED})
     try:
@@ -98,7 +98,7 @@ def command(
 
 def _form(output: Location | None, format_name: FlameFormat | None) -> FlameFormat:
     """Return the format that was asked for, in so many words or by the suffix of the file."""
-    from tfperf.flamegraph.document import SUFFIXES, format_of
+    from tfperf.export.flamegraph.document import SUFFIXES, format_of
 
     if format_name:
         return format_name

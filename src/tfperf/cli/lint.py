@@ -9,7 +9,7 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import options, typed
-from tfperf.render import FORMATS
+from tfperf.report.render import FORMATS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -18,7 +18,7 @@ _CI_FORMATS = ("junit", "github")
 
 
 def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from tfperf.linter.catalogue import RULES
+    from tfperf.models.linter.catalogue import RULES
 
     return typed.completions(RULES, incomplete.upper())
 
@@ -73,10 +73,10 @@ def command(
       tfperf lint module.hlo_proto.pb --device gpu
       tfperf lint saved_model/ --batch 32 --ignore TPU-BN-1 --format github
     """
-    from tfperf.gate.lint_output import exit_code, github_text, junit_text
-    from tfperf.linter.engine import LintError, LintOptions, lint_path
-    from tfperf.linter.report import lint_report
-    from tfperf.render import write
+    from tfperf.judge.gate.lint_output import exit_code, github_text, junit_text
+    from tfperf.models.linter.engine import LintError, LintOptions, lint_path
+    from tfperf.models.linter.report import lint_report
+    from tfperf.report.render import write
 
     fail_on = values.pop("fail_on")
     if format_name in _CI_FORMATS:

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from tfperf.base.errors import TfperfError
+from tfperf.base.storage.remote_path import Location, RemotePath
+from tfperf.base.units import counted
 from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen, typed
 from tfperf.cli import say as say
 from tfperf.cli.typed import AT_LEAST_ONE, DEFAULT_LOGDIR, PATH, TRACE_PATH
-from tfperf.errors import TfperfError
-from tfperf.render import FORMATS, STDOUT, format_of_file
-from tfperf.storage.remote_path import Location, RemotePath
-from tfperf.units import counted
+from tfperf.report.render import FORMATS, STDOUT, format_of_file
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from tfperf.analysis import Analysis
-    from tfperf.render import RenderOptions
+    from tfperf.analysis.load import Analysis
     from tfperf.report.model import Report
+    from tfperf.report.render import RenderOptions
 
 Decorator = Callable[[Any], Any]
 
@@ -172,7 +172,7 @@ report_options = together(
 
 def usage_error(error: Exception) -> click.UsageError:
     """Return the error as one of usage."""
-    from tfperf.render.values import for_people
+    from tfperf.report.render.values import for_people
 
     return click.UsageError(for_people(str(error)))
 
@@ -200,7 +200,7 @@ def check_suffix(output: Location | None, format_name: str | None) -> None:
 
 def refuse_existing(output: Location | None, *, force: bool, made: Path | None = None) -> None:
     """Raise OutputError if a file could not be written; `made` as for `check_output`."""
-    from tfperf import files
+    from tfperf.base import files
 
     if output is not None and output != STDOUT:
         files.refuse_existing([output], force=force)
@@ -217,7 +217,7 @@ def _is_in_new_folder(output: Location, made: Path | None) -> bool:
 
 def suitable_for(output: Location | None) -> RenderOptions:
     """Return the width and so on of a report on stdout, or in this file."""
-    from tfperf.render import RenderOptions
+    from tfperf.report.render import RenderOptions
 
     return stdout_options() if output in (None, STDOUT) else RenderOptions()
 
@@ -226,8 +226,8 @@ def show(
     report: Report, format_name: str | None, output: Location | None, *, force: bool, pager: bool = True, **options: Any
 ) -> None:
     """Render a report and write it to a file or to stdout, in a pager if need be; `options` are of `RenderOptions`."""
-    from tfperf.render import render, write
-    from tfperf.render.values import without_commands
+    from tfperf.report.render import render, write
+    from tfperf.report.render.values import without_commands
 
     for line in report.omitted:
         say(line, always=True)
@@ -244,7 +244,7 @@ def show_surely(report: Report, format_name: str, output: Location | None, *, fo
 
     What took long may run unattended: no pager waits at its end.
     """
-    from tfperf.errors import OutputError
+    from tfperf.base.errors import OutputError
 
     try:
         show(report, format_name, output, force=force, pager=False, **options)
@@ -262,7 +262,7 @@ def load_analysis(path: Location, *, strict: bool = False, **options: Any) -> An
 
     `options` are those of `tfperf.load`. Says which hosts are missing; raises TfperfError for them if it is `strict`.
     """
-    from tfperf.analysis import load
+    from tfperf.analysis.load import load
 
     if options.get("cluster") and options.get("jobs"):
         raise click.UsageError("--jobs is about this machine, --cluster about others: omit one of them")

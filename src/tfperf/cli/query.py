@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfperf.base.errors import TfperfError
+from tfperf.base.storage.remote_path import Location
 from tfperf.cli import options, typed
-from tfperf.errors import TfperfError
-from tfperf.storage.remote_path import Location
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
@@ -79,8 +79,8 @@ def _text(sql: str | None, script: Path | None) -> str | None:
 
 
 def _report(path: Location | None, sql: str | None, limits: list[Any], *, width: int | None, **values: Any) -> Report:
-    from tfperf.query.answer_report import answered, schema_of
-    from tfperf.query.engine import QueryError, QueryLimits
+    from tfperf.export.query.answer_report import answered, schema_of
+    from tfperf.export.query.engine import QueryError, QueryLimits
 
     if sql is None or path is None:
         return schema_of(path, **values)

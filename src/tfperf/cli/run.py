@@ -12,7 +12,7 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import capture_options, manners, options, own_variables, typed
-from tfperf.render import FORMATS
+from tfperf.report.render import FORMATS
 
 
 @click.command(
@@ -58,7 +58,7 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
       tfperf run --after 30s --duration 2s -m project.train
     """
     from tfperf.capture.script_plan import choose_plan
-    from tfperf.sampling.jobs import sample_script
+    from tfperf.live.sampling.jobs import sample_script
 
     if values["steps"] and values["after_s"]:
         raise click.UsageError("--steps and --after exclude each other: profile by steps, or by time")
@@ -104,7 +104,7 @@ def _is_script(path: Path) -> bool:
 
 def _no_script(name: str) -> str:
     """Say that there is no such script, or no such option: click lets any pass, for those of the script."""
-    from tfperf.units import did_you_mean
+    from tfperf.base.units import did_you_mean
 
     if Path(name).is_dir():
         return f"{name} is a folder without __main__.py; name a script, or a module after -m"

@@ -10,7 +10,7 @@ from tfperf.cli import options, with_manners
 from tfperf.cli.tfprof_options import asked_options, model_options, read_asked, reading, view_options
 
 if TYPE_CHECKING:
-    from tfperf.tfprof.views import View
+    from tfperf.models.tfprof.views import View
 
 _EXAMPLES = {
     "scope": "--graph graph.pb --run-meta 'run_metadata_*.pb' --op-log tfprof_log",
@@ -76,7 +76,7 @@ def _view_command(view: str) -> click.Command:
 
 def _show_view(view: View, values: dict[str, Any]) -> None:
     """Read the model, and show a view of it as it is asked for."""
-    from tfperf.tfprof.outputs import parse_output, write_output
+    from tfperf.models.tfprof.outputs import parse_output, write_output
 
     format_name, force = values["format_name"], values["force"]
     with reading():
@@ -94,7 +94,7 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
             for note in write_output(model, view, asked, target, quirks=quirks, every_frame=every_frame):
                 options.say(note)
             return
-        from tfperf.tfprof.report import ReportDetail, view_report
+        from tfperf.models.tfprof.report import ReportDetail, view_report
 
         shown = ReportDetail(
             chosen=chosen,

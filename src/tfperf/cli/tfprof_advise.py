@@ -30,7 +30,7 @@ def command(format_name: str | None, output: Path | None, force: bool, **values:
       tfperf tfprof advise --profile profile.pb
       tfperf tfprof advise collected/ --checkers ExpensiveOperation
     """
-    from tfperf.tfprof.advise import CHECKERS, advise_report
+    from tfperf.models.tfprof.advise import CHECKERS, advise_report
 
     options.check_output(output, format_name, force=force)
     with reading():

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from msgspec.structs import replace
 
-from tfperf.available_memory import lacks_memory
+from tfperf.base.available_memory import lacks_memory
 from tfperf.cli import options, typed
-from tfperf.render import FORMATS
-from tfperf.tfprof.attributes import OptionError
+from tfperf.models.tfprof.attributes import OptionError
+from tfperf.report.render import FORMATS
 
 if TYPE_CHECKING:
-    from tfperf.tfprof.model import Model
-    from tfperf.tfprof.options import Options
-    from tfperf.tfprof.sources import Sources
-    from tfperf.tfprof.views import View
+    from tfperf.models.tfprof.model import Model
+    from tfperf.models.tfprof.options import Options
+    from tfperf.models.tfprof.sources import Sources
+    from tfperf.models.tfprof.views import View
 
 _LEAST = {
     "bytes": "requested memory, in bytes,",
@@ -62,8 +62,8 @@ class Unusable(click.ClickException):
 @contextmanager
 def reading() -> Iterator[None]:
     """Turn errors of inputs and of options into one line and exit code 2."""
-    from tfperf.render.values import for_people, without_commands
-    from tfperf.tfprof.input_file import TfprofInputError
+    from tfperf.models.tfprof.input_file import TfprofInputError
+    from tfperf.report.render.values import for_people, without_commands
 
     try:
         yield
@@ -147,7 +147,7 @@ def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool, bool]:
 
     A preset counts least, then the file, then what stands in the command.
     """
-    from tfperf.tfprof.options import PRESETS, Options, options_from
+    from tfperf.models.tfprof.options import PRESETS, Options, options_from
 
     given: dict[str, Any] = {"max_depth": 100}
     if values["preset"] is not None:
@@ -173,8 +173,8 @@ def _config(path: Path) -> dict[str, Any]:
     """Return the options of a file: OptionsProto in the JSON form of protobuf, whose names may be in camel case."""
     import json
 
-    from tfperf.tfprof.input_file import InputFile
-    from tfperf.tfprof.options import Options
+    from tfperf.models.tfprof.input_file import InputFile
+    from tfperf.models.tfprof.options import Options
 
     try:
         content = json.loads(InputFile(path, "JSON file of options").data)
@@ -198,7 +198,7 @@ def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen:
     """
     trace: Path | None = values["trace"]
     if trace is not None and not (trace / "graph.pb").is_file():
-        from tfperf.tfprof.from_trace import trace_model
+        from tfperf.models.tfprof.from_trace import trace_model
 
         _refuse(values, ("run_metadata", "profile", "checkpoint"), str(trace))
         named = {name: values[name] for name in ("graph", "op_log", "run", "host", "skip_first")}
@@ -216,8 +216,8 @@ def read_files(values: Mapping[str, Any]) -> tuple[Model, Path | None]:
 
     Raises OptionError, and what reading raises.
     """
-    from tfperf.tfprof.sources import read_model
-    from tfperf.tfprof.step_times import skip_first
+    from tfperf.models.tfprof.sources import read_model
+    from tfperf.models.tfprof.step_times import skip_first
 
     sources = _sources(values)
     return skip_first(read_model(sources), values["skip_first"]), sources.checkpoint
@@ -231,7 +231,7 @@ def _refuse(values: Mapping[str, Any], names: Sequence[str], whole: str) -> None
 
 
 def _sources(values: Mapping[str, Any]) -> Sources:
-    from tfperf.tfprof.sources import Sources, folder_sources, steps_of
+    from tfperf.models.tfprof.sources import Sources, folder_sources, steps_of
 
     parts = ("graph", "op_log", "run_metadata")
     if values["trace"] is not None:

@@ -33,7 +33,7 @@ def command(
     """
     options.check_output(output, format_name, force=force)
     with reading():
-        from tfperf.tfprof.params import params_report
+        from tfperf.models.tfprof.params import params_report
 
         report = params_report(source, op_log)
     options.show(report, format_name, output, force=force, top=top)

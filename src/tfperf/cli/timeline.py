@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from tfperf.base.storage.remote_path import Location, RemotePath
 from tfperf.cli import options, typed
-from tfperf.storage.remote_path import Location, RemotePath
 
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
@@ -48,8 +48,8 @@ def command(path: Location, output: Location | None, show: bool, **values: Any) 
     import tempfile
     import webbrowser
 
-    from tfperf.timeline.export import format_of, write_timeline
-    from tfperf.timeline.viewer_server import FileServer, has_browser
+    from tfperf.export.timeline.export import format_of, write_timeline
+    from tfperf.export.timeline.viewer_server import FileServer, has_browser
 
     if output is None and not show:
         raise click.UsageError("name the file to write with -o, for example -o trace.pftrace, or show it with --open")

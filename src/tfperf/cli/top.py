@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tfperf.capture.address import Address
-    from tfperf.top.request import TopRequest
+    from tfperf.live.top.request import TopRequest
 
 
 @click.command("top", short_help="Watch running jobs on a screen that renews itself.")
@@ -68,10 +68,10 @@ def command(once: bool, format_name: str, metrics_port: int | None, **values: An
     if format_name == "screen" and not once and not can_be_redrawn():
         raise click.UsageError("a screen needs a terminal; use --once for one screen as text, or --format jsonl")
     request = _request(**values)
-    from tfperf.top.live import show_live, show_once, write_lines
+    from tfperf.live.top.live import show_live, show_once, write_lines
 
     if once:
-        from tfperf.render import write
+        from tfperf.report.render import write
 
         write(show_once(request, screen), None)
     elif format_name == "jsonl":
@@ -92,7 +92,7 @@ def can_be_redrawn() -> bool:
 def _request(
     *, interval: float, duration: float, record: bool, logdir: Path, samples: int | None, **values: Any
 ) -> TopRequest:
-    from tfperf.top.request import TopRequest
+    from tfperf.live.top.request import TopRequest
 
     if duration > interval / 2:
         asked = f"--duration {duration:g}s is more than half of --interval {interval:g}s"
@@ -112,10 +112,10 @@ def _request(
 
 def _servers_here() -> Sequence[Address]:
     """Return the profiler servers of this machine, and say which they are."""
+    from tfperf.base.errors import CaptureError
     from tfperf.capture.connection import SERVER_SNIPPET
     from tfperf.capture.machine import Machine
     from tfperf.capture.servers_here import find_servers
-    from tfperf.errors import CaptureError
 
     if not Machine().shows_listeners():
         raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")

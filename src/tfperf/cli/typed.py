@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from tfperf.errors import TfperfError, TraceNotFoundError
-from tfperf.storage.remote_path import located
-from tfperf.units import DURATIONS, SIZES, converted, did_you_mean, split_quantity
+from tfperf.base.errors import TfperfError, TraceNotFoundError
+from tfperf.base.storage.remote_path import located
+from tfperf.base.units import DURATIONS, SIZES, converted, did_you_mean, split_quantity
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from tfperf.trace.steps import WhichStep
+    from tfperf.trace.steps.steps import WhichStep
 
 ANONYMOUS, ENDPOINT = "tfperf.anonymous", "tfperf.endpoint_url"
 """Where the options that say how addresses are reached leave their values (`Context.meta`)."""
@@ -50,7 +50,7 @@ SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
 
 def regex(text: str) -> str:
     """Return a regular expression, still as text."""
-    from tfperf.patterns import pattern
+    from tfperf.base.patterns import pattern
 
     try:
         return pattern(text).text
@@ -109,7 +109,7 @@ class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     @property
     def choices(self) -> tuple[str, ...]:
-        from tfperf.sections.registry import section_names
+        from tfperf.analysis.registry import section_names
 
         return section_names()
 

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 from msgspec.structs import replace
 
-from tfperf.display import Shown
-from tfperf.gate.outcome import Outcome
-from tfperf.gate.outcome_report import check_report
-from tfperf.render.html_templates import engine
-from tfperf.render.text_table import LINES, text_table
-from tfperf.render.values import brief, measure_text, plain
+from tfperf.analysis.registry import LEADS
+from tfperf.analysis.results import Results
+from tfperf.analysis.tabular import HasTable
+from tfperf.base.display import Shown
+from tfperf.judge.gate.outcome import Outcome
+from tfperf.judge.gate.outcome_report import check_report
+from tfperf.live.sampling.result import Sampled
 from tfperf.report.model import BarChart, Chart, Level, Report, Section, Table
+from tfperf.report.render.html_templates import engine
+from tfperf.report.render.text_table import LINES, text_table
+from tfperf.report.render.values import brief, measure_text, plain
 from tfperf.report.shown import Detail, shown
-from tfperf.sampling.result import Sampled
-from tfperf.sections.registry import LEADS
-from tfperf.sections.results import Results
-from tfperf.sections.tabular import HasTable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from jinja2.environment import TemplateModule
 
-    from tfperf.analysis import Analysis
+    from tfperf.analysis.load import Analysis
 
 MOST_ROWS = 100
 """Rows of a table that an output holds; the DataFrame has all."""

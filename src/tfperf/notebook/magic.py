@@ -21,13 +21,13 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
-from tfperf.analysis import Analysis, load
+from tfperf.analysis.load import Analysis, load
+from tfperf.analysis.registry import section_names
+from tfperf.base.errors import CaptureError, TfperfError
 from tfperf.capture.local import start, stop
 from tfperf.capture.outcomes import Captured
-from tfperf.errors import CaptureError, TfperfError
 from tfperf.notebook.html import html_of
-from tfperf.render import RenderOptions, render
-from tfperf.sections.registry import section_names
+from tfperf.report.render import RenderOptions, render
 
 if TYPE_CHECKING:
     from types import CodeType

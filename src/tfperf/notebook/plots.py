@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfperf.arrays import Float64s
-from tfperf.errors import TfperfError
-from tfperf.render.values import brief, measure_text
+from tfperf.base.arrays import Float64s
+from tfperf.base.errors import TfperfError
+from tfperf.base.units import PS_PER_MS, format_bytes, format_percent
+from tfperf.report.render.values import brief, measure_text
 from tfperf.sections.kernels.analysis import Kernels
 from tfperf.sections.memory.analysis import Memory
 from tfperf.sections.overview.summary import Summary
-from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
-from tfperf.units import PS_PER_MS, format_bytes, format_percent
+from tfperf.trace.steps.breakdown import Breakdown
+from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

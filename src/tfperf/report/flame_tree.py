@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import MOST, Int64s
+from tfperf.base.arrays import MOST, Int64s
+from tfperf.base.units import Unit, without_middle
 from tfperf.report.model import FlameChart, Level
-from tfperf.units import Unit, without_middle
 
 MOST_LEVELS = 100
 """Boxes inside each other; what lies deeper is joined in the last one."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.display import Shown, cut
+from tfperf.base.display import Shown, cut
+from tfperf.base.units import Unit, counted, format_ms, format_percent
 from tfperf.report.step_picture import StepPicture
-from tfperf.units import Unit, counted, format_ms, format_percent
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from tfperf.arrays import Int32s, Int64s
+    from tfperf.base.arrays import Int32s, Int64s
 else:  # reports are made without numpy, too
     Int32s = Int64s = Any
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools
+from tfperf.base.arrays import Bools
 
 OpKind = Literal["", "tensorflow", "tf.data", "jax", "copy"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import EMPTY, NO_NUMBERS, Int64s, Intervals, covers, distinct, lookup, union, union_all
-from tfperf.trace.activities import PRIORITY, Activity, ActivityTimes, Codes, device_codes, host_codes
+from tfperf.base.arrays import EMPTY, NO_NUMBERS, Int64s, Intervals, covers, distinct, lookup, union, union_all
+from tfperf.formats.wire.event_columns import STEPS_LINE
 from tfperf.trace.event_names import mask
+from tfperf.trace.host.activities import PRIORITY, Activity, ActivityTimes, Codes, device_codes, host_codes
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.event_columns import STEPS_LINE
 
 
 class GroupSpans(Struct, frozen=True):

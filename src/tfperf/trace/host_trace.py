@@ -17,15 +17,15 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, distinct_index, lookup
-from tfperf.programs.names import NamedProgram, read_names
-from tfperf.storage.remote_path import Location
-from tfperf.trace.device_clock import DeviceClock
+from tfperf.base.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, distinct_index, lookup
+from tfperf.base.storage.remote_path import Location
+from tfperf.formats.hlo.names import NamedProgram, read_names
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
+from tfperf.formats.wire.event_columns import NO_STAT, Line, Stat, StatRows
+from tfperf.formats.wire.hlo import HLO_PROTO
+from tfperf.trace.device.device_clock import DeviceClock
+from tfperf.trace.host.python_activity import PythonActivity
 from tfperf.trace.oddities import Oddities
-from tfperf.trace.python_activity import PythonActivity
-from tfperf.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
-from tfperf.wire.event_columns import NO_STAT, Line, Stat, StatRows
-from tfperf.wire.hlo import HLO_PROTO
 
 _SEARCH = 16
 """How many times longer it takes to search for a row than to pass over one."""

@@ -7,6 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tfperf.formats.wire.event_columns import StatType
+from tfperf.formats.wire.hlo import HLO_PROTO
+from tfperf.formats.wire.stats import WantedStats
 from tfperf.trace.event_names import (
     carries_run_id,
     gives_task,
@@ -24,9 +27,6 @@ from tfperf.trace.event_names import (
     names_its_task,
 )
 from tfperf.trace.host_trace import TPU_KINDS, PlaneKind
-from tfperf.wire.event_columns import StatType
-from tfperf.wire.hlo import HLO_PROTO
-from tfperf.wire.stats import WantedStats
 
 
 class KnownStat(Struct, frozen=True):

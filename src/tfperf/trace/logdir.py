@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.errors import TfperfWarning, TraceNotFoundError
-from tfperf.files import TRACE_SUFFIX, TRACE_SUFFIXES, WORK, elsewhere, text_wanted
-from tfperf.storage.remote_path import Location, RemotePath
-from tfperf.units import counted, listed
+from tfperf.base.errors import TfperfWarning, TraceNotFoundError
+from tfperf.base.files import TRACE_SUFFIX, TRACE_SUFFIXES, WORK, elsewhere, text_wanted
+from tfperf.base.storage.remote_path import Location, RemotePath
+from tfperf.base.units import counted, listed
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -269,7 +269,7 @@ def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = (
 
 def _search_remote(path: RemotePath) -> _Found:
     """Do for an address what `_search` does for a folder; a service lists all of it at once, or nothing."""
-    from tfperf.storage.listing import list_files  # imports what only remote files need
+    from tfperf.base.storage.listing import list_files  # imports what only remote files need
 
     files = list_files(path, TRACE_SUFFIXES)
     found = _Found(others=[str(file) for file in files if _is_of_other_format(file.name)])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.base.arrays import Bools, Int64s
 from tfperf.trace.host_trace import HostTrace
 
 

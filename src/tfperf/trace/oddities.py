@@ -9,7 +9,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, lookup
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, lookup
+from tfperf.base.units import counted
+from tfperf.formats.wire.event_columns import NO_STAT, EventColumns
+from tfperf.formats.wire.planes import PlaneHeader
 from tfperf.trace.event_names import (
     begins_task,
     gives_task,
@@ -21,9 +24,6 @@ from tfperf.trace.event_names import (
     takes_time,
 )
 from tfperf.trace.flaw import Flaw, Level
-from tfperf.units import counted
-from tfperf.wire.event_columns import NO_STAT, EventColumns
-from tfperf.wire.planes import PlaneHeader
 
 _NOTED_BEFORE = frozenset({"group_id", "step_name", "is_eager"})
 """Stats of groups, whose names old profilers write before they look for groups."""

@@ -11,21 +11,29 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s
-from tfperf.storage.remote_path import Location
-from tfperf.trace.device_clock import LONGEST_PS, DeviceClock, put_on_device_clocks
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s
+from tfperf.base.storage.remote_path import Location
+from tfperf.base.units import natural
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
+from tfperf.formats.wire.event_columns import (
+    ASYNC_LINE,
+    MODULE_LINE,
+    OP_LINES,
+    EventColumns,
+    Line,
+    join_columns,
+    lines_of,
+)
+from tfperf.formats.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
+from tfperf.formats.wire.planes import PlaneHeader, check_planes, read_events, read_header
+from tfperf.formats.wire.trace_file import PlaneSpan, TraceFile, walk
+from tfperf.trace.device.device_clock import LONGEST_PS, DeviceClock, put_on_device_clocks
 from tfperf.trace.event_names import JITTED_CALL, is_memory, mask
+from tfperf.trace.host.python_activity import PythonActivity, read_activity
 from tfperf.trace.host_trace import TPU_KINDS, HostTrace, MemoryEvents, Plane, PlaneKind, plane_kind
 from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, TPU, reads_memory, wanted_stats
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.oddities import Oddities, OdditiesOfPlane
-from tfperf.trace.python_activity import PythonActivity, read_activity
-from tfperf.units import natural
-from tfperf.wire.capture_plane import CAPTURE_PLANE
-from tfperf.wire.event_columns import ASYNC_LINE, MODULE_LINE, OP_LINES, EventColumns, Line, join_columns, lines_of
-from tfperf.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
-from tfperf.wire.planes import PlaneHeader, check_planes, read_events, read_header
-from tfperf.wire.trace_file import PlaneSpan, TraceFile, walk
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes in all."""

@@ -14,10 +14,10 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
+from tfperf.base.units import counted
 from tfperf.trace.event_names import called_function, canonical, concrete_function, is_jitted_call
 from tfperf.trace.flaw import Flaw
 from tfperf.trace.host_trace import HostTrace
-from tfperf.units import counted
 
 _ENOUGH_EVENTS = 200
 """Of so many events, two processes never share all starts and durations."""

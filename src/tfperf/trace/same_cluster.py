@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tfperf.base.units import counted
 from tfperf.trace.logdir import Run, run_names
-from tfperf.units import counted
 
 _TASK = re.compile(r"_([A-Za-z][A-Za-z0-9]*-\d+)$", re.ASCII)
 """How captures of tfperf end the name of a host that is one of several: `vm_worker-0`."""

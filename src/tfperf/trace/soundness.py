@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int64s, covers, distinct, lookup, union, union_all, union_sorted
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, covers, distinct, lookup, union, union_all, union_sorted
+from tfperf.base.units import PS_PER_MS, counted
+from tfperf.formats.wire.event_columns import NO_STAT
 from tfperf.trace.event_names import (
     is_call,
     is_fetch,
@@ -26,13 +28,11 @@ from tfperf.trace.event_names import (
 )
 from tfperf.trace.flaw import Flaw, Level
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.steps import Steps
+from tfperf.trace.steps.steps import Steps
 from tfperf.trace.thread_flaws import RUN, is_function_call, lost_events, thread_flaws
-from tfperf.units import PS_PER_MS, counted
-from tfperf.wire.event_columns import NO_STAT
 
 if TYPE_CHECKING:
-    from tfperf.trace.launches import LaunchLinks
+    from tfperf.trace.host.launches import LaunchLinks
 
 _LOST = re.compile(r"(?i)\b(?:dropped|lost|discarded|truncated|overflow(?:ed)?|buffer (?:is )?full)\b")
 _NO_GPU = re.compile(r"\bNo GPU detected\b")
@@ -96,7 +96,7 @@ def _of_file(trace: HostTrace) -> Iterator[Flaw]:
 
 def _is_about_gpu(message: str) -> bool:
     """Tell whether a message says why a GPU was not traced, of which `missing_events` says what is unknown."""
-    from tfperf.wire.untraced_gpu import report_of_failure  # few profiles hold any message
+    from tfperf.formats.wire.untraced_gpu import report_of_failure  # few profiles hold any message
 
     return report_of_failure([message]) is not None
 

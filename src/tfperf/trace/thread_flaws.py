@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tfperf.arrays import Bools, Int64s, distinct, distinct_index, lookup, union_all, union_sorted
+from tfperf.base.arrays import Bools, Int64s, distinct, distinct_index, lookup, union_all, union_sorted
+from tfperf.base.units import PS_PER_MS, counted
 from tfperf.trace.event_names import (
     Op,
     is_eager_call,
@@ -31,7 +32,6 @@ from tfperf.trace.event_names import (
 from tfperf.trace.flaw import Flaw, Level
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import parents
-from tfperf.units import PS_PER_MS, counted
 
 RUN = "ExecutorState::Process"
 """How names of runs of an executor begin."""

@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from places import SAMPLES
 
 from tfperf.cli import main
 
-SAMPLES = Path(__file__).parents[3] / "sample_traces"
 LOGS = str(SAMPLES / "input_fixed")
 COMMANDS = [
     *((name, "--help") for name in main.list_commands(None)),  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def environment(unbuffered: str) -> dict[str, str]:
 
 _EACH_A_FORK = """
 import os, sys
-import tfperf.analysis, tfperf.cli.options, tfperf.render, tfperf.trace.read
+import tfperf.analysis.load, tfperf.cli.options, tfperf.report.render, tfperf.trace.read
 from tfperf.__main__ import run
 for number, arguments in enumerate(eval(sys.argv[1])):
     if not (child := os.fork()):

@@ -16,16 +16,16 @@ import pytest
 from builders import logdir_of
 from cli.manners.cases import IN_PROCESS, IN_TERMINAL, Case
 from click.testing import CliRunner
+from places import SAMPLES
 from synthetic_gpu import synthetic_gpu
 
 import tfperf
 from tfperf.cli import main
-from tfperf.render import RenderOptions, render
-from tfperf.render.text_table import cells
+from tfperf.report.render import RenderOptions, render
+from tfperf.report.render.text_table import cells
 
 pexpect = pytest.importorskip("pexpect", reason="there is no pseudo-terminal")
 
-SAMPLES = Path(__file__).parents[3] / "sample_traces"
 WIDTHS = (40, 60, 72, 80, 100, 132, 200)
 
 
@@ -101,7 +101,7 @@ TOGETHER = [case for case in IN_TERMINAL if not (case.keys or case.columns != 80
 ALONE = [case for case in IN_TERMINAL if case not in TOGETHER]
 _EACH_A_FORK = """
 import json, os, shlex, sys
-import tfperf.analysis, tfperf.cli.options, tfperf.render, tfperf.trace.read
+import tfperf.analysis.load, tfperf.cli.options, tfperf.report.render, tfperf.trace.read
 from tfperf.__main__ import run
 for typed in json.loads(sys.argv[1]):
     if not (child := os.fork()):

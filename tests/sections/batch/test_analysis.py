@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 from builders import event, plane, results_of, space, trace_of
+from places import SHARED
 from sections.batch.jobs import STEPS, allocations, batch_of, fetches, gpu, job, ops, steps
 
 import tfperf
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.batch.analysis import Batch
 from tfperf.trace.read import read_host
-from tfperf.wire.capture_plane import CAPTURE_PLANE
 
-TRACES = Path(__file__).parents[4] / "shared" / "traces"
+TRACES = SHARED / "traces"
 needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="real profiles lie beside the repository, not in it")
 
 

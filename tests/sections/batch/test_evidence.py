@@ -10,7 +10,7 @@ from builders import event, trace_of
 from sections.batch.jobs import allocations, batch_of, fetches, gpu, job, ops, steps
 
 from tfperf.sections.batch.evidence import StepWindows, leading_dimension, usual
-from tfperf.trace.find_steps import find_steps
+from tfperf.trace.steps.find_steps import find_steps
 
 
 def shown(tmp_path: Path, *planes: object) -> list[tuple[str, int, bool]]:

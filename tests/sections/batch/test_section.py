@@ -11,8 +11,8 @@ from builders import logdir_of, results_of, space, trace_of
 from sections.batch.jobs import fetches, job, steps
 
 import tfperf
-from tfperf.render import render
 from tfperf.report.model import Section
+from tfperf.report.render import render
 from tfperf.report.shown import Detail, shown
 
 

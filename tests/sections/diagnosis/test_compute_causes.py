@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from builders import Event, Line, event, line, plane, results_of, trace_of
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.sections.diagnosis.diagnose import sentence_of
-from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 STEPS = 5
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sections.hosts.jobs import FETCH, OP, job
 
-from tfperf.analysis import Analysis
+from tfperf.analysis.load import Analysis
 from tfperf.sections.diagnosis.cause import Cause, Range
 
 ALL = ("diagnosis",)

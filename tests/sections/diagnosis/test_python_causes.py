@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from builders import Event, Line, Plane, event, host, line, plane, ref, results_of, trace_of
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
-from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 STEP_US, CALL_US, COUNT = 20_000, 12_000, 5
 KERAS = ("callback_list.py:168 on_train_batch_end", "trainer.py:300 fit")

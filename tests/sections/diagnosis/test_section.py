@@ -15,18 +15,18 @@ from real_runs import ROOT, SHARED, analysis_of
 from synthetic_tpu import JUMP, Offload, offload_tpu
 
 import tfperf
-from tfperf.render import render
-from tfperf.render.text_table import cells
-from tfperf.render.values import measure_text
+from tfperf.base.units import format_percent
 from tfperf.report.model import BarChart, Fact, Finding, Quantity, Report
+from tfperf.report.render import render
+from tfperf.report.render.text_table import cells
+from tfperf.report.render.values import measure_text
 from tfperf.sections.diagnosis.cause import Action, Cause, Range
 from tfperf.sections.diagnosis.section import finding_of
 from tfperf.sections.diagnosis.unjudged import NEEDS
 from tfperf.sections.idle.tables import CAUSE_TEXTS
 from tfperf.sections.overview.quantities import of_steps
-from tfperf.sections.steps.section import CATEGORY_TITLES
-from tfperf.sections.steps.why_unknown import NO_DEVICE
-from tfperf.units import format_percent
+from tfperf.trace.steps.categories import CATEGORY_TITLES
+from tfperf.trace.steps.why_unknown import NO_DEVICE
 
 PARTS = {
     "Input": ("input_wait", "input_copy"),

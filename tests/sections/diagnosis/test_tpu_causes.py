@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import Event, event, host, line, plane, results_of, trace_of
+from places import ROOT
 from synthetic_tpu import Offload, offload_tpu
 from tpu_twin import tpu_twin
 
@@ -16,7 +17,7 @@ from tfperf.sections.diagnosis.section import build
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 
-SHARED = Path(__file__).parents[4] / "shared" / "traces"
+SHARED = ROOT.parent / "shared" / "traces"
 
 REAL = SHARED / "tpu_v6e" / "offload"
 

@@ -12,7 +12,7 @@ from builders import STEPS_LINE, Event, Plane, event, host, line, logdir_of, pla
 import tfperf
 from tfperf.sections.diagnosis.diagnose import diagnose
 from tfperf.sections.diagnosis.unjudged import NEEDS
-from tfperf.sections.steps.why_unknown import NO_DEVICE
+from tfperf.trace.steps.why_unknown import NO_DEVICE
 
 OP, FETCH, LAUNCH = "MatMul:MatMul", "IteratorGetNextOp::DoCompute", "ExecutorState::Process"
 EXCHANGE = "CollectiveReduceV2:CollectiveReduceV2"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from builders import event, host, host_of, iterator_call, line, plane, trace_of
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.environment.analysis import HostEnvironment
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 def environment(trace: HostTrace) -> HostEnvironment:

@@ -10,10 +10,10 @@ from protobytes import field
 from synthetic_tpu import JUMP, Offload, offload_tpu
 from tpu_twin import tpu_twin
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.report.model import Section
 from tfperf.sections.environment.section import build
 from tfperf.trace.read import read_host
-from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 def section(tmp_path: Path, *hosts: dict[str, Any], cpu_budget: int = 0) -> Section:

@@ -10,7 +10,7 @@ from protobytes import field
 
 from tfperf.sections.functions.analysis import Functions, changed_arguments, combine, count_calls, sum_calls
 from tfperf.sections.functions.eager import find_eager_ops
-from tfperf.trace.steps import no_steps
+from tfperf.trace.steps.steps import no_steps
 
 
 def functions_of(tmp_path: Path) -> Functions:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from builders import PS_PER_US, Event, event, host, line, plane, ref, trace_of
 
-from tfperf.arrays import Int64s
+from tfperf.base.arrays import Int64s
 from tfperf.sections.functions.eager import FETCHES, EagerOps, FetchKind, find_eager_ops, sum_eager_ops
-from tfperf.trace.find_steps import find_steps
+from tfperf.trace.steps.find_steps import find_steps
 
 
 def run_eagerly(op: str, start_us: float, duration_us: float, *, is_func: int = 0) -> Event:

@@ -7,14 +7,14 @@ import pytest
 from builders import Event, event, host, ref, results_of, trace_of
 from synthetic_tpu import Offload, offload_tpu
 
-from tfperf.analysis import assemble
+from tfperf.analysis.load import assemble
 from tfperf.report.model import Finding, Section
 from tfperf.report.shown import EVERYTHING, Detail, shown
 from tfperf.sections.functions.analysis import Functions, FunctionStats
 from tfperf.sections.functions.eager import EagerOps
 from tfperf.sections.functions.section import EAGER_OPS, TF_FUNCTIONS, build, findings_of
-from tfperf.sections.steps.counted import CountedSteps
 from tfperf.trace.read import read_host
+from tfperf.trace.steps.counted import CountedSteps
 
 IN_WHOLE_REPORT = Detail("brief", "brief")
 ALONE = Detail("full", "full")

@@ -8,9 +8,9 @@ import pytest
 from builders import STEPS_LINE, event, host, iterator_call, line, plane, results_of, trace_of
 from msgspec.structs import replace
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.gaps.analysis import build
 from tfperf.trace.host_trace import HostTrace
-from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 def notes(*traces: HostTrace) -> str:

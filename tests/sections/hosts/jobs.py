@@ -8,7 +8,7 @@ from pathlib import Path
 from builders import Event, event, host, logdir_of, plane, space
 
 import tfperf
-from tfperf.analysis import Analysis
+from tfperf.analysis.load import Analysis
 
 REDUCE = "CollectiveReduceV2:CollectiveReduceV2"
 FETCH, OP, COMPILE = "IteratorGetNextOp::DoCompute", "MatMul:MatMul", "XlaCompile"

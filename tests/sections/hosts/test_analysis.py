@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 from builders import event, host, logdir_of, results_of, space
+from places import ROOT
 from sections.hosts.jobs import COMPILE, EXCHANGE_US, FETCH, WORK_US, host_of_job, job
 from synthetic_tpu import offload_tpu
 
 import tfperf
 from tfperf.sections.hosts.section import build
 from tfperf.sections.overview.section import build as build_overview
-from tfperf.trace.collective_waits import match_collectives
+from tfperf.trace.device.collective_waits import match_collectives
 from tfperf.trace.read import read_host
 
-SHARED = Path(__file__).parents[4] / "shared" / "traces" / "multi_host"
+SHARED = ROOT.parent / "shared" / "traces" / "multi_host"
 
 
 def columns(analysis: tfperf.Analysis, name: str, *keys: str) -> list[tuple[Any, ...]]:

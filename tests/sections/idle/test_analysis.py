@@ -7,17 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import Event, Plane, event, host_of, line, plane, trace_of
+from places import ROOT
 from tpu_twin import tpu_twin
 
-from tfperf.arrays import overlap
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import overlap
 from tfperf.sections.idle.analysis import Idle, combine, narrow
 from tfperf.sections.idle.longest_gaps import MOST_GAPS
 from tfperf.sections.idle.tables import CAUSE_TEXTS
-from tfperf.sections.results import Host
 from tfperf.trace.read import read_host
 
 US = 1_000_000
-SHARED = Path(__file__).parents[4] / "shared" / "traces"
+SHARED = ROOT.parent / "shared" / "traces"
 CALL = "EagerKernelExecute"
 
 

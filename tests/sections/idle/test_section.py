@@ -8,9 +8,9 @@ import pytest
 from builders import Event, Plane, event, host, line, plane, results_of, trace_of
 from msgspec.structs import replace
 
-from tfperf.analysis import assemble
-from tfperf.render import render
+from tfperf.analysis.load import assemble
 from tfperf.report.model import Report, Section, Table
+from tfperf.report.render import render
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.idle.longest_gaps import MOST_GAPS
 

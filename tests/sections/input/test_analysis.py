@@ -7,7 +7,7 @@ from builders import STEPS_LINE, Line, Plane, event, host, host_of, iterator_cal
 
 from tfperf.sections.input.analysis import InputPipeline, combine, shorten
 from tfperf.sections.input.classes import InputPart
-from tfperf.trace.activities import Attribution
+from tfperf.trace.host.activities import Attribution
 
 US = 1_000_000
 READ = "Iterator::Root::Map::TFRecord"

@@ -9,7 +9,7 @@ import pytest
 from builders import Event, Plane, event, host, host_of, line, logdir_of, plane, ref, space, trace_of
 
 from tfperf.sections.kernels.analysis import Kernels, combine
-from tfperf.trace.activities import Attribution
+from tfperf.trace.host.activities import Attribution
 from tfperf.trace.read import read_host
 
 US = 1_000_000

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from builders import event, host, host_of, line, plane, results_of, trace_of
+from places import ROOT
 from synthetic_tpu import ARRAY_BYTES, F_COPIES, F_OPS, SOURCE, Offload, offload_tpu
 
+from tfperf.analysis.results import Results
 from tfperf.sections.kernels.async_copies import AsyncCopies, AsyncCopy, combine
-from tfperf.sections.results import Results
 from tfperf.trace.read import read_host
 
-SHARED = Path(__file__).parents[4] / "shared" / "traces"
+SHARED = ROOT.parent / "shared" / "traces"
 
 MS = 10**9
 REAL = SHARED / "tpu_v6e"

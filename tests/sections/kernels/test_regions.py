@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from builders import event, line, plane, results_of, trace_of
 
+from tfperf.analysis.results import Results
 from tfperf.sections.kernels.regions import Regions, combine
-from tfperf.sections.results import Results
 
 US = 1_000_000
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from builders import Event, Line, Plane, event, host, line, plane, ref, results_of, trace_of, u64
 
-from tfperf.analysis import assemble
-from tfperf.render import render
+from tfperf.analysis.load import assemble
+from tfperf.analysis.view import View
 from tfperf.report.model import Report, Section
+from tfperf.report.render import render
 from tfperf.report.shown import EVERYTHING, Detail, shown
-from tfperf.sections.view import View
-from tfperf.trace.activities import Attribution
+from tfperf.trace.host.activities import Attribution
 
 MS = 1_000_000_000
 VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from builders import Event, Plane, event, host, line, plane, ref, results_of, trace_of, u64
 
+from tfperf.analysis.registry import TableSpec
 from tfperf.report.model import Data
 from tfperf.sections.kernels.tables import (
     ASYNC_COPIES,
@@ -20,7 +21,6 @@ from tfperf.sections.kernels.tables import (
     LAUNCHES,
     TABLES,
 )
-from tfperf.sections.registry import TableSpec
 
 
 def gpu(*events: Event) -> Plane:

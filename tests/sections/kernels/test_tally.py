@@ -10,7 +10,7 @@ from builders import Event, Plane, event, host_of, line, plane, ref, space, trac
 from protobytes import field, message
 
 from tfperf.sections.kernels.analysis import Kernels
-from tfperf.trace.activities import Attribution
+from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import DEFAULT, LINKS
 from tfperf.trace.read import read_host

@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory, on_chip, tpu_memory
 
-from tfperf.render.charts import sparkline_text
+from tfperf.analysis.many_hosts import with_short_tables
+from tfperf.analysis.results import HostResults, Results
 from tfperf.report.model import Report, Section, Sparkline
+from tfperf.report.render.charts import sparkline_text
 from tfperf.report.shown import Detail, shown
-from tfperf.sections.many_hosts import with_short_tables
 from tfperf.sections.memory.allocator import Allocator, MemoryTimeline
 from tfperf.sections.memory.analysis import Memory
 from tfperf.sections.memory.section import build, sparkline
-from tfperf.sections.results import HostResults, Results
 from tfperf.trace.logdir import Run
 
 

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 from builders import Event, Plane, event, host, host_of, line, plane, ref, trace_of
+from places import SHARED
 from synthetic_tpu import F_OPS, Offload, offload_tpu
 
 import tfperf
 from tfperf.sections.ops.op_table import OpTable
-from tfperf.trace.activities import Attribution
+from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 
-OFFLOAD = Path(__file__).parents[4] / "shared" / "traces" / "tpu_v6e"
+OFFLOAD = SHARED / "traces" / "tpu_v6e"
 US = 1_000_000
 
 

@@ -6,12 +6,12 @@ from typing import get_args
 import pytest
 from builders import event, host, host_of, line, plane, trace_of
 
-from tfperf.patterns import Pattern
+from tfperf.analysis.view import Grouping
+from tfperf.base.patterns import Pattern
 from tfperf.sections.ops.analysis import Ops
 from tfperf.sections.ops.groups import GroupTable, group_ops, is_backward
 from tfperf.sections.ops.op_table import OpTable
-from tfperf.sections.view import Grouping
-from tfperf.trace.activities import Attribution
+from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 
 US = 1_000_000

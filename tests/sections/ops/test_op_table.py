@@ -8,7 +8,7 @@ from builders import Plane, event, host, host_of, line, plane, trace_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.patterns import Pattern
+from tfperf.base.patterns import Pattern
 from tfperf.sections.ops.analysis import Ops, combine
 from tfperf.sections.ops.op_table import OpKey, Tallies, Tally
 from tfperf.trace.host_trace import HostTrace

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
 from tfperf.sections.ops.repeats import repeated_ops
-from tfperf.trace.host_ops import EAGER, FUNCTION
+from tfperf.trace.host.host_ops import EAGER, FUNCTION
 
 PS_PER_MS = 10**9
 SUMS = ("occurrences", "total_ms", "self_ms", "self_percent", "self_with_idle_percent")

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 from builders import Plane, event, host, line, plane, results_of, trace_of
 
-from tfperf.analysis import assemble
-from tfperf.patterns import Pattern
-from tfperf.render import RenderOptions
-from tfperf.render.csv_file import csv_files
-from tfperf.render.terminal import render_terminal
+from tfperf.analysis.load import assemble
+from tfperf.analysis.results import Results
+from tfperf.analysis.view import By, View
+from tfperf.base.patterns import Pattern
 from tfperf.report.model import BarChart, FlameChart, Report, Section
+from tfperf.report.render import RenderOptions
+from tfperf.report.render.csv_file import csv_files
+from tfperf.report.render.terminal import render_terminal
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.ops.section import build
-from tfperf.sections.results import Results
-from tfperf.sections.view import By, View
-from tfperf.trace.activities import Attribution
+from tfperf.trace.host.activities import Attribution
 
 
 def gpu() -> Plane:

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import offload_tpu, synthetic_tpu
 
-from tfperf.analysis import assemble
+from tfperf.analysis.load import assemble
+from tfperf.analysis.registry import UNREPORTED, section_names
+from tfperf.analysis.results import Results
 from tfperf.sections.ops.op_table import OTHERS, OpKey, OpTable
 from tfperf.sections.ops.sums import OpOfFunction, OpSum, OpSums, Sums, of_function, shorten
-from tfperf.sections.registry import UNREPORTED, section_names
-from tfperf.sections.results import Results
-from tfperf.trace.function_calls import NO_FUNCTION
 from tfperf.trace.read import read_host
+from tfperf.trace.steps.function_calls import NO_FUNCTION
 
 US = 1_000_000
 SECTIONS = ["ops", "op_sums"]

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from builders import event, host, line, plane, results_of, trace_of
 
-from tfperf.patterns import Pattern
+from tfperf.analysis.results import Results
+from tfperf.analysis.view import View
+from tfperf.base.patterns import Pattern
 from tfperf.sections.ops.tables import (
     DEVICE_OP_PATTERNS,
     DEVICE_OPS,
@@ -14,8 +16,6 @@ from tfperf.sections.ops.tables import (
     OPS,
     TABLES,
 )
-from tfperf.sections.results import Results
-from tfperf.sections.view import View
 
 
 def example(tmp_path: Path) -> Results:

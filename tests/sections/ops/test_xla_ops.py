@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from job_environment import job_environment
 
-from tfperf.analysis import load
+from tfperf.analysis.load import load
 
 pytestmark = [
     pytest.mark.tensorflow,

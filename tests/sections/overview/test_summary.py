@@ -9,10 +9,10 @@ import pytest
 from builders import Event, event, host, line, plane, results_of, trace_of
 
 from tfperf.sections.overview.summary import by_kind, input_class, over_hosts, share_class, statistics, summarize
-from tfperf.sections.steps.breakdown import Breakdown, attribute
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
-from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps.breakdown import Breakdown, attribute
+from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES
+from tfperf.trace.steps.find_steps import find_steps
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from builders import Event, event, host, line, logdir_of, plane, results_of, trace_of
+from places import SHARED
 from protobytes import field, message
 from tpu_twin import FLOPS, STATED_FLOPS, tpu_twin
 
-from tfperf.analysis import load
+from tfperf.analysis.load import load
 from tfperf.sections.roofline.analysis import Roofline, derive
 
-REFERENCE = Path(__file__).parents[4] / "shared" / "traces" / "xla_reference"
+REFERENCE = SHARED / "traces" / "xla_reference"
 OFFLOAD = REFERENCE.parent / "tpu_v6e"
 PEAKS = {"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0}
 

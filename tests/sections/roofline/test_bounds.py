@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tfperf.sections.roofline.bounds import Work, attainable_flops, judge, ridge_point, time_by_bound
-from tfperf.trace.device_peaks import DevicePeaks
+from tfperf.trace.device.device_peaks import DevicePeaks
 
 PEAKS = DevicePeaks(teraflops={"bf16": 100.0, "fp32": 10.0}, memory_gb_per_second=1000.0)
 SECOND = 10**12

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from builders import Event, Plane, event, host, line, plane, ref, results_of, trace_of
 from msgspec.structs import replace
+from places import ROOT
 
-from tfperf.analysis import load
-from tfperf.programs.products import Product
+from tfperf.analysis.load import load
+from tfperf.formats.hlo.products import Product
 from tfperf.sections.roofline.analysis import Roofline
 from tfperf.sections.roofline.framework_ops import shorten
 from tfperf.sections.roofline.section import build
 
-SHARED = Path(__file__).parents[4] / "shared" / "traces"
+SHARED = ROOT.parent / "shared" / "traces"
 V100 = {
     "compute_cap_major": 7,
     "compute_cap_minor": 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.programs.products import Product
+from tfperf.formats.hlo.products import Product
 from tfperf.sections.roofline.op_shapes import parse_shapes
 from tfperf.sections.roofline.op_work import Layers, OpShapes, OpWork, work_of
 

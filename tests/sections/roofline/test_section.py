@@ -84,9 +84,9 @@ def test_a_file_of_peaks_is_taken_by_the_command(tmp_path: Path, run_tfperf: Cal
 def test_the_table_of_peaks_is_read_only_where_it_is_needed(samples: Path) -> None:
     code = (
         "import sys; from tfperf.cli import main; main(sys.argv[1:], standalone_mode=False);"
-        "print(*(name for name in sys.modules if name.startswith('tfperf.programs')), file=sys.stderr)"
+        "print(*(name for name in sys.modules if name.startswith('tfperf.formats.hlo')), file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, "analyze", str(samples / "input_bound"), "-s", "xla", "-s", "roofline"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ, timeout=60)
-    of_names = {f"tfperf.programs{part}" for part in ("", ".names", ".messages", ".model")}
+    of_names = {f"tfperf.formats.hlo{part}" for part in ("", ".names", ".messages", ".model")}
     assert set(done.stderr.split()) <= of_names, "what reads whole programs"

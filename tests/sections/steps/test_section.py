@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from builders import STEPS_LINE, Plane, event, host, line, plane, results_of, trace_of
+from places import ROOT
 
-from tfperf.analysis import load
+from tfperf.analysis.load import load
 from tfperf.report.model import Table
-from tfperf.sections.steps.section import CATEGORIES, build
-from tfperf.trace.activities import Attribution
+from tfperf.sections.steps.section import build
+from tfperf.trace.host.activities import Attribution
+from tfperf.trace.steps.categories import CATEGORIES
 
-SHARED = Path(__file__).parents[4] / "shared" / "traces"
+SHARED = ROOT.parent / "shared" / "traces"
 """Traces of other people's jobs, which are no part of the project."""
 
 

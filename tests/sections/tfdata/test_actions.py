@@ -9,9 +9,9 @@ from builders import Line, event, host_of, line, plane, trace_of
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import STEP, STEPS, analyzed, inline_map, repeat, small_elements, steps, waiting_job
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.tfdata.actions import PipelineAction, actions_of
 from tfperf.sections.tfdata.analysis import TfData
-from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 def codes(tfdata: TfData) -> list[str]:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tfperf.arrays import Intervals
+from tfperf.base.arrays import Intervals
 from tfperf.sections.tfdata.contention import Rivals, find_rivals
-from tfperf.trace.stage_work import FUNCTION, StageWork
+from tfperf.trace.tfdata.stage_work import FUNCTION, StageWork
 
 STEPS = Intervals(np.array([0, 100]), np.array([100, 200]))
 """Two steps of 100; each waits for the first 40."""

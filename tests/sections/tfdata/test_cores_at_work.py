@@ -9,8 +9,8 @@ from builders import Event, Line, Plane, event, host_of, line, plane, trace_of
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import each_step, inline_map, main_of, steps, waiting_job
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.tfdata.pipeline import Pipeline
-from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 def job(*others: Event, op: str = "DecodeJpeg") -> tuple[Line, ...]:

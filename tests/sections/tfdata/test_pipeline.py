@@ -9,8 +9,8 @@ from builders import iterator_call as call
 from msgspec.structs import replace
 from sections.tfdata.made_pipelines import main_of, parallel_map, repeat, waiting_job
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.tfdata.pipeline import stage_name, whole_pipelines
-from tfperf.wire.capture_plane import CAPTURE_PLANE
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from builders import iterator_call as call
 from msgspec.structs import replace
 from sections.tfdata.made_pipelines import behind_a_prefetch, training_and_evaluation, waiting_job
 
-from tfperf.render import RenderOptions, render
 from tfperf.report.model import Report, Section
+from tfperf.report.render import RenderOptions, render
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.tfdata.section import build
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from builders import Plane, host_of, trace_of
 from synthetic_gpu import synthetic_gpu
 
+from tfperf.analysis.results import Host
 from tfperf.report.step_picture import Blocks, StepPicture
-from tfperf.sections.results import Host
 from tfperf.sections.timeline.window import Window
 from tfperf.trace.read import read_host
-from tfperf.trace.steps import WhichStep
+from tfperf.trace.steps.steps import WhichStep
 
 US = 1_000
 

@@ -11,12 +11,12 @@ from sections.timeline.pictures import gpu_host, pictures_of
 from tpu_twin import tpu_twin
 
 import tfperf
-from tfperf.errors import TfperfError
+from tfperf.base.errors import TfperfError
 from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
 from tfperf.sections.timeline.analysis import DrawnSteps, combine
 from tfperf.sections.timeline.places import CATEGORIES_OF_CAUSE
 from tfperf.sections.timeline.ribbon import TITLES
-from tfperf.trace.device_clock import DeviceClock
+from tfperf.trace.device.device_clock import DeviceClock
 from tfperf.trace.read import read_host
 
 TIMES = (90, 100, 110, 300)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.arrays import Int64s
+from tfperf.base.arrays import Int64s
 from tfperf.report.step_picture import Blocks
 from tfperf.sections.timeline.levels import MOST_BLOCKS, DrawnEvents, levels_of
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from sections.timeline.pictures import US, gpu_host
 from synthetic_tpu import synthetic_tpu
 
+from tfperf.analysis.results import Host
 from tfperf.report.step_picture import Ribbon
-from tfperf.sections.results import Host
-from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.sections.timeline.ribbon import PARTS, TITLES, categories_ns, longest_places, ribbons
 from tfperf.trace.read import read_host
+from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 
 def stretches(ribbon: Ribbon) -> list[tuple[str, int, int]]:

@@ -10,12 +10,12 @@ from builders import Event, Plane, event, host, plane, results_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfperf.analysis.results import Results
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.overview.section import report_summary
-from tfperf.sections.results import Results
 from tfperf.sections.wall.analysis import OMITTED_PARTS, Wall
 from tfperf.sections.wall.section import build, modes_text
 from tfperf.sections.wall.tables import WALL
-from tfperf.units import PS_PER_MS
 
 US = 1_000_000
 SECTIONS = ["wall", "overview"]

@@ -11,13 +11,14 @@ import pytest
 from builders import Event, event, host, host_of, line, plane, programs, ref, results_of, trace_of, u64
 from hlo_builders import F32, computation, instruction, program, shape
 from msgspec.structs import replace
+from places import SHARED
 
-from tfperf.analysis import load
+from tfperf.analysis.load import load
+from tfperf.formats.wire.event_columns import unsigned
 from tfperf.sections.xla.analysis import Xla, combine, shorten
-from tfperf.trace.device_peaks import DevicePeaks
-from tfperf.wire.event_columns import unsigned
+from tfperf.trace.device.device_peaks import DevicePeaks
 
-REFERENCE = Path(__file__).parents[4] / "shared" / "traces" / "xla_reference"
+REFERENCE = SHARED / "traces" / "xla_reference"
 OFFLOAD = REFERENCE.parent / "tpu_v6e"
 US = 1_000_000
 VECTOR = shape(F32, 8)

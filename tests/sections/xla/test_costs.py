@@ -6,7 +6,7 @@ import pytest
 from hlo_builders import F32, computation, instruction, program, shape
 from protobytes import field, message
 
-from tfperf.programs.hlo_proto import read_proto
+from tfperf.formats.hlo.hlo_proto import read_proto
 from tfperf.sections.xla.costs import OpCost, ProgramCosts, precision_of
 
 BF16 = 16

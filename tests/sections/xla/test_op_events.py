@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from builders import Event, Plane, event, host, host_of, line, plane, ref, trace_of
 
-from tfperf.arrays import EMPTY, Intervals
+from tfperf.base.arrays import EMPTY, Intervals
 from tfperf.sections.xla.op_events import OpTimes, op_times
 
 US = 1_000_000

@@ -1,7 +1,7 @@
 """Batch size: how many examples a step takes, and what shows it."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.batch.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 from tfperf.trace.known_stats import BATCH
 
 SECTION = SectionSpec(

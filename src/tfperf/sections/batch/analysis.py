@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import distinct
+from tfperf.analysis.results import Host
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import distinct
 from tfperf.sections.batch.conclusion import Conclusion, Replicas, Weighing
 from tfperf.sections.batch.evidence import (
     Evidence,
@@ -20,12 +22,10 @@ from tfperf.sections.batch.evidence import (
     stated_evidence,
     usual,
 )
-from tfperf.sections.results import Host
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.find_steps import find_steps
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.step_calls import Fetches, find_fetches
-from tfperf.trace.steps import Confidence
+from tfperf.trace.steps.find_steps import find_steps
+from tfperf.trace.steps.step_calls import Fetches, find_fetches
+from tfperf.trace.steps.steps import Confidence
 
 _SURER: tuple[Confidence, ...] = ("none", "low", "medium", "high")
 _REPLICA = re.compile(r"(?:^|/)replica_(\d+)/")

@@ -17,7 +17,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from tfperf.sections.batch.evidence import Evidence, OpOutputs
-from tfperf.trace.steps import Confidence
+from tfperf.trace.steps.steps import Confidence
 
 _ENOUGH_LAYERS = 3
 """So many layers without the leading dimension that the input shows contradict it."""

@@ -12,11 +12,11 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, distinct
+from tfperf.base.arrays import Bools, Int64s, distinct
 from tfperf.trace.event_names import is_gradient, is_iterator, mask
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.step_calls import Fetches
-from tfperf.trace.steps import Steps
+from tfperf.trace.steps.step_calls import Fetches
+from tfperf.trace.steps.steps import Steps
 
 Source = Literal["capture", "elements", "batch stage", "copied input", "marker", "op outputs"]
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tfperf.analysis.registry import present
+from tfperf.base.units import PS_PER_MS, counted
 from tfperf.report.model import Fact, Level, Section, Table, at_levels
 from tfperf.sections.batch.tables import BATCH_EVIDENCE
-from tfperf.sections.registry import present
-from tfperf.units import PS_PER_MS, counted
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.batch.analysis import Batch
-    from tfperf.sections.results import Results
 
 _US_PER_MS = 1000.0
 _MOST_EVIDENCE = 10

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec
 from tfperf.report.model import Column, Data
-from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
 
 _COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),

@@ -1,8 +1,8 @@
 """Diagnosis: what costs the step its time, each cause once, the one that is best fixed first."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.diagnosis.tables import TABLES
-from tfperf.sections.registry import SectionSpec
-from tfperf.trace.cores import CORES
+from tfperf.trace.host.cores import CORES
 from tfperf.trace.known_stats import HLO_OPS, MEMORY
 
 SECTION = SectionSpec(

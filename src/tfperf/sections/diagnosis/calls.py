@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import EMPTY, Int64s, covers, overlap, union
-from tfperf.sections.results import Host
-from tfperf.sections.steps.counted import CountedSteps
-from tfperf.trace.activities import Activity
-from tfperf.trace.eager_events import NAMED, eager_calls, runs_keras_eagerly
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import EMPTY, Int64s, covers, overlap, union
+from tfperf.base.units import PS_PER_MS
 from tfperf.trace.event_names import JITTED_CALL, is_fetch, is_jitted_call, mask
+from tfperf.trace.host.activities import Activity
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around, outermost
-from tfperf.trace.step_calls import find_calls
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.eager_events import NAMED, eager_calls, runs_keras_eagerly
+from tfperf.trace.steps.step_calls import find_calls
 
 _MAKES_ITERATOR = "MakeIterator"
 _PUTS = "DevicePut"

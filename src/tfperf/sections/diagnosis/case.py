@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.analysis.results import Results
+from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.actions import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range, Whole
@@ -15,10 +17,8 @@ from tfperf.sections.diagnosis.ledger import Ledger
 from tfperf.sections.diagnosis.program import Program
 from tfperf.sections.overview.quantities import of_steps
 from tfperf.sections.overview.summary import Summary
-from tfperf.sections.results import Results
-from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.sections.tfdata.step_model import faster_without
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts

@@ -7,9 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tfperf.analysis.tabular import Tabular
 from tfperf.report.model import Quantity
 from tfperf.sections.overview.summary import Summary
-from tfperf.sections.tabular import Tabular
 
 Confidence = Literal["high", "medium", "low"]
 Whole = Literal["step", "wall"]

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tfperf.base.units import counted, format_bytes, listed, without_middle
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Cause, Computed, Range
-from tfperf.trace.activities import Activity, tpu_activity
-from tfperf.trace.cores import whole_cores
-from tfperf.trace.kernel_details import short_name
-from tfperf.units import counted, format_bytes, listed, without_middle
+from tfperf.trace.device.kernel_details import short_name
+from tfperf.trace.host.activities import Activity, tpu_activity
+from tfperf.trace.host.cores import whole_cores
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.step_ops import Output, Work

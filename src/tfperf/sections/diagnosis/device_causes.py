@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.base.units import format_percent, percent
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.actions import ADVICE
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, count_devices, in_categories
@@ -14,9 +15,7 @@ from tfperf.sections.idle.tables import CAUSE_TEXTS
 from tfperf.sections.idle.tables import Cause as IdleCause
 from tfperf.sections.memory.findings import findings_of
 from tfperf.sections.overview.quantities import share_of_step
-from tfperf.sections.registry import percent
-from tfperf.sections.steps.why_unknown import lacks_devices
-from tfperf.units import format_percent
+from tfperf.trace.steps.why_unknown import lacks_devices
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle

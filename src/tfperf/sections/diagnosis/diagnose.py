@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfperf.analysis.results import Results
+from tfperf.base.units import format_percent, without_middle
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case
 from tfperf.sections.diagnosis.cause import Cause, Computed, Diagnosis, Range
 from tfperf.sections.diagnosis.compute_causes import (
@@ -57,9 +59,7 @@ from tfperf.sections.diagnosis.wall_causes import between_steps, evaluation, slo
 from tfperf.sections.diagnosis.work_causes import layout_conversion, low_utilisation, memory_bound, unaligned_shapes
 from tfperf.sections.overview.input_cost import input_cost
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
-from tfperf.sections.results import Results
-from tfperf.sections.steps.section import CATEGORY_TITLES
-from tfperf.units import format_percent, without_middle
+from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts

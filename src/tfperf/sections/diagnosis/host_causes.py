@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from msgspec.structs import replace
 
+from tfperf.base.units import PS_PER_MS, counted, format_bytes, format_number, without_middle
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.diagnosis.step_ops import RECURRENT
 from tfperf.sections.diagnosis.wall_causes import compiling_percent, compiling_text
-from tfperf.trace.steps import COLLECTION, RETRACE, SLOW_FIRST
-from tfperf.units import PS_PER_MS, counted, format_bytes, format_number, without_middle
+from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST
 
 _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
     from tfperf.sections.functions.eager import FetchKind
     from tfperf.sections.python.between_calls import BetweenCalls
-    from tfperf.trace.steps import Steps
+    from tfperf.trace.steps.steps import Steps
 
 
 def compilation(case: Case) -> Cause | None:

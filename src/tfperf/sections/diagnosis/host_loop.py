@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, difference, distinct, overlap, union, union_all
-from tfperf.programs.hlo_proto import read_proto
-from tfperf.programs.model import ProgramError
-from tfperf.sections.steps.counted import CountedSteps
+from tfperf.base.arrays import Int64s, difference, distinct, overlap, union, union_all
+from tfperf.formats.hlo.hlo_proto import read_proto
+from tfperf.formats.hlo.model import ProgramError
 from tfperf.trace.event_names import called_function, is_python_frame, mask
-from tfperf.trace.host_state import State
+from tfperf.trace.host.host_state import State
+from tfperf.trace.host.python_packages import python_function
 from tfperf.trace.nesting import parents
-from tfperf.trace.python_packages import python_function
+from tfperf.trace.steps.counted import CountedSteps
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Host
+    from tfperf.analysis.results import Host
+    from tfperf.trace.device.tpu_runs import TpuRuns
     from tfperf.trace.host_trace import HostTrace
-    from tfperf.trace.tpu_runs import TpuRuns
 
 _OF_JAX = re.compile(r"\$(?:api|array|basearray|core|pjit|profiler|traceback_util|tree_util|util)\.py:\d+ ")
 """Files of JAX through which a program awaits results."""
@@ -68,7 +68,7 @@ class HostLoopTimes(Struct, frozen=True, eq=False):
         trace, steps = host.trace, host["steps"].steps
         if trace.device_kind != "tpu" or steps.source == "device steps" or steps.on_cores or not len(steps):
             return None
-        from tfperf.trace.tpu_runs import find_runs  # few traces are of TPUs
+        from tfperf.trace.device.tpu_runs import find_runs  # few traces are of TPUs
 
         runs = find_runs(trace)
         calls = distinct(runs.call[runs.call >= 0])

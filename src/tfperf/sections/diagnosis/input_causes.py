@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tfperf.base.units import counted, format_bytes, format_number, format_percent, without_middle
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.overview.input_cost import outlook_of, slowed_percent
@@ -13,7 +14,6 @@ from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.blame import Blame, Reason, blamed_stage
 from tfperf.sections.tfdata.stage_rules import change_in_code
 from tfperf.sections.tfdata.whatif import FREE_INPUT
-from tfperf.units import counted, format_bytes, format_number, format_percent, without_middle
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels

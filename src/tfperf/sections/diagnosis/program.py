@@ -11,21 +11,21 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, Int64s, Intervals, difference, intersection, overlap, touches, union, union_all
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import EMPTY, Int64s, Intervals, difference, intersection, overlap, touches, union, union_all
 from tfperf.sections.diagnosis.calls import Calls, CallTimes, combine_calls
 from tfperf.sections.diagnosis.cause import Range
 from tfperf.sections.diagnosis.host_loop import HostLoop, HostLoopTimes
 from tfperf.sections.diagnosis.python_use import Collections, PythonUse
 from tfperf.sections.diagnosis.step_ops import StepOps, Work, average, step_ops
-from tfperf.sections.results import Host
-from tfperf.sections.steps.counted import CountedSteps
-from tfperf.trace.eager_events import runs_keras_eagerly
 from tfperf.trace.event_names import is_hlo_collective, mask, parse_op, runs_keras_function
-from tfperf.trace.host_state import XLA_RUNS, HostStates, State, call_times, calls_per_line
+from tfperf.trace.host.host_state import XLA_RUNS, HostStates, State, call_times, calls_per_line
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.eager_events import runs_keras_eagerly
 
 if TYPE_CHECKING:
-    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.trace.steps.breakdown import Breakdown
 
 Api = Literal["keras", "tensorflow", "jax"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Float64s, Int64s, Intervals, difference, intersection, overlap, union
+from tfperf.base.arrays import Float64s, Int64s, Intervals, difference, intersection, overlap, union
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.diagnosis.cause import Range
-from tfperf.sections.steps.counted import CountedSteps
-from tfperf.trace.python_activity import CpuTimes, Pauses, PythonActivity
-from tfperf.units import PS_PER_MS
+from tfperf.trace.host.python_activity import CpuTimes, Pauses, PythonActivity
+from tfperf.trace.steps.counted import CountedSteps
 
 _LEAST_COVERED = 0.9
 """Share of a time that must be recorded, or nothing is said about it."""

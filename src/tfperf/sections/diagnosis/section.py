@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tfperf.analysis.registry import present
+from tfperf.analysis.results import Results
+from tfperf.base.units import format_ms, without_middle
 from tfperf.report.model import BarChart, Fact, Finding, Level, Quantity, Section, Severity
 from tfperf.sections.batch.section import examples_per_second
 from tfperf.sections.diagnosis.case import LONGEST_NAME
@@ -15,12 +18,9 @@ from tfperf.sections.gaps.analysis import topics
 from tfperf.sections.overview.input_cost import from_to, input_cost, whose_input
 from tfperf.sections.overview.quantities import of_steps, share_of_step, step_after, usual_step_time
 from tfperf.sections.overview.summary import Overview
-from tfperf.sections.registry import present
-from tfperf.sections.results import Results
-from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.sections.wall.section import rate_text
-from tfperf.trace.steps import ITERATION, UNLABELLED, step_word
-from tfperf.units import format_ms, without_middle
+from tfperf.trace.steps.categories import CATEGORY_TITLES
+from tfperf.trace.steps.steps import ITERATION, UNLABELLED, step_word
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Diagnosis

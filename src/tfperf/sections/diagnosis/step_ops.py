@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import (
+from tfperf.base.arrays import (
     EMPTY,
     MOST,
     NO_NUMBERS,
@@ -36,22 +36,22 @@ from tfperf.arrays import (
     union,
     union_all,
 )
+from tfperf.base.units import percent
 from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, is_backward, layer_of, models_of
 from tfperf.sections.ops.op_table import OpKey
-from tfperf.sections.registry import percent
-from tfperf.sections.steps.counted import CountedSteps
-from tfperf.trace.cores import usable_cores
 from tfperf.trace.event_names import Op, mask, parse_op
-from tfperf.trace.host_ops import compiled_ops
-from tfperf.trace.host_state import HostStates, State
+from tfperf.trace.host.cores import usable_cores
+from tfperf.trace.host.host_ops import compiled_ops
+from tfperf.trace.host.host_state import HostStates, State
+from tfperf.trace.host.python_frames import frame_names
+from tfperf.trace.host.python_packages import python_functions
+from tfperf.trace.host.tasks import runs_several_tasks
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import innermost_around, nest, own_parts
-from tfperf.trace.python_frames import frame_names
-from tfperf.trace.python_packages import python_functions
-from tfperf.trace.tasks import runs_several_tasks
+from tfperf.trace.steps.counted import CountedSteps
 
 if TYPE_CHECKING:
-    from tfperf.trace.steps import Steps
+    from tfperf.trace.steps.steps import Steps
 
 _MOST_CELLS = 1 << 20
 """Maximum number of times kept per host: ops times steps."""

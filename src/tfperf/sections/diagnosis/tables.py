@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfperf.analysis.registry import TableSpec
+from tfperf.analysis.results import Results
 from tfperf.report.model import Column, Data
-from tfperf.sections.registry import TableSpec
-from tfperf.sections.results import Results
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Diagnosis, Range

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tfperf.base.units import PS_PER_MS, counted, format_bytes, format_ms, format_number, listed, without_middle
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
-from tfperf.units import PS_PER_MS, counted, format_bytes, format_ms, format_number, listed, without_middle
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels
     from tfperf.sections.kernels.async_copies import AsyncCopies, AsyncCopy
     from tfperf.sections.memory.analysis import Memory
     from tfperf.sections.roofline.analysis import Roofline, RooflineOp
-    from tfperf.trace.tpu_copies import Way
+    from tfperf.trace.device.tpu_copies import Way
 
 _NAMED_ARRAYS = 3
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = "host_to_device", "output", "device_to_device"

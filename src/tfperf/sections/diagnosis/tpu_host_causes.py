@@ -7,12 +7,12 @@ would remain is that of calls, and of Python between them.
 
 from __future__ import annotations
 
+from tfperf.base.units import format_ms, without_middle
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.actions import ADVICE
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Cause
 from tfperf.sections.diagnosis.host_causes import several_steps
-from tfperf.units import format_ms, without_middle
 
 
 def awaiting_each_result(case: Case) -> Cause | None:

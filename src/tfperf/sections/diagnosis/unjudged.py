@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, count_devices
 from tfperf.sections.overview.input_cost import why_unknown_slowed
-from tfperf.sections.steps.why_unknown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
+from tfperf.trace.steps.why_unknown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.case import Case

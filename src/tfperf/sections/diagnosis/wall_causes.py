@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import median
+from tfperf.base.arrays import median
+from tfperf.base.units import PS_PER_MS, counted, format_ms, format_percent, listed, without_middle
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case
 from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
-from tfperf.sections.steps.section import CATEGORY_TITLES
 from tfperf.sections.wall.section import modes_text
 from tfperf.sections.wall.tables import CONTENT_TEXTS, OTHER_KINDS, between_row
-from tfperf.units import PS_PER_MS, counted, format_ms, format_percent, listed, without_middle
+from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 if TYPE_CHECKING:
-    from tfperf.arrays import Int64s
-    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.base.arrays import Int64s
     from tfperf.sections.wall.analysis import Content, Gap, Wall
+    from tfperf.trace.steps.breakdown import Breakdown
 
 _EVALUATION_PERCENT = 20.0
 """Evaluation is a cause from this share of the wall time on."""

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfperf.programs.products import ALIGNED_BYTES, off_multiple, rounded_up
+from tfperf.base.units import PS_PER_MS, counted, format_ms, format_percent, without_middle
+from tfperf.formats.hlo.products import ALIGNED_BYTES, off_multiple, rounded_up
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.roofline.bounds import LOW_PERCENT
-from tfperf.trace.kernel_details import short_name
-from tfperf.units import PS_PER_MS, counted, format_ms, format_percent, without_middle
+from tfperf.trace.device.kernel_details import short_name
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels

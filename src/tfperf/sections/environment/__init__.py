@@ -1,8 +1,8 @@
 """Environment: what the job ran on."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.environment.section import TABLES
-from tfperf.sections.registry import SectionSpec
-from tfperf.trace.cores import CORES
+from tfperf.trace.host.cores import CORES
 
 SECTION = SectionSpec(
     name="environment",

@@ -6,15 +6,15 @@ import math
 
 from msgspec import Struct
 
-from tfperf.arrays import percentile
-from tfperf.sections.results import Host
-from tfperf.sections.tabular import HasTable
-from tfperf.trace.cores import usable_cores
+from tfperf.analysis.results import Host
+from tfperf.analysis.tabular import HasTable
+from tfperf.base.arrays import percentile
+from tfperf.formats.wire.capture_plane import CaptureFacts, longest_recording_s
+from tfperf.trace.device.tpu_chips import TpuChips, find_chips
 from tfperf.trace.event_names import is_python_frame, mask
+from tfperf.trace.host.cores import usable_cores
 from tfperf.trace.host_trace import HostTrace, Plane
-from tfperf.trace.steps import Steps
-from tfperf.trace.tpu_chips import TpuChips, find_chips
-from tfperf.wire.capture_plane import CaptureFacts, longest_recording_s
+from tfperf.trace.steps.steps import Steps
 
 _ARCHITECTURES = {2: "Fermi", 3: "Kepler", 5: "Maxwell", 6: "Pascal", 9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
 _BY_MINOR = {7: ("Volta", 5, "Turing"), 8: ("Ampere", 9, "Ada Lovelace")}

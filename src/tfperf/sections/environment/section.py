@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec, fields, present
+from tfperf.analysis.results import Results
+from tfperf.base.units import PS_PER_MS, Unit, format_ms, listed
 from tfperf.report.model import Column, Data, Fact, Ranked, Section
-from tfperf.sections.registry import TableSpec, fields, present
-from tfperf.sections.results import Results
-from tfperf.trace.tpu_chips import join_chips, ranges_of
-from tfperf.units import PS_PER_MS, Unit, format_ms, listed
+from tfperf.trace.device.tpu_chips import join_chips, ranges_of
 
 if TYPE_CHECKING:
     from tfperf.sections.environment.analysis import HostEnvironment

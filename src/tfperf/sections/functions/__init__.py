@@ -1,7 +1,7 @@
 """Functions: how often tf.functions and jitted functions are called, traced, compiled; and what Python runs eagerly."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.functions.section import TABLES
-from tfperf.sections.registry import SectionSpec
 from tfperf.trace.known_stats import EAGER
 
 SECTION = SectionSpec(

@@ -10,7 +10,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import group_sums, touches
+from tfperf.analysis.results import Host
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import group_sums, touches
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.functions.eager import EagerOps, find_eager_ops, shorten_eager_ops, sum_eager_ops
 from tfperf.sections.functions.jitted import (
     OTHER_FUNCTIONS,
@@ -21,14 +24,11 @@ from tfperf.sections.functions.jitted import (
     single_ops,
     sum_jitted,
 )
-from tfperf.sections.results import Host
-from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.activities import xla_compilations
 from tfperf.trace.event_names import canonical, is_jitted_call, runs_keras_function
+from tfperf.trace.host.activities import xla_compilations
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import parents, self_time
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.breakdown import Breakdown
 
 _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "concrete": "concrete"}
 """Modes of calls: as columns name them, and as traces do."""
@@ -65,7 +65,7 @@ def analyze(host: Host) -> Functions:
     trace, steps = host.trace, host["steps"].steps
     calls = count_calls(trace)
     if any(map(is_jitted_call, trace.names)):
-        from tfperf.trace.jax_calls import find_jax_calls  # few traces are of JAX
+        from tfperf.trace.jax.jax_calls import find_jax_calls  # few traces are of JAX
 
         jitted = find_jax_calls(trace)
         if jitted is not None:
@@ -109,8 +109,8 @@ def changed_arguments(programs: list[bytes]) -> str:
 
     Programs with the same shapes are of other static values, or of a function that is made anew.
     """
-    from tfperf.programs.hlo_proto import read_proto
-    from tfperf.programs.model import ProgramError
+    from tfperf.formats.hlo.hlo_proto import read_proto
+    from tfperf.formats.hlo.model import ProgramError
 
     arguments: list[list[tuple[str, str]]] = []
     for data in programs:

@@ -19,7 +19,8 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import (
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import (
     MOST,
     Bools,
     Int64s,
@@ -33,15 +34,14 @@ from tfperf.arrays import (
     union,
     union_all,
 )
+from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Data
-from tfperf.sections.steps.counted import CountedSteps
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.eager_events import NAMED, eager_calls, notes_running, runs_keras_eagerly
 from tfperf.trace.event_names import is_fetch, is_python_op, mask, runs_keras_function
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around
-from tfperf.trace.steps import Steps
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.eager_events import NAMED, eager_calls, notes_running, runs_keras_eagerly
+from tfperf.trace.steps.steps import Steps
 
 _OTHERS = ("__inference_", "IteratorGetNext")
 """Calls of functions, and fetches: they do not count as eager ops of the program."""

@@ -13,7 +13,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import (
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import (
     EMPTY,
     MOST,
     Bools,
@@ -26,6 +27,7 @@ from tfperf.arrays import (
     union,
     union_all,
 )
+from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Data
 from tfperf.sections.functions.eager import (
     BESIDE_READS,
@@ -35,17 +37,15 @@ from tfperf.sections.functions.eager import (
     with_python_around,
     with_python_beside,
 )
-from tfperf.sections.steps.counted import CountedSteps
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.device_time import device_label
+from tfperf.trace.device.device_time import device_label
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
-from tfperf.trace.steps import Steps
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.steps import Steps
 
 if TYPE_CHECKING:
-    from tfperf.trace.jax_calls import JaxCalls, Work
+    from tfperf.trace.jax.jax_calls import JaxCalls, Work
 
 _COMPUTES = {"gradient": "gradients", "forward": "forward only", "other": "neither"}
 
@@ -86,7 +86,7 @@ class Barriers(Struct, frozen=True):
 
 def find_barriers(trace: HostTrace, calls: JaxCalls) -> tuple[Barriers, ...]:
     """Return the functions in whose runs chips wait at barriers, the one with the longest waits first."""
-    from tfperf.trace.tpu_runs import barrier_waits, find_runs  # few traces are of TPUs
+    from tfperf.trace.device.tpu_runs import barrier_waits, find_runs  # few traces are of TPUs
 
     runs = find_runs(trace)
     waited, call = barrier_waits(trace, runs), lookup(calls.row, runs.call)
@@ -136,7 +136,7 @@ class JittedFunctions(Tabular, frozen=True):
 
 def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
     """Sum the calls of jitted functions of a host."""
-    from tfperf.trace.jax_calls import CLASSES  # few traces are of JAX
+    from tfperf.trace.jax.jax_calls import CLASSES  # few traces are of JAX
 
     functions = []
     for token in np.unique(calls.token).tolist():
@@ -204,7 +204,7 @@ def single_ops(trace: HostTrace, calls: JaxCalls, steps: Steps) -> EagerOps:
     single, works = calls.is_op & (not is_step), calls.work.end >= 0
     alone, others = single & works, ~single & works
     busy = union(calls.start[single], calls.end[single])
-    from tfperf.trace.jax_calls import CLASSES  # few traces are of JAX
+    from tfperf.trace.jax.jax_calls import CLASSES  # few traces are of JAX
 
     # Small functions that JAX itself jits (tanh, mean) are between ops too.
     breaks = calls.start[~single & (calls.kind != CLASSES.index("other"))]

@@ -1,6 +1,6 @@
 """Gaps: what the trace cannot tell, and why."""
 
-from tfperf.sections.registry import SectionSpec
+from tfperf.analysis.registry import SectionSpec
 
 SECTION = SectionSpec(
     name="gaps",

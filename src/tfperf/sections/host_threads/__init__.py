@@ -1,7 +1,7 @@
 """Host threads: which threads of each host have events, and for how long."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.host_threads.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 
 SECTION = SectionSpec(
     name="host_threads",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import present
 from tfperf.report.model import Fact, Level, Section, at_levels
 from tfperf.sections.host_threads.tables import HOST_THREADS
-from tfperf.sections.registry import present
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.host_threads.analysis import ThreadTime
-    from tfperf.sections.results import Results
 
 
 def build(results: Results) -> Section:

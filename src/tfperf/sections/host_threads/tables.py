@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec, fields
+from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec, fields, percent
-from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
 
 _COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),

@@ -1,7 +1,7 @@
 """Hosts: who waits for whom."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.hosts.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 from tfperf.trace.known_stats import COLLECTIVES
 
 SECTION = SectionSpec(

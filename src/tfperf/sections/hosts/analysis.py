@@ -13,17 +13,17 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.collectives import Collectives, find_collectives
-from tfperf.trace.tasks import Task
-from tfperf.trace.tpu_chips import TpuChips, find_chips, join_chips
+from tfperf.analysis.tabular import Tabular
+from tfperf.trace.device.collectives import Collectives, find_collectives
+from tfperf.trace.device.tpu_chips import TpuChips, find_chips, join_chips
+from tfperf.trace.host.tasks import Task
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Host, Results
     from tfperf.sections.hosts.lateness import LateSteps
     from tfperf.sections.hosts.straggler import Straggler
-    from tfperf.sections.results import Host, Results
-    from tfperf.sections.steps.breakdown import Breakdown
-    from tfperf.trace.collective_waits import ClockOffset
+    from tfperf.trace.device.collective_waits import ClockOffset
+    from tfperf.trace.steps.breakdown import Breakdown
 
 
 class HostPart(Struct, frozen=True, eq=False):
@@ -139,7 +139,7 @@ def _late(
     # Imported here, for most runs have one host.
     from tfperf.sections.hosts.lateness import late_steps
     from tfperf.sections.hosts.step_grid import step_grid, waited_in_steps
-    from tfperf.trace.collective_waits import clock_offsets, match_collectives
+    from tfperf.trace.device.collective_waits import clock_offsets, match_collectives
 
     waits = match_collectives(collectives)
     grid = step_grid(breakdowns, collectives, waits)

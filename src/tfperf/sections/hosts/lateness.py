@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, lookup
+from tfperf.base.arrays import Bools, Int64s, lookup
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.hosts.step_grid import StepGrid
-from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.breakdown import Breakdown
 
 CAUSES = {
     "input": "input",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfperf.analysis.registry import present
+from tfperf.base.units import counted, format_ms, listed
 from tfperf.report.model import Finding, Quantity, Section
 from tfperf.sections.hosts.lateness import CAUSE_TEXTS, LEAST_LOSS_MS
 from tfperf.sections.hosts.tables import HOSTS, STRAGGLERS
-from tfperf.sections.registry import present
-from tfperf.units import counted, format_ms, listed
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.hosts.analysis import Hosts
     from tfperf.sections.hosts.straggler import Straggler
-    from tfperf.sections.results import Results
 
 _CLOCK_MS = 5.0
 """Clocks that differ by less are as good as equal."""

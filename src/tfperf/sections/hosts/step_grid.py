@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Int64s, distinct, overlap, union
-from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.trace.collective_waits import Waits
-from tfperf.trace.collectives import Collectives, step_of
+from tfperf.base.arrays import NO_NUMBERS, Int64s, distinct, overlap, union
+from tfperf.trace.device.collective_waits import Waits
+from tfperf.trace.device.collectives import Collectives, step_of
+from tfperf.trace.steps.breakdown import Breakdown
 
 _UNKNOWN = -1
 

@@ -8,9 +8,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools
+from tfperf.base.arrays import Bools
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.hosts.lateness import LEAST_LOSS_MS, LateSteps
-from tfperf.units import PS_PER_MS
 
 LEAST_LOSS_PERCENT = 5.0
 _OF_FEW, _OF_MANY, _MANY = 0.75, 0.5, 4

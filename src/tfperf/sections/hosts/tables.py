@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec
+from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec
-from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.hosts.analysis import Hosts
-    from tfperf.sections.results import Results
 
 _HOST_COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),

@@ -1,7 +1,7 @@
 """Idle: where the device waits, and for what."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.idle.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 
 SECTION = SectionSpec(
     name="idle",

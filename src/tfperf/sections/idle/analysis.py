@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import overlap
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import overlap
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of
 from tfperf.sections.idle.devices import DOES_NOTHING, DeviceIdle, DeviceUse, use_of
 from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
 from tfperf.sections.idle.tables import CAUSES, Cause
-from tfperf.sections.tabular import Tabular
+from tfperf.trace.host.python_frames import profiler_times
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.python_frames import profiler_times
-from tfperf.trace.tpu_steps import core_steps
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Host
-    from tfperf.sections.steps.breakdown import Breakdown
-    from tfperf.trace.device_time import DeviceTime
-    from tfperf.trace.steps import Steps
+    from tfperf.analysis.results import Host
+    from tfperf.trace.device.device_time import DeviceTime
+    from tfperf.trace.steps.breakdown import Breakdown
+    from tfperf.trace.steps.steps import Steps
 
 
 class Idle(Tabular, frozen=True, kw_only=True, dict=True):

@@ -16,12 +16,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfperf.arrays import Bools, Int64s, overlap, ranges
+from tfperf.base.arrays import Bools, Int64s, overlap, ranges
 from tfperf.sections.idle.tables import CAUSES, Cause
-from tfperf.trace.device_time import DeviceTime, work_rows
-from tfperf.trace.host_state import HostStates, State
+from tfperf.trace.device.device_time import DeviceTime, work_rows
+from tfperf.trace.host.host_state import HostStates, State
+from tfperf.trace.host.launches import LaunchLinks
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launches import LaunchLinks
 
 LATE_PS = 100_000_000
 """A launch takes some microseconds to reach the device; after 100 it is not the launch that takes the time."""

@@ -10,10 +10,10 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s
+from tfperf.base.arrays import Bools, Int64s
+from tfperf.base.units import percent
 from tfperf.sections.idle.tables import Cause, Use
-from tfperf.sections.registry import percent
-from tfperf.trace.device_time import device_label
+from tfperf.trace.device.device_time import device_label
 
 DOES_NOTHING: frozenset[Use] = frozenset({"no kernel", "silent"})
 """What counts as doing nothing. A device that works outside of the averaged steps has work to do."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tfperf.report.model import Finding, Quantity, Severity
 from tfperf.sections.idle.tables import Cause, Use
 from tfperf.sections.overview.quantities import share_of_step
-from tfperf.sections.steps.section import CATEGORY_TITLES
-from tfperf.trace.device_time import device_label
+from tfperf.trace.device.device_time import device_label
+from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle

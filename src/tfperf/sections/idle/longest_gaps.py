@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Int64s, ranges, union
+from tfperf.base.arrays import NO_NUMBERS, Int64s, ranges, union
 from tfperf.sections.idle.device_gaps import CAUSE_OF_STATE, UNKNOWN, DeviceGaps
 from tfperf.sections.idle.tables import CAUSES, Cause
-from tfperf.trace.host_state import HostStates
+from tfperf.trace.device.kernel_details import short_name
+from tfperf.trace.host.host_state import HostStates
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.kernel_details import short_name
-from tfperf.trace.steps import Steps
+from tfperf.trace.steps.steps import Steps
 
 MOST_GAPS = 1000
 """Of the gaps of all hosts together, so many are listed, the longest first."""

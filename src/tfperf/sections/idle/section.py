@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tfperf.analysis.registry import present
+from tfperf.base.units import PS_PER_MS, listed
 from tfperf.report.model import Fact, Level, Section, Table, at_levels
 from tfperf.sections.idle.findings import averaged_over, idle_findings, idle_share, label_of, only_device, whole_of
 from tfperf.sections.idle.tables import CAUSES, DEVICE_USE, IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS, Use
-from tfperf.sections.registry import present
-from tfperf.units import PS_PER_MS, listed
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.idle.analysis import Idle
-    from tfperf.sections.results import Results
 
 _TITLE = "Where the device waits"
 _NO_WORK = (

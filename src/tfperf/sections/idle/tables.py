@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from msgspec import Struct
 
+from tfperf.analysis.registry import TableSpec, fields
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec, fields
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
 
 Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)

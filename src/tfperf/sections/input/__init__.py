@@ -1,7 +1,7 @@
 """Input: how long steps wait for it, and what the host does to prepare it."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.input.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 from tfperf.trace.known_stats import HOST_OPS, TFDATA
 
 SECTION = SectionSpec(

@@ -13,13 +13,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import union_all
+from tfperf.analysis.results import Host
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import union_all
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.input.classes import INPUT_PARTS, InputOp, InputPart
 from tfperf.sections.input.found_ops import ops_by_event, ops_by_stage
-from tfperf.sections.results import Host
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.host_ops import is_input_op
-from tfperf.units import PS_PER_MS
+from tfperf.trace.host.host_ops import is_input_op
 
 _SUMMED = ("count", "total_ps", "self_ps", "wall_ps", "threads")
 _OTHERS = "(other ops)"

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from tfperf.trace.activities import Attribution
 from tfperf.trace.event_names import Op
+from tfperf.trace.host.activities import Attribution
 
 InputPart = Literal["on_demand_read", "advanced_read", "preprocessing", "enqueue", "other"]
 """The five classes of TensorFlow's input-pipeline analyzer."""

@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import Int64s, Intervals, distinct, lookup, union
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import Int64s, Intervals, distinct, lookup, union
 from tfperf.sections.input.classes import InputOp, InputPart, part_of
-from tfperf.sections.results import Host
 from tfperf.trace.event_names import Op, hands_over_batch, mask, parse_op
-from tfperf.trace.host_ops import is_input_op
+from tfperf.trace.host.host_ops import is_input_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import own_parts, parents
-from tfperf.trace.pipelines import Pipelines
-from tfperf.trace.stage_work import CALL, FUNCTION, THREAD, StageWork, asynchronous_stages
+from tfperf.trace.tfdata.pipelines import Pipelines
+from tfperf.trace.tfdata.stage_work import CALL, FUNCTION, THREAD, StageWork, asynchronous_stages
 
 FoundOp = tuple[InputOp, Intervals]
 """An op, and the stretches in which it worked; those of several threads overlap."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from tfperf.analysis.registry import present
+from tfperf.analysis.results import Results
+from tfperf.base.units import PS_PER_MS, format_percent, listed, percent
 from tfperf.report.model import Fact, Finding, Level, Quantity, Section, StepChart, Table, at_levels
 from tfperf.sections.input.analysis import InputPipeline
 from tfperf.sections.input.classes import InputPart
@@ -21,10 +24,7 @@ from tfperf.sections.input.tables import (
 from tfperf.sections.overview.quantities import share_of_step, time_in_step
 from tfperf.sections.overview.section import verdict_of
 from tfperf.sections.overview.summary import Overview
-from tfperf.sections.registry import percent, present
-from tfperf.sections.results import Results
-from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.units import PS_PER_MS, format_percent, listed
+from tfperf.trace.steps.breakdown import Breakdown
 
 _NAMED_PERCENT = 5.0
 _WAITING_CAUSES, _COPYING_CAUSES = ("input_wait", "input_contention"), ("input_copy",)

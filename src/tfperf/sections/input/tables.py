@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec
+from tfperf.analysis.results import Results
+from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec, percent
-from tfperf.sections.results import Results
-from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.trace.steps.breakdown import Breakdown
 
 INPUT_PART_TITLES = {
     "on_demand_read": "On-demand file read",

@@ -1,7 +1,7 @@
 """Kernels: which GPU kernels take the time, what copies and launches cost, and how each device spends the capture."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.kernels.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 from tfperf.trace.known_stats import DEVICE_OPS
 
 SECTION = SectionSpec(

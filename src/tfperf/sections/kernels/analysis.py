@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, Int64s
-from tfperf.display import Plotted
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import MOST, Int64s
+from tfperf.base.display import Plotted
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.kernels import async_copies as asynchronous
 from tfperf.sections.kernels import regions as marked
 from tfperf.sections.kernels.async_copies import AsyncCopies, async_copies
@@ -24,14 +26,12 @@ from tfperf.sections.kernels.precision import DevicePrecision, precision_of
 from tfperf.sections.kernels.regions import Regions, kernel_regions
 from tfperf.sections.kernels.tables import PS_PER_US
 from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_as_tensorflow, tally_kernels
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.device_work import DeviceOp
-from tfperf.trace.kernel_details import Dim, KernelDetails, short_name
-from tfperf.units import PS_PER_MS
+from tfperf.trace.device.device_work import DeviceOp
+from tfperf.trace.device.kernel_details import Dim, KernelDetails, short_name
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Host
-    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.analysis.results import Host
+    from tfperf.trace.steps.breakdown import Breakdown
 
 
 OTHERS = Kernel("(other kernels)", KernelDetails(), uses_tensor_cores=None, is_eligible=None, op=DeviceOp("", ""))

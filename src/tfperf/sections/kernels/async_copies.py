@@ -9,16 +9,16 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, Bools, Float64s, Int64s, covers, overlap, union
-from tfperf.programs.model import HOST_MEMORY
-from tfperf.sections.steps.counted import CountedSteps
-from tfperf.trace.tpu_copies import AsyncKind, AsyncRuns, Way, async_runs, bytes_of
-from tfperf.trace.tpu_steps import core_steps
+from tfperf.base.arrays import MOST, Bools, Float64s, Int64s, covers, overlap, union
+from tfperf.formats.hlo.model import HOST_MEMORY
+from tfperf.trace.device.tpu_copies import AsyncKind, AsyncRuns, Way, async_runs, bytes_of
+from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
-    from tfperf.programs.model import Instruction, Module
-    from tfperf.sections.results import Host
-    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.analysis.results import Host
+    from tfperf.formats.hlo.model import Instruction, Module
+    from tfperf.trace.steps.breakdown import Breakdown
 
 AWAITED = 0.01
 """A copy whose core waits for less of the time that it is in flight is hidden: it was done before."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import MOST, Column, group_sums
-from tfperf.trace.activities import Activity
-from tfperf.trace.device_time import DeviceTime, device_label
-from tfperf.trace.device_work import DeviceWork, trace_texts
+from tfperf.base.arrays import MOST, Column, group_sums
+from tfperf.trace.device.device_time import DeviceTime, device_label
+from tfperf.trace.device.device_work import DeviceWork, trace_texts
+from tfperf.trace.device.kernel_details import NO_COPY, parse_copy
+from tfperf.trace.host.activities import Activity
 from tfperf.trace.host_trace import HostTrace, Plane
-from tfperf.trace.kernel_details import NO_COPY, parse_copy
 
 _KINDS = {Activity.HOST_TO_DEVICE: "H2D", Activity.DEVICE_TO_HOST: "D2H", Activity.DEVICE_TO_DEVICE: "D2D"}
 _ORDER = ("H2D", "D2H", "D2D", "P2P", "H2H", "Memset", "Unknown")

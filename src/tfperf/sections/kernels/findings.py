@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfperf.base.units import format_number
 from tfperf.report.model import Finding, Quantity
-from tfperf.units import format_number
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernels

@@ -10,13 +10,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, capped_sum, distinct, median, overlap, percentile, union_sorted
-from tfperf.sections.registry import percent
-from tfperf.trace.device_time import device_label
-from tfperf.trace.device_work import DeviceWork
+from tfperf.base.arrays import Int64s, capped_sum, distinct, median, overlap, percentile, union_sorted
+from tfperf.base.units import percent
+from tfperf.trace.device.device_time import device_label
+from tfperf.trace.device.device_work import DeviceWork
+from tfperf.trace.host.launches import LaunchLinks, launch_links
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launches import LaunchLinks, launch_links
-from tfperf.trace.steps import Steps
+from tfperf.trace.steps.steps import Steps
 
 TINY_PS = 10_000_000
 """A kernel shorter than this (10 us) takes about as long as launching it."""

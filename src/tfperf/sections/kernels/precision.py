@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import EMPTY, Bools, Int64s, Intervals, distinct, overlap, union, union_all
+from tfperf.base.arrays import EMPTY, Bools, Int64s, Intervals, distinct, overlap, union, union_all
 from tfperf.sections.kernels.devices import has_tensor_cores
-from tfperf.sections.steps.counted import CountedSteps
-from tfperf.trace.activities import Activity
-from tfperf.trace.device_time import device_label
-from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.device.device_time import device_label
+from tfperf.trace.device.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.device.tensor_cores import is_op_eligible, uses_tensor_cores
+from tfperf.trace.host.activities import Activity
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.steps import Steps
-from tfperf.trace.tensor_cores import is_op_eligible, uses_tensor_cores
+from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.steps import Steps
 
 if TYPE_CHECKING:
     from tfperf.sections.xla.analysis import Xla

@@ -13,16 +13,16 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, NO_NUMBERS, Int32s, Int64s, distinct, distinct_index, group_sums, overlap, union
-from tfperf.sections.steps.counted import CountedSteps
+from tfperf.base.arrays import MOST, NO_NUMBERS, Int32s, Int64s, distinct, distinct_index, group_sums, overlap, union
+from tfperf.formats.wire.event_columns import OP_LINES, TRACE_ME_LINE
 from tfperf.trace.event_names import mask
-from tfperf.trace.tpu_steps import core_steps
-from tfperf.wire.event_columns import OP_LINES, TRACE_ME_LINE
+from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Host
-    from tfperf.sections.steps.breakdown import Breakdown
+    from tfperf.analysis.results import Host
     from tfperf.trace.host_trace import HostTrace
+    from tfperf.trace.steps.breakdown import Breakdown
 
     Key = TypeVar("Key")
 

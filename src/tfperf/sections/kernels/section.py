@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import present
+from tfperf.base.units import PS_PER_MS, format_ms, format_percent
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.report.shown import MOST_EACH
 from tfperf.sections.kernels.findings import kernel_findings
@@ -17,14 +19,12 @@ from tfperf.sections.kernels.tables import (
     KERNELS_BY_NAME,
     LAUNCHES,
 )
-from tfperf.sections.registry import present
-from tfperf.units import PS_PER_MS, format_ms, format_percent
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.kernels.analysis import Kernels
     from tfperf.sections.kernels.devices import DeviceTotals
-    from tfperf.sections.results import Results
-    from tfperf.trace.activities import Attribution
+    from tfperf.trace.host.activities import Attribution
 
 _BY_NAME = "Kernels of one name are one row. By op and launch shape, with whole names: --by kernel."
 _NO_KERNELS = "No kernels: the devices of this trace recorded only copies or derived lines."

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec, fields
+from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec, fields, percent
 from tfperf.sections.xla.work_columns import PROGRAM_ID, program_ids
-from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.kernels.precision import Part
-    from tfperf.sections.results import Results
 
 PS_PER_US = 1e6
 

@@ -7,13 +7,19 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Column, group_sums
+from tfperf.base.arrays import Column, group_sums
 from tfperf.sections.kernels.devices import compute_capability
-from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.device.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.device.kernel_details import NO_DETAILS, Dim, KernelDetails, occupancy, parse_kernel
+from tfperf.trace.device.tensor_cores import (
+    is_op_eligible,
+    is_product,
+    tensorflow_kernel,
+    tensorflow_op,
+    uses_tensor_cores,
+)
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.kernel_details import NO_DETAILS, Dim, KernelDetails, occupancy, parse_kernel
-from tfperf.trace.tensor_cores import is_op_eligible, is_product, tensorflow_kernel, tensorflow_op, uses_tensor_cores
 
 _PS_PER_NS = 1000
 _ONE: Dim = (1, 1, 1)

@@ -1,7 +1,7 @@
 """Memory: how full each allocator became, what lay in it then, and whether that is a problem."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.memory.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 from tfperf.trace.known_stats import MEMORY
 
 SECTION = SectionSpec(

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tfperf.arrays import MOST, Float64s, Int64s, group_equal
+from tfperf.base.arrays import MOST, Float64s, Int64s, group_equal
+from tfperf.base.units import percent
 from tfperf.sections.memory.events import AllocatorEvents, EventTexts
-from tfperf.sections.registry import percent
 from tfperf.trace.name_patterns import star, starred
 
 Kind = Literal["tensor", "before the capture", "before the capture or of unknown size", "reserved", "other tensors"]

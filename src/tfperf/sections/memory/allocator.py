@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Float64s, Int64s
+from tfperf.base.arrays import Bools, Float64s, Int64s
+from tfperf.base.units import PS_PER_MS, percent
 from tfperf.sections.memory.alive import Alive, tensors_at, total_of, with_unknown
 from tfperf.sections.memory.events import AllocatorEvents, EventTexts, Place, place_of
-from tfperf.sections.registry import percent
-from tfperf.trace.steps import Steps
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.steps import Steps
 
 TIMELINE_POINTS = 1000
 FULL_SHARE = 0.7

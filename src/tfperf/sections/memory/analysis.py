@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tfperf.display import Plotted
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.display import Plotted
+from tfperf.base.units import format_bytes
 from tfperf.sections.memory.alive import by_op, by_scope
 from tfperf.sections.memory.alive import shorten as shorten_alive
 from tfperf.sections.memory.allocator import Allocator, describe
 from tfperf.sections.memory.events import Place, events_by_allocator
 from tfperf.sections.memory.tables import ALLOCATORS
-from tfperf.sections.tabular import Tabular
-from tfperf.units import format_bytes
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Host
+    from tfperf.analysis.results import Host
 
 
 class Memory(Plotted, Tabular, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Float64s, Int64s
+from tfperf.base.arrays import Bools, Float64s, Int64s
 from tfperf.trace.host_trace import HostTrace, MemoryEvents
 
 Place = Literal["device", "pinned host", "host", "other"]

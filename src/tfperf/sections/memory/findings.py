@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tfperf.base.units import format_bytes, listed
 from tfperf.report.model import Finding, Quantity
 from tfperf.sections.memory.allocator import FULL_SHARE, Allocator
-from tfperf.units import format_bytes, listed
 
 if TYPE_CHECKING:
     from tfperf.sections.memory.analysis import Memory

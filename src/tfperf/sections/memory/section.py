@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tfperf.analysis.many_hosts import MANY_HOSTS, MOST_ROWS
+from tfperf.analysis.registry import TableSpec, present
+from tfperf.base.units import PS_PER_MS, format_bytes, format_ms, format_percent, listed
 from tfperf.report.model import Fact, Level, Section, Sparkline, Table, at_levels
-from tfperf.sections.many_hosts import MANY_HOSTS, MOST_ROWS
 from tfperf.sections.memory.alive import op_keys, scope_keys
 from tfperf.sections.memory.findings import findings_of, name_of, names_of
 from tfperf.sections.memory.tables import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE, columns_of
-from tfperf.sections.registry import TableSpec, present
-from tfperf.units import PS_PER_MS, format_bytes, format_ms, format_percent, listed
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.memory.allocator import Allocator
     from tfperf.sections.memory.analysis import Memory
-    from tfperf.sections.results import Results
 
 _UNKNOWN_PERCENT = 50.0
 _STEADY_SHARE = 0.01

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.memory.analysis import Memory
-    from tfperf.sections.results import Results
 
 _OF_ALLOCATOR = (
     Column("host", "Host", str, "", "name of the trace file", level="data"),

@@ -1,7 +1,7 @@
 """Ops: which take the time, on devices and on host threads, and how long none runs."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.ops.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 
 SECTION = SectionSpec(

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfperf.analysis.tabular import Tabular
 from tfperf.sections.ops.device_ops import gpu_ops, tensorflow_gpu_ops, tpu_ops
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally, cut, merge
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.device_work import device_work
+from tfperf.trace.device.device_work import device_work
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Host
-    from tfperf.trace.host_ops import HostOps
+    from tfperf.analysis.results import Host
+    from tfperf.trace.host.host_ops import HostOps
 
 
 class Ops(Tabular, frozen=True):

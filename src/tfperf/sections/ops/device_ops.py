@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import MOST, Int64s, capped_sum
+from tfperf.base.arrays import MOST, Int64s, capped_sum
+from tfperf.formats.wire.event_columns import OP_LINES, Line
 from tfperf.sections.ops.op_runs import op_runs
 from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
-from tfperf.trace.activities import Activity
-from tfperf.trace.device_work import NO_TYPE, DeviceWork
-from tfperf.trace.eager_events import run_from_python
+from tfperf.trace.device.device_work import NO_TYPE, DeviceWork
+from tfperf.trace.device.tensor_cores import tensorflow_kernel, uses_tensor_cores
 from tfperf.trace.event_names import parse_op
-from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
+from tfperf.trace.host.activities import Activity
+from tfperf.trace.host.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
+from tfperf.trace.host.launches import launch_links
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import nest, self_time
-from tfperf.trace.tensor_cores import tensorflow_kernel, uses_tensor_cores
-from tfperf.wire.event_columns import OP_LINES, Line
+from tfperf.trace.steps.eager_events import run_from_python
 
 KERNEL_WITHOUT_OP, _MEMSET, _MEMCPY = "kernel without op", "Memset", "Memcpy"
 """Types of rows that no op is known of."""

@@ -13,14 +13,14 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.arrays import MOST, Bools, Int64s, capped_sum
+from tfperf.analysis.registry import TableSpec
+from tfperf.analysis.tabular import Tabular, declared
+from tfperf.analysis.view import Grouping
+from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum
+from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Data
 from tfperf.sections.ops.device_ops import COPY_TYPES, KERNEL_WITHOUT_OP
 from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
-from tfperf.sections.registry import TableSpec
-from tfperf.sections.tabular import Tabular, declared
-from tfperf.sections.view import Grouping
-from tfperf.units import PS_PER_MS
 
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
 

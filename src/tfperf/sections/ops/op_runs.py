@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfperf.arrays import NO_NUMBERS, Bools, Int32s, Int64s, distinct
-from tfperf.trace.device_work import DeviceOp, DeviceWork
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, distinct
+from tfperf.formats.wire.event_columns import OP_LINES, Line
+from tfperf.trace.device.device_work import DeviceOp, DeviceWork
 from tfperf.trace.event_names import mask, parse_op
+from tfperf.trace.host.launches import launch_links
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launches import launch_links
 from tfperf.trace.nesting import innermost_around
-from tfperf.wire.event_columns import OP_LINES, Line
 
 _MOST_LOST = 0.5
 _BEYOND_ROWS = 1 << 40

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
+from tfperf.base.units import PS_PER_MS
 from tfperf.report.flame_tree import FlameScale, Stack, flame_chart, flame_tree
 from tfperf.report.model import FlameChart, Level
 from tfperf.sections.ops.groups import INPUT, NO_SCOPE, PATH_READ, group_without_path, is_backward, layer_of, models_of
 from tfperf.sections.ops.op_table import OpKey, OpTable
-from tfperf.units import PS_PER_MS
 
 StackedBy = Literal["scope", "layer"]
 MOST_IN_REPORT = 1_000

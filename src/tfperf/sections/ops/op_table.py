@@ -10,13 +10,13 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, Bools, Int64s, capped_sums, group_equal
-from tfperf.patterns import Pattern
+from tfperf.analysis.registry import TableSpec
+from tfperf.analysis.tabular import Tabular, declared
+from tfperf.base.arrays import MOST, Bools, Int64s, capped_sums, group_equal
+from tfperf.base.patterns import Pattern
+from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Data
-from tfperf.sections.registry import TableSpec
-from tfperf.sections.tabular import Tabular, declared
-from tfperf.trace.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
-from tfperf.units import PS_PER_MS
+from tfperf.trace.host.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
 
 Side = Literal["device", "host"]
 _EXECUTION_NAMES = {EAGER: "eager", FUNCTION: "function", UNKNOWN: None}

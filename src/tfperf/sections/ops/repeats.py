@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfperf.arrays import Bools
+from tfperf.base.arrays import Bools
 from tfperf.sections.ops.groups import group_without_path
 from tfperf.sections.ops.op_table import OpKey, OpTable
 from tfperf.trace.name_patterns import name_of_repeated, pattern_of

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tfperf.analysis.many_hosts import MOST_ROWS
+from tfperf.analysis.registry import TableSpec, present
+from tfperf.analysis.view import View
+from tfperf.base.units import PS_PER_MS, format_ms
 from tfperf.report.model import BarChart, Chart, Data, Fact, Level, Section, Table, at_levels
-from tfperf.sections.many_hosts import MOST_ROWS
 from tfperf.sections.ops.op_stacks import scope_chart
 from tfperf.sections.ops.op_table import OTHERS
 from tfperf.sections.ops.tables import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
-from tfperf.sections.registry import TableSpec, present
-from tfperf.sections.view import View
-from tfperf.units import PS_PER_MS, format_ms
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.ops.analysis import Ops
     from tfperf.sections.ops.op_table import OpTable
-    from tfperf.sections.results import Results
 
 _BARS = 7
 _NO_OPS = "The trace holds no ops."

@@ -14,20 +14,20 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, NO_NUMBERS, Int64s, Intervals, covers, distinct_index, overlap, union
+from tfperf.analysis.registry import SectionSpec
+from tfperf.base.arrays import MOST, NO_NUMBERS, Int64s, Intervals, covers, distinct_index, overlap, union
 from tfperf.sections.ops.device_ops import equal_names, key_of_row, tpu_keys, tpu_op_lines
 from tfperf.sections.ops.op_runs import op_runs
 from tfperf.sections.ops.op_table import OTHERS, OpKey
-from tfperf.sections.registry import SectionSpec
-from tfperf.trace.function_calls import NO_FUNCTION, FunctionCalls, function_calls
+from tfperf.trace.host.op_events import host_op_rows
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 from tfperf.trace.nesting import nest, own_parts, self_time
-from tfperf.trace.op_events import host_op_rows
-from tfperf.trace.tpu_steps import in_step_time
+from tfperf.trace.steps.function_calls import NO_FUNCTION, FunctionCalls, function_calls
+from tfperf.trace.steps.tpu_steps import in_step_time
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Host
-    from tfperf.trace.steps import Steps
+    from tfperf.analysis.results import Host
+    from tfperf.trace.steps.steps import Steps
 
 OP_SUMS = SectionSpec(
     name="op_sums",

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from tfperf.analysis.registry import TableSpec
 from tfperf.report.model import Column, Data, Level, Ranked
-from tfperf.sections.registry import TableSpec
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
+    from tfperf.analysis.view import Grouping
     from tfperf.sections.ops.op_table import Side
-    from tfperf.sections.results import Results
-    from tfperf.sections.view import Grouping
 
 _SIDE = Column("side", "Side", str, "", "device or host", level="data")
 _RANK = Column("rank", "#", int, "count", "rank by self time among the ops of this side")

@@ -1,7 +1,7 @@
 """Overview: the average step, and whether the job is input-bound."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.overview.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 
 SECTION = SectionSpec(
     name="overview",
@@ -9,5 +9,6 @@ SECTION = SectionSpec(
     rests_on=("steps", "batch"),
     derive="tfperf.sections.overview.summary:over_hosts",
     build="tfperf.sections.overview.section:build",
+    summarize="tfperf.sections.overview.section:report_summary",
     tables=TABLES,
 )

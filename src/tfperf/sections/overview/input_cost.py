@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from tfperf.analysis.results import Results
 from tfperf.report.model import Finding, Quantity
 from tfperf.sections.overview.quantities import of_steps
-from tfperf.sections.results import Results
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Overview

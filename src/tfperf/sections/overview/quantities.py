@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfperf.report.model import Quantity
-from tfperf.trace.steps import step_word
+from tfperf.trace.steps.steps import step_word
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary

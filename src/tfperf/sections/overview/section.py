@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfperf.analysis.registry import present
+from tfperf.analysis.results import Results
+from tfperf.base.units import counted, format_ms
 from tfperf.report.model import Fact, Finding, Section, Severity
 from tfperf.sections.overview.quantities import share_of_step, step_time
 from tfperf.sections.overview.summary import INPUT_LIMITS, OTHER_LIMITS, Overview, Summary
 from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST
-from tfperf.sections.registry import present
-from tfperf.sections.results import Results
-from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.steps.section import CATEGORIES
 from tfperf.sections.wall.section import wall_summary
 from tfperf.trace.flaw import level_of
-from tfperf.trace.steps import step_word
-from tfperf.units import counted, format_ms
+from tfperf.trace.steps.breakdown import Breakdown
+from tfperf.trace.steps.categories import CATEGORIES
+from tfperf.trace.steps.steps import step_word
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.input_cost import InputCost
@@ -97,7 +97,7 @@ def _precision_facts(breakdown: Breakdown) -> list[Fact]:
 
 def _duty_facts(breakdown: Breakdown) -> list[Fact]:
     """Return how much of the capture TPU cores compute, from the first to the last op of each."""
-    from tfperf.sections.steps.tpu_cores import duty_percent
+    from tfperf.trace.steps.tpu_cores import duty_percent
 
     duty = duty_percent(breakdown.cores)
     if duty is None:

@@ -10,14 +10,14 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tfperf.arrays import Bools, ordered_percentile
-from tfperf.display import Plotted
+from tfperf.analysis.results import Results
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import Bools, ordered_percentile
+from tfperf.base.display import Plotted
+from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Data
-from tfperf.sections.results import Results
-from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES, TPU_MEANINGS
-from tfperf.sections.tabular import Tabular
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.breakdown import Breakdown
+from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES, TPU_MEANINGS
 
 InputClass = Literal["high", "moderate", "possible", "none", "unknown"]
 ShareClass = Literal["high", "moderate", "none"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tfperf.analysis.registry import TableSpec
+from tfperf.analysis.results import Results
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec
-from tfperf.sections.results import Results
 
 if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary

@@ -1,7 +1,7 @@
 """Python: which functions of Python take the time, and which of them fill "All others" of the step."""
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.python.tables import TABLES
-from tfperf.sections.registry import SectionSpec
 
 SECTION = SectionSpec(
     name="python",

@@ -12,19 +12,19 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, MOST, Int64s, Intervals, covers, difference, overlap, union, union_all
-from tfperf.sections.registry import percent
-from tfperf.sections.results import Host
-from tfperf.sections.tabular import Tabular
+from tfperf.analysis.results import Host
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import EMPTY, MOST, Int64s, Intervals, covers, difference, overlap, union, union_all
+from tfperf.base.units import percent
 from tfperf.trace.event_names import is_jitted_call
-from tfperf.trace.host_state import call_times
+from tfperf.trace.host.host_state import call_times
+from tfperf.trace.host.python_frames import PythonFrames, python_frames
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.python_frames import PythonFrames, python_frames
-from tfperf.trace.steps import Steps
+from tfperf.trace.steps.steps import Steps
 
 if TYPE_CHECKING:
     from tfperf.sections.python.between_calls import BetweenCalls
-    from tfperf.trace.python_packages import PythonFunction
+    from tfperf.trace.host.python_packages import PythonFunction
 
 OTHER_FUNCTIONS = "(other functions)"
 
@@ -126,7 +126,7 @@ def _others(host: Host, counted: Intervals) -> Intervals:
 
 def _named(trace: HostTrace, frames: PythonFrames) -> dict[int, PythonFunction]:
     """Return the function of each name that a frame has."""
-    from tfperf.trace.python_packages import python_functions
+    from tfperf.trace.host.python_packages import python_functions
 
     used = np.flatnonzero(np.bincount(frames.name)).tolist()
     return dict(zip(used, python_functions([trace.names[name] for name in used]), strict=True))

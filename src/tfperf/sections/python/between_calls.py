@@ -14,10 +14,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import Bools, Float64s, Int64s, Intervals, intersection, overlap, union
-from tfperf.trace.host_state import State, state_of
-from tfperf.trace.python_frames import PythonFrames
-from tfperf.trace.python_packages import NO_MODULE, PythonFunction
+from tfperf.base.arrays import Bools, Float64s, Int64s, Intervals, intersection, overlap, union
+from tfperf.trace.host.host_state import State, state_of
+from tfperf.trace.host.python_frames import PythonFrames
+from tfperf.trace.host.python_packages import NO_MODULE, PythonFunction
 
 _HALF, _QUARTER = 0.5, 0.25
 _DEEPEST = 10

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec, present
+from tfperf.base.units import counted, listed
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.sections.python.tables import PYTHON_FUNCTIONS, PYTHON_PACKAGE_FUNCTIONS, PYTHON_PACKAGES
-from tfperf.sections.registry import TableSpec, present
-from tfperf.units import counted, listed
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.python.analysis import PythonTimes
-    from tfperf.sections.results import Results
 
 _TITLE = "Python functions"
 NO_FRAMES = (

@@ -12,14 +12,14 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, Int64s, covers, distinct_index, overlap, union
-from tfperf.sections.registry import SectionSpec
-from tfperf.trace.python_frames import PythonFrames, python_frames
-from tfperf.trace.python_packages import python_functions
+from tfperf.analysis.registry import SectionSpec
+from tfperf.base.arrays import MOST, Int64s, covers, distinct_index, overlap, union
+from tfperf.trace.host.python_frames import PythonFrames, python_frames
+from tfperf.trace.host.python_packages import python_functions
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Host
-    from tfperf.trace.steps import Steps
+    from tfperf.analysis.results import Host
+    from tfperf.trace.steps.steps import Steps
 
 STACKS = SectionSpec(
     name="python_stacks",

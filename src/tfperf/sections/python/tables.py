@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec
+from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked, at_levels
-from tfperf.sections.registry import TableSpec, percent
-from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
     from tfperf.sections.python.analysis import PythonTime, PythonTimes
-    from tfperf.sections.results import Results
 
 _OTHERS = "time of a step in which it runs itself, on the thread that makes the calls, and nothing else is recorded"
 _TIMES = (

@@ -1,6 +1,6 @@
 """Roofline: how near the work of devices comes to what they can do, and what bounds it."""
 
-from tfperf.sections.registry import SectionSpec
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.roofline.tables import TABLES
 from tfperf.trace.known_stats import DEVICE_OPS
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tfperf.sections.registry import percent
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.units import percent
 from tfperf.sections.roofline.bounds import Bound, Judged, Work, judge, time_by_bound
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.device_peaks import DevicePeaks, Precision
+from tfperf.trace.device.device_peaks import DevicePeaks, Precision
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
     from tfperf.sections.roofline.framework_ops import FrameworkOp, FrameworkWork
     from tfperf.sections.xla.analysis import Xla
     from tfperf.sections.xla.instructions import HloOp

@@ -13,8 +13,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST
-from tfperf.trace.device_peaks import DevicePeaks, Precision
+from tfperf.base.arrays import MOST
+from tfperf.trace.device.device_peaks import DevicePeaks, Precision
 
 Bound = Literal["compute", "memory", "latency"]
 LOW_PERCENT = 30.0

@@ -10,21 +10,21 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, Bools, Int64s, capped_sum, covers, group_equal, union
-from tfperf.programs.products import Product
+from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum, covers, group_equal, union
+from tfperf.formats.hlo.products import Product
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.ops.op_runs import op_runs
 from tfperf.sections.roofline.bounds import Work
 from tfperf.sections.roofline.op_shapes import parse_shapes
 from tfperf.sections.roofline.op_work import Layers, OpShapes, OpWork, work_of
 from tfperf.sections.xla.analysis import capped_total, common_peaks, device_ps
-from tfperf.trace.device_peaks import DevicePeaks, Precision, peaks_of
-from tfperf.trace.device_work import DeviceWork, trace_texts
+from tfperf.trace.device.device_peaks import DevicePeaks, Precision, peaks_of
+from tfperf.trace.device.device_work import DeviceWork, trace_texts
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Host
+    from tfperf.analysis.results import Host
     from tfperf.trace.host_trace import HostTrace
-    from tfperf.trace.steps import Steps
+    from tfperf.trace.steps.steps import Steps
 
 
 class FrameworkOp(Struct, frozen=True, kw_only=True):

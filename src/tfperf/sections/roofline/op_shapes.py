@@ -10,8 +10,8 @@ import re
 from math import prod
 from typing import NamedTuple
 
-from tfperf.arrays import MOST
-from tfperf.trace.device_peaks import Precision
+from tfperf.base.arrays import MOST
+from tfperf.trace.device.device_peaks import Precision
 
 _TENSOR = r"([a-z][a-z0-9_]*)\[([0-9,]*)\]"
 _LONGEST = 4096

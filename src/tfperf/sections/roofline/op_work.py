@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tfperf.programs.products import Product
+from tfperf.formats.hlo.products import Product
 from tfperf.sections.roofline.op_shapes import Tensor, broadcast, bytes_of
-from tfperf.trace.device_peaks import Precision
+from tfperf.trace.device.device_peaks import Precision
 
 Inputs = tuple[Tensor | None, ...]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import present
+from tfperf.base.units import counted, format_number, format_percent
 from tfperf.report.model import Fact, LogChart, Quantity, Section
-from tfperf.sections.registry import present
 from tfperf.sections.roofline.bounds import attainable_flops, ridge_point
 from tfperf.sections.roofline.tables import ROOFLINE_OPS
-from tfperf.trace.device_peaks import STATED
-from tfperf.units import counted, format_number, format_percent
+from tfperf.trace.device.device_peaks import STATED
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
     from tfperf.sections.roofline.analysis import Roofline, Utilisation
-    from tfperf.trace.device_peaks import DevicePeaks
+    from tfperf.trace.device.device_peaks import DevicePeaks
 
 _TITLE = "Roofline"
 _NOTHING = (

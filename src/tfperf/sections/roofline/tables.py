@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec
+from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec, percent
 from tfperf.sections.xla.work_columns import LAYER, PROGRAM_ID, WORK_COLUMNS, program_ids, work_cells
-from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
     from tfperf.sections.roofline.analysis import Roofline
 
 _COLUMNS = (

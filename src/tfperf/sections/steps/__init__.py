@@ -1,14 +1,14 @@
 """Steps: where the time of each step goes."""
 
-from tfperf.sections.registry import SectionSpec
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.steps.section import TABLES
 from tfperf.trace.known_stats import TASK
 
 SECTION = SectionSpec(
     name="steps",
     title="Steps",
-    analyze="tfperf.sections.steps.breakdown:analyze",
-    combine="tfperf.sections.steps.breakdown:combine",
+    analyze="tfperf.sections.steps.section:analyze",
+    combine="tfperf.trace.steps.breakdown:combine",
     stats=TASK,
     narrow=lambda result, before, after: after,
     build="tfperf.sections.steps.section:build",

@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from tfperf.analysis.registry import TableSpec, present
+from tfperf.analysis.results import Host, Results
+from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Column, Data, Level, Section, StepChart, at_levels
-from tfperf.sections.registry import TableSpec, present
-from tfperf.sections.results import Results
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.breakdown import Breakdown, as_tensorflow, attribute
+from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES
+from tfperf.trace.steps.find_steps import find_steps
+from tfperf.trace.steps.missing_events import missing_events
+from tfperf.trace.steps.steps import no_steps
 
-if TYPE_CHECKING:
-    from tfperf.sections.steps.breakdown import Breakdown
-
-CATEGORY_MEANINGS = {
-    "compilation": "tracing or compiling functions",
-    "output": "copies from device to host",
-    "input": "waiting for tf.data, copying in",
-    "kernel_launch": "preparing and launching kernels",
-    "host_compute": "ops or runtime on host threads",
-    "device_collectives": "all-reduce and the like",
-    "device_to_device": "copies between or inside devices",
-    "device_compute": "kernels on the device",
-    "all_others": "none of these: Python, I/O, idle",
-}
-"""The nine categories, in the order in which they are shown, and what counts in each."""
-TPU_MEANINGS = {
-    "output": "outfeed, waiting for copies to the host",
-    "input": "infeed, or waiting for the host",
-    "host_to_device": "waiting for copies from host memory",
-    "device_collectives": "all-reduce and the like, barriers",
-    "device_to_device": "waiting for copies on the chip, other chips",
-    "device_compute": "other ops on the cores",
-    "all_others": "none of these: cores run no op",
-}
-"""The same for the steps of a TPU, where they differ."""
-CATEGORIES = tuple(CATEGORY_MEANINGS)
-WITH_COPIES = (*CATEGORIES[:3], "host_to_device", *CATEGORIES[3:])
-"""The categories of steps whose copies to the device are no input, so that they are a category of their own."""
-CATEGORY_TITLES = {key: key.replace("_", " ").capitalize() for key in WITH_COPIES}
-DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to_device", "device_compute")
-"""Categories that are unknown where no device recorded anything."""
-HOST_CATEGORIES = ("compilation", "kernel_launch", "host_compute")
-"""Categories that only events of host threads show."""
 _ALWAYS_SHOWN = frozenset({"input", "host_compute", "device_compute", "all_others"})
 _LEAST_SHARE = 0.01
 """People see the column of a category that takes this share of the time of all steps."""
@@ -73,6 +46,25 @@ _FOR_OTHER_HOSTS = Column(
     "part of device collectives and host compute: waiting in collectives for the last host",
     level="data",
 )
+
+
+def analyze(host: Host) -> Breakdown:
+    """Find the steps of a host and attribute their time."""
+    missing = missing_events(host.trace, lambda: host.launch_links)
+    if host.as_tensorflow:
+        return replace(as_tensorflow(host.trace), missing=missing)
+    task = host.task
+    if task.is_helper:
+        steps = no_steps(f"{task.described} has no steps of its own")
+    else:
+        steps = find_steps(host.trace, host.step_marker)
+    breakdown = attribute(host.trace, steps, host.busy_times)
+    if breakdown.time_ps["compilation"].any():  # Python records that it traces a function at any level
+        missing = tuple(replace(flaw, hides=flaw.hides - {"compilation"}) for flaw in missing)
+    # What is seen of a category that is not seen whole is no figure.
+    hidden = frozenset[str]().union(*(flaw.hides for flaw in missing))
+    time_ps = {category: ps * (category not in hidden) for category, ps in breakdown.time_ps.items()}
+    return replace(breakdown, time_ps=time_ps, task=task, clock_start_ns=host.trace.clock_start_ns, missing=missing)
 
 
 def _steps(results: Results) -> Data | None:

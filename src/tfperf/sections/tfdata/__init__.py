@@ -1,6 +1,6 @@
 """tf.data: is the pipeline fast enough, which stage limits it, what to change, and what that would gain."""
 
-from tfperf.sections.registry import SectionSpec
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.tfdata.tables import TABLES
 from tfperf.trace.known_stats import TFDATA
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from tfperf.base.units import PS_PER_MS, format_ms
 from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import Pipeline, stage_name
@@ -23,7 +24,6 @@ from tfperf.sections.tfdata.stage_rules import (
     words,
 )
 from tfperf.sections.tfdata.whatif import Estimate, Outlook
-from tfperf.units import PS_PER_MS, format_ms
 
 _MORE_AT_A_TIME = ("parallel_map", "parallel_read", "sequential_interleave", "interleave", "serial_transformation")
 """Changes that only let more threads work, which helps where cores have nothing to do, and not where all compute."""

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.arrays import NO_NUMBERS, Int64s, intersection, percentile, union, union_all
-from tfperf.sections.results import Host
-from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.tabular import Tabular
+from tfperf.analysis.results import Host
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import NO_NUMBERS, Int64s, intersection, percentile, union, union_all
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.tfdata.contention import find_rivals
 from tfperf.sections.tfdata.cores_at_work import threads_at_work
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
@@ -33,12 +33,12 @@ from tfperf.sections.tfdata.segments import (
 )
 from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook, estimate_changes, why_no_outlook
-from tfperf.trace.cores import whole_cores
 from tfperf.trace.event_names import mask
+from tfperf.trace.host.cores import whole_cores
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.pipelines import Pipelines
-from tfperf.trace.stage_work import StageWork, asynchronous_stages
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.breakdown import Breakdown
+from tfperf.trace.tfdata.pipelines import Pipelines
+from tfperf.trace.tfdata.stage_work import StageWork, asynchronous_stages
 
 _MOST_OF_CAPTURE = 0.8
 """What a process does in a capture is what it does in steps that take so much of it."""

@@ -6,10 +6,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tfperf.base.units import format_percent
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline, StageStats
 from tfperf.sections.tfdata.stage_rules import in_code
-from tfperf.units import format_percent
 
 Reason = Literal["work", "host_pipeline", "to_device", "workers", "hand_over"]
 _HANDING_OVER = (*PASSING_ON, "Prefetch", "ParallelInterleave", "LegacyParallelInterleave")

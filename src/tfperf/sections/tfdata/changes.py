@@ -8,10 +8,10 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.tfdata.pipeline import MAPS, Pipeline, StageStats
 from tfperf.sections.tfdata.pipeline_code import cache_size, kept_stages, with_cache
 from tfperf.sections.tfdata.step_model import Load
-from tfperf.units import PS_PER_MS
 
 LOCK_SLOWDOWN = 1.2
 """How much slower threads can be that fight for Python's lock."""

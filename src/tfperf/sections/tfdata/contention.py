@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, Intervals, difference, overlap, union
-from tfperf.trace.stage_work import StageWork
+from tfperf.base.arrays import Int64s, Intervals, difference, overlap, union
+from tfperf.trace.tfdata.stage_work import StageWork
 
 SATURATED = 0.9
 """A process that keeps so much of a number of cores busy may as well keep all of them busy."""

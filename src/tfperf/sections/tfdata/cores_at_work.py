@@ -15,14 +15,14 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, Bools, Int64s, Intervals, touches, union_sorted
+from tfperf.base.arrays import EMPTY, Bools, Int64s, Intervals, touches, union_sorted
 from tfperf.sections.tfdata.contention import threads
 from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.stage_times import StageTimes
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.pipelines import Pipelines
-from tfperf.trace.stage_work import StageWork
+from tfperf.trace.tfdata.pipelines import Pipelines
+from tfperf.trace.tfdata.stage_work import StageWork
 
 _WAITING_OP = re.compile(r".*(?:Recv|Send|Call)$|IteratorGetNext|Collective")
 _NEEDS_NO_CORE = re.compile(r"(?:Eager)?PyFunc|ReadFile")

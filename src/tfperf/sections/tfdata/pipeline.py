@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tfperf.arrays import EMPTY, Int64s, Intervals, intersection
+from tfperf.base.arrays import EMPTY, Int64s, Intervals, intersection
 
 SLOW_CALL_PS = 50_000_000
 """A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""

@@ -14,8 +14,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.base.units import format_bytes
 from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline
-from tfperf.units import format_bytes
 
 CallKind = Literal["source", "map", "filter", "shuffle", "repeat", "batch", "cache", "prefetch", "other"]
 _AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"

@@ -9,10 +9,10 @@ from collections import Counter, deque
 
 import numpy as np
 
-from tfperf.arrays import EMPTY, Intervals, difference, intersection, union, union_all
+from tfperf.base.arrays import EMPTY, Intervals, difference, intersection, union, union_all
 from tfperf.sections.tfdata.pipeline import Segment, SegmentKind
 from tfperf.sections.tfdata.stage_times import StageTimes
-from tfperf.trace.pipelines import Pipelines
+from tfperf.trace.tfdata.pipelines import Pipelines
 
 _BATCHING = frozenset({"MapAndBatch", "ParallelBatch"})
 

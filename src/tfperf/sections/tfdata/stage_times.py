@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Bools, Int64s, Intervals, union, union_all
-from tfperf.trace.pipelines import Pipelines
-from tfperf.trace.stage_work import StageWork, has_executors
+from tfperf.base.arrays import Bools, Int64s, Intervals, union, union_all
+from tfperf.trace.tfdata.pipelines import Pipelines
+from tfperf.trace.tfdata.stage_work import StageWork, has_executors
 
 _UNSEEN = ("ParallelBatch", "ParseExample", "DataService")
 """Stages that work in threads, or on hosts, of which the profiler records nothing."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tfperf.analysis.registry import TableSpec, fields
+from tfperf.analysis.results import Results
+from tfperf.base.units import PS_PER_MS, format_percent, percent
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.registry import TableSpec, fields, percent
-from tfperf.sections.results import Results
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, stage_name
 from tfperf.sections.tfdata.stage_rules import change_in_code
-from tfperf.units import PS_PER_MS, format_percent
 
 
 def _stages(results: Results) -> Data | None:

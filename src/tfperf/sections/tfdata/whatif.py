@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Intervals, overlap
+from tfperf.base.arrays import Intervals, overlap
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.overview.summary import INPUT_LIMITS
-from tfperf.sections.steps.breakdown import Breakdown
 from tfperf.sections.tfdata.changes import Change, HostLimits, possible_changes
 from tfperf.sections.tfdata.contention import Rivals
 from tfperf.sections.tfdata.pipeline import Pipeline, Segment, whole_pipelines
 from tfperf.sections.tfdata.step_model import NOISE, Load, StepModel
-from tfperf.units import PS_PER_MS
+from tfperf.trace.steps.breakdown import Breakdown
 
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"

@@ -1,6 +1,6 @@
 """Timeline: what happened when in a step, drawn."""
 
-from tfperf.sections.registry import SectionSpec
+from tfperf.analysis.registry import SectionSpec
 from tfperf.trace.known_stats import DEVICE_OPS, TFDATA
 
 SECTION = SectionSpec(

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.display import Shown, cut
+from tfperf.analysis.results import Host
+from tfperf.base.display import Shown, cut
+from tfperf.base.units import counted
 from tfperf.report.step_picture import StepPicture
-from tfperf.sections.results import Host
 from tfperf.sections.timeline.drawing import draw_step
 from tfperf.sections.timeline.memory_curves import MemoryInUse
-from tfperf.trace.steps import CoreSteps, Steps, WhichStep, chosen_step
-from tfperf.units import counted
+from tfperf.trace.steps.steps import CoreSteps, Steps, WhichStep, chosen_step
 
 
 class DrawnSteps(Shown, Struct, frozen=True):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.arrays import Int32s, Int64s, distinct_index, lookup
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import Int32s, Int64s, distinct_index, lookup
 from tfperf.report.step_picture import BlockName
-from tfperf.sections.results import Host
-from tfperf.sections.steps.breakdown import CATEGORY_ACTIVITIES
 from tfperf.sections.timeline.ribbon import TITLES
-from tfperf.trace.activities import Activity, device_codes, host_codes, tpu_codes
 from tfperf.trace.event_names import is_hand_over, is_input_function, is_iterator, is_python_frame, parse_op
+from tfperf.trace.host.activities import Activity, device_codes, host_codes, tpu_codes
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps.breakdown import CATEGORY_ACTIVITIES
 
 PIPELINE, PYTHON, CALL, IDLE = "Input pipeline", "Python", "Call", "Idle"
 """Kinds of blocks that are in no category."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tfperf.analysis.results import Host
+from tfperf.base.units import counted, format_ms
 from tfperf.report.step_picture import StepPicture
-from tfperf.sections.results import Host
 from tfperf.sections.timeline.block_names import BlockTexts
 from tfperf.sections.timeline.lanes import MOST_LANES, LaneEvents, lane_events
 from tfperf.sections.timeline.levels import levels_of
@@ -14,8 +15,7 @@ from tfperf.sections.timeline.memory_curves import MemoryInUse
 from tfperf.sections.timeline.places import CATEGORIES_OF_CAUSE
 from tfperf.sections.timeline.ribbon import categories_ns, longest_places, ribbons
 from tfperf.sections.timeline.window import Window
-from tfperf.trace.steps import Steps, step_word
-from tfperf.units import counted, format_ms
+from tfperf.trace.steps.steps import Steps, step_word
 
 
 def draw_step(host: Host, row: int, which: str, memory: MemoryInUse) -> StepPicture:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import Int64s
+from tfperf.base.units import format_ms
 from tfperf.sections.idle.device_gaps import Windows, gaps_of
 from tfperf.sections.idle.tables import CAUSE_TEXTS, CAUSES
-from tfperf.sections.results import Host
 from tfperf.sections.timeline.window import Window
-from tfperf.trace.device_time import device_label
-from tfperf.units import format_ms
+from tfperf.trace.device.device_time import device_label
 
 _SPLITS = 2_000
 """Gaps of which the split is told, the longest."""

@@ -8,9 +8,9 @@ from itertools import chain
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import NO_NUMBERS, Int32s, Int64s, Intervals, overlap, union_all, union_sorted
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import NO_NUMBERS, Int32s, Int64s, Intervals, overlap, union_all, union_sorted
 from tfperf.report.step_picture import Lane, LaneGroup
-from tfperf.sections.results import Host
 from tfperf.sections.timeline.block_names import BlockTexts
 from tfperf.sections.timeline.idle_lane import IdleGaps, idle_gaps
 from tfperf.sections.timeline.levels import DrawnEvents

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int32s, Int64s
+from tfperf.base.arrays import Int32s, Int64s
 from tfperf.report.step_picture import Blocks
 
 MOST_BLOCKS = (4_000, 12_000, 36_000)

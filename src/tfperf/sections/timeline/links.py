@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tfperf.arrays import NO_NUMBERS, Int64s, lookup
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import NO_NUMBERS, Int64s, lookup
 from tfperf.report.step_picture import Links
-from tfperf.sections.results import Host
 from tfperf.sections.timeline.lanes import LaneEvents
 from tfperf.trace.event_names import is_fetch, mask
 from tfperf.trace.host_trace import HostTrace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfperf.arrays import Int64s
+from tfperf.base.arrays import Int64s
 from tfperf.report.step_picture import MemoryCurve
 from tfperf.sections.timeline.window import Window
 from tfperf.trace.host_trace import HostTrace

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tfperf.arrays import EMPTY, Int64s, Intervals, difference, distinct, intersection, overlap, union_all
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import EMPTY, Int64s, Intervals, difference, distinct, intersection, overlap, union_all
 from tfperf.report.step_picture import Ribbon
-from tfperf.sections.results import Host
-from tfperf.sections.steps.breakdown import CATEGORY_ACTIVITIES, Breakdown
-from tfperf.sections.steps.section import CATEGORIES, CATEGORY_TITLES
 from tfperf.sections.timeline.window import Window
-from tfperf.trace.activities import ActivityTimes, corrected_times, tpu_codes, tpu_times
-from tfperf.trace.device_time import device_label
-from tfperf.trace.tpu_steps import core_steps
+from tfperf.trace.device.device_time import device_label
+from tfperf.trace.host.activities import ActivityTimes, corrected_times, tpu_codes, tpu_times
+from tfperf.trace.steps.breakdown import CATEGORY_ACTIVITIES, Breakdown
+from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES
+from tfperf.trace.steps.tpu_steps import core_steps
 
 PARTS = {"input_wait": "Input wait", "host_to_device": CATEGORY_TITLES["host_to_device"]}
 """The two parts of the category Input: they have colours of their own."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tfperf.errors import TfperfError
+from tfperf.analysis.results import Results
+from tfperf.base.errors import TfperfError
+from tfperf.base.units import listed
 from tfperf.report.model import Fact, Section
 from tfperf.report.step_picture import StepPicture
-from tfperf.sections.results import Results
-from tfperf.units import listed
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts

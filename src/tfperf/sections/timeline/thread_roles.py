@@ -8,13 +8,13 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s, distinct_index
-from tfperf.sections.results import Host
+from tfperf.analysis.results import Host
+from tfperf.base.arrays import Int64s, distinct_index
 from tfperf.sections.timeline.window import Window
-from tfperf.trace.device_time import device_label, work_lines
-from tfperf.trace.host_state import main_line
+from tfperf.trace.device.device_time import device_label, work_lines
+from tfperf.trace.host.host_state import main_line
+from tfperf.trace.host.launches import launching_calls
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.launches import launching_calls
 
 Role = Literal["program", "tf.data", "launching", "other"]
 TITLES: dict[Role, str] = {

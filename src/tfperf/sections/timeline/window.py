@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from tfperf.arrays import Int64s
+from tfperf.base.arrays import Int64s
 
 
 class Window(Struct, frozen=True):

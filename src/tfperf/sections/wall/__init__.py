@@ -1,6 +1,6 @@
 """Wall time: where the time of the whole capture goes, in steps and outside of them."""
 
-from tfperf.sections.registry import SectionSpec
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.wall.tables import TABLES
 
 SECTION = SectionSpec(

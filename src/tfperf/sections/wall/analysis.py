@@ -16,17 +16,17 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import EMPTY, NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, text_index, touches, union
-from tfperf.sections.results import Host
-from tfperf.sections.steps.breakdown import Breakdown
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.activities import Activity
+from tfperf.analysis.results import Host
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import EMPTY, NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, text_index, touches, union
 from tfperf.trace.event_names import is_python_frame, mask, parse_op
+from tfperf.trace.host.activities import Activity
+from tfperf.trace.host.python_frames import profiler_times
+from tfperf.trace.host.python_packages import python_functions
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
-from tfperf.trace.python_frames import profiler_times
-from tfperf.trace.python_packages import python_functions
-from tfperf.trace.steps import COLLECTION, OMITTED, RETRACE, SLOW_FIRST
+from tfperf.trace.steps.breakdown import Breakdown
+from tfperf.trace.steps.steps import COLLECTION, OMITTED, RETRACE, SLOW_FIRST
 
 PartName = Literal["averaged", "first", "compiling", "partial", "omitted", "other_kinds"]
 """What a window counts as: an averaged step, a step omitted for one of four reasons, or a step of another kind."""

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfperf.arrays import median
+from tfperf.analysis.registry import present
+from tfperf.base.arrays import median
+from tfperf.base.units import PS_PER_MS, counted, format_ms, format_number
 from tfperf.report.model import Fact, Section
-from tfperf.sections.registry import present
 from tfperf.sections.wall.analysis import OMITTED_PARTS, Wall
 from tfperf.sections.wall.tables import WALL
-from tfperf.trace.steps import step_word
-from tfperf.units import PS_PER_MS, counted, format_ms, format_number
+from tfperf.trace.steps.steps import step_word
 
 if TYPE_CHECKING:
-    from tfperf.arrays import Int64s
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
+    from tfperf.base.arrays import Int64s
 
 DIFFERENT = 0.1
 """The two rates of steps are both stated where they differ by more than this share."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tfperf.analysis.registry import TableSpec
+from tfperf.base.units import PS_PER_MS, listed, percent
 from tfperf.report.model import Column, Data
-from tfperf.sections.registry import TableSpec, percent
-from tfperf.units import PS_PER_MS, listed
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
     from tfperf.sections.wall.analysis import Content, PartName, Wall
 
 _PARTS: dict[PartName, tuple[str, str]] = {

@@ -1,6 +1,6 @@
 """XLA: which instructions of the programs that XLA compiled take the time, and what each program takes."""
 
-from tfperf.sections.registry import SectionSpec
+from tfperf.analysis.registry import SectionSpec
 from tfperf.sections.xla.tables import TABLES
 from tfperf.trace.known_stats import DEVICE_OPS, HLO_ENDS, XLA_FACTS
 

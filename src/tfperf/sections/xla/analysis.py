@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, capped_sum, union
+from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import MOST, capped_sum, union
 from tfperf.sections.roofline.bounds import Judged, judge
-from tfperf.sections.tabular import Tabular
-from tfperf.trace.device_peaks import DevicePeaks, peaks_of
-from tfperf.trace.tpu_steps import core_steps
+from tfperf.trace.device.device_peaks import DevicePeaks, peaks_of
+from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
-    from tfperf.programs.model import Module
-    from tfperf.sections.results import Host
+    from tfperf.analysis.results import Host
+    from tfperf.formats.hlo.model import Module
     from tfperf.sections.xla.instructions import HloModule, HloOp
     from tfperf.sections.xla.op_events import OpTimes, Place
-    from tfperf.trace.steps import Steps
+    from tfperf.trace.steps.steps import Steps
 
     _Row = TypeVar("_Row", HloOp, HloModule)
 

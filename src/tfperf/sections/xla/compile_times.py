@@ -10,8 +10,8 @@ import re
 
 import numpy as np
 
-from tfperf.arrays import MOST
-from tfperf.trace.device_work import trace_texts
+from tfperf.base.arrays import MOST
+from tfperf.trace.device.device_work import trace_texts
 from tfperf.trace.event_names import JITTED_CALL, compiles_program, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import innermost_around

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tfperf.trace.device_peaks import Precision
+from tfperf.trace.device.device_peaks import Precision
 
 if TYPE_CHECKING:
-    from tfperf.programs.cost import ModuleCost
-    from tfperf.programs.model import Instruction, Module
+    from tfperf.formats.hlo.cost import ModuleCost
+    from tfperf.formats.hlo.model import Instruction, Module
 
 CONTAINERS = frozenset({"while", "call", "conditional"})
 """What runs other instructions, which have events and costs of their own."""
@@ -31,8 +31,8 @@ class ProgramCosts:
     """The costs of a program; empty if they cannot be worked out."""
 
     def __init__(self, module: Module) -> None:
-        from tfperf.programs.cost import cost_of
-        from tfperf.programs.model import ProgramError
+        from tfperf.formats.hlo.cost import cost_of
+        from tfperf.formats.hlo.model import ProgramError
 
         try:
             self._costs: ModuleCost | None = cost_of(module)

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from tfperf.arrays import MOST
-from tfperf.programs.library_calls import vmem_bytes
-from tfperf.programs.model import HOST_MEMORY
+from tfperf.base.arrays import MOST
+from tfperf.formats.hlo.library_calls import vmem_bytes
+from tfperf.formats.hlo.model import HOST_MEMORY
+from tfperf.formats.wire.memory_access import accessed_bytes
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Work
 from tfperf.sections.xla.costs import CONTAINERS, OpCost, ProgramCosts
 from tfperf.sections.xla.op_events import Key, OpTime, OpTimes, Place
 from tfperf.sections.xla.work_columns import main_memory
-from tfperf.trace.device_peaks import Precision
+from tfperf.trace.device.device_peaks import Precision
 from tfperf.trace.event_names import parse_op
-from tfperf.wire.memory_access import accessed_bytes
 
 if TYPE_CHECKING:
-    from tfperf.programs.model import BufferSizes, Instruction, Module
+    from tfperf.formats.hlo.model import BufferSizes, Instruction, Module
     from tfperf.trace.host_trace import HostTrace
 
 
@@ -163,8 +163,8 @@ def _total(values: Iterable[int]) -> int:
 
 def read_programs(trace: HostTrace, ids: Iterable[int | None]) -> dict[int | None, Module]:
     """Return the programs of these ids; what is not there or cannot be read is omitted."""
-    from tfperf.programs.hlo_proto import read_proto
-    from tfperf.programs.model import ProgramError
+    from tfperf.formats.hlo.hlo_proto import read_proto
+    from tfperf.formats.hlo.model import ProgramError
 
     programs: dict[int | None, Module] = {}
     for program_id in ids:
@@ -260,7 +260,7 @@ def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[
 
 
 def _facts_of_program(module: Module, computation: int, place: int) -> dict[str, Any]:
-    from tfperf.programs.library_calls import sizes_of
+    from tfperf.formats.hlo.library_calls import sizes_of
 
     inside = module.computations[computation]
     instruction = inside.instructions[place]

@@ -16,14 +16,14 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.arrays import MOST, Int32s, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
+from tfperf.base.arrays import MOST, Int32s, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
+from tfperf.formats.wire.event_columns import MODULE_LINE, OP_LINES
 from tfperf.sections.ops.op_runs import op_runs
-from tfperf.trace.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.device.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.device.tpu_runs import module_name, program_in_name
 from tfperf.trace.event_names import mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
-from tfperf.trace.tpu_runs import module_name, program_in_name
-from tfperf.wire.event_columns import MODULE_LINE, OP_LINES
 
 Place = Literal["gpu", "tpu", "cpu"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import present
+from tfperf.base.units import counted, percent
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
-from tfperf.sections.registry import percent, present
 from tfperf.sections.xla.tables import HLO_MEMORY, HLO_MODULES, HLO_OPS, MEMORY_KEYS, PER_DEVICE, RATES
-from tfperf.units import counted
 
 if TYPE_CHECKING:
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
     from tfperf.sections.xla.analysis import Xla
 
 _TITLE = "Programs of XLA"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import TableSpec, fields
+from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked, at_levels
-from tfperf.sections.registry import TableSpec, fields, percent
 from tfperf.sections.xla.work_columns import LAYER, PROGRAM_ID, WORK_COLUMNS, main_memory, program_ids, work_cells
-from tfperf.units import PS_PER_MS
 
 if TYPE_CHECKING:
-    from tfperf.programs.model import BufferSizes
-    from tfperf.sections.results import Results
+    from tfperf.analysis.results import Results
+    from tfperf.formats.hlo.model import BufferSizes
     from tfperf.sections.xla.analysis import Xla
     from tfperf.sections.xla.instructions import HloModule
     from tfperf.sections.xla.op_events import Place

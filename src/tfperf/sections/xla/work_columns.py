@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tfperf.formats.wire.event_columns import unsigned
 from tfperf.report.model import Column, Data
-from tfperf.wire.event_columns import unsigned
 
 if TYPE_CHECKING:
     from tfperf.sections.roofline.bounds import Judged, Work

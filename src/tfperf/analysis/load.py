@@ -1,0 +1,389 @@
+"""What `tfperf.load` does, what it returns, and the one loop that makes a report of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import astuple, replace
+
+from tfperf.analysis import registry
+from tfperf.analysis.many_hosts import MANY_HOSTS, MOST_ROWS, MOST_STEPS, with_short_tables
+from tfperf.analysis.missing import MissingHost
+from tfperf.analysis.parallel.engine import Engine
+from tfperf.analysis.parallel.jobs import FORKED_BYTES, may_fork
+from tfperf.analysis.parallel.outcomes import HostProgress, Told
+from tfperf.analysis.results import Host, HostResults, Results
+from tfperf.analysis.view import By, View
+from tfperf.base.display import cut
+from tfperf.base.errors import TfperfError, TraceFormatError
+from tfperf.base.files import TRACE_SUFFIX
+from tfperf.base.forked import allowing_forks, in_two
+from tfperf.base.patterns import pattern
+from tfperf.base.storage.remote_path import Location, located
+from tfperf.base.units import counted, listed
+from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
+from tfperf.trace.device.device_peaks import DeviceModel
+from tfperf.trace.known_stats import LINKS
+from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
+from tfperf.trace.read import Progress, read_host, read_host_twice
+from tfperf.trace.soundness import flaw_checks
+from tfperf.trace.steps.steps import WhichStep
+from tfperf.trace.steps.why_unknown import lacks_devices
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tfperf.sections.overview.summary import Overview
+    from tfperf.trace.flaw import Flaw
+    from tfperf.trace.host.activities import Attribution
+    from tfperf.trace.read import AlsoRead
+
+
+class Analysis(Results, frozen=True):
+    """What is known about a run of one or several hosts.
+
+    `analysis["steps"]` is the breakdown of the steps, `analysis["overview"]` the averages and the verdict,
+    `analysis["ops"]`, `analysis["kernels"]`, ... the results of the other sections, all combined over hosts; most have
+    a `.table` DataFrame. `analysis.hosts[0]["steps"]` is the same for one host.
+    """
+
+    step_marker: str | None = None
+    peaks: tuple[DeviceModel, ...] = ()
+    step: WhichStep | None = None
+    engine: Engine = Engine()
+
+    def __repr__(self) -> str:
+        overview: Overview = self["overview"]
+        damage = "damaged; " if any(flaw.level == "unsound" for _, flaw in self.flaws) else ""
+        found = "no step time"
+        if overview.step_time_ms is not None:
+            average = Quantity("average_ms", overview.step_time_ms.average, "ms")
+            share = "unknown" if overview.input_percent is None else Quantity("input", overview.input_percent)
+            of_worst = "" if overview.worst_host is None else " on the host that waits longest"
+            found = f"{counted(overview.averaged_count, 'step')} of {average} on average, input {share}{of_worst}"
+        return cut(f"<Analysis of {self.run.name}: {damage}{found}; {counted(len(self.hosts), 'host')}>")
+
+    def more(self, sections: Iterable[str]) -> Analysis:
+        """Return an analysis that has these sections too; the files are read again if any is missing."""
+        missing = [name for name in sections if name not in self.sections]
+        if not missing:
+            return self
+        names = _needed((*self.sections, *missing))
+        reading = Reading(self.attribution, self.step_marker, self.peaks, self.step)
+        analyze = partial(analyze_host, sections=names, reading=reading)
+        hosts, lost, parts = _analyzed(analyze, self.run, self.engine, Told())
+        if lost:  # the new results would be about fewer hosts than the others
+            raise TraceFormatError(f"host {lost[0].host} cannot be read any more: {lost[0].reason}")
+        analysis = replace(self, hosts=hosts, sections=names)
+        analysis.parts.update(parts)
+        return analysis
+
+    def report(self, sections: Sequence[str] = (), *, by: By = "pattern", filters: Sequence[str] = ()) -> Report:
+        """Return the report (of all sections that were analyzed, by default), ready for a renderer.
+
+        `by` groups the ops that people see; `filters` are regular expressions (RE2) of which one must be found in the
+        name or type of an op. Raises TfperfError for an invalid filter.
+        """
+        try:
+            patterns = tuple(pattern(text, ignore_case=True) for text in filters)
+        except ValueError as error:
+            raise TfperfError(f"the filter {error}") from error
+        return assemble(self.seen(View(by, patterns)), sections)
+
+
+def load(  # noqa: PLR0913  (every parameter is an option that users name)
+    path: str | Location,
+    *,
+    sections: Sequence[str] = (),
+    run: str | Sequence[str] | None = None,
+    hosts: Sequence[str] = (),
+    attribution: Attribution = "corrected",
+    step_marker: str | None = None,
+    peaks: str | Path | None = None,
+    step: WhichStep | None = None,
+    host_patterns: Sequence[str] = (),
+    sample_hosts: int | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    host_progress: HostProgress | None = None,
+    beside: Callable[[HostFile], AlsoRead | None] | None = None,
+) -> Analysis:
+    """Read and analyze a profile.
+
+    `path` is a logdir, a run folder or one `*.xplane.pb` file, on this machine or at an address (`"s3://bucket/logs"`,
+    a `RemotePath`); of a logdir, the newest run is taken unless `run` names another (several: their hosts are analyzed
+    as those of one run). `sections` are those to analyze, with what they rest on (default: all). `attribution` is
+    "corrected" or "tensorflow" (what TensorFlow's own profiler concluded). `step_marker` names the events that are
+    steps (`*` is a wildcard). `peaks` is a file with peaks of devices, which come first. `step` is the step that the
+    section timeline draws: its number, "median" or "slowest" (default: these two).
+
+    `hosts` keeps only hosts of these names, `host_patterns` those that match, such as `worker-*`, and `sample_hosts`
+    so many of each role, evenly spread. Hosts are analyzed on `jobs` processes (default: as many as there are cores,
+    if that pays), on a `cluster` of dask ("tcp://scheduler:8786"), or on an `executor` of concurrent.futures. Hosts
+    that cannot be read are `missing` in the result. `progress` is called with bytes done and in all, `host_progress`
+    with hosts. `beside` is called with the file of a single host, for those who read more of it at the same time.
+    Raises TraceNotFoundError; TraceFormatError if no host can be read; and TfperfError for an unknown section, for a
+    file of peaks that is none, and for a cluster that does not answer.
+    """
+    if attribution == "tensorflow" and step_marker is not None:
+        raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
+    engine = Engine(jobs, cluster, executor)
+    selected = choose_hosts(choose_run(find_runs(located(path)), run), tuple(hosts), tuple(host_patterns))
+    selected, sample = (selected, "") if sample_hosts is None else _sampled(selected, sample_hosts)
+    names = _needed(sections)
+    stated = () if peaks is None else _read_peaks(Path(peaks))
+    analyze = partial(analyze_host, sections=names, reading=Reading(attribution, step_marker, stated, step))
+    is_here = len(selected.files) == 1 and executor is None and cluster is None
+    if beside is not None and is_here and attribution == "corrected":
+        analyze = partial(analyze, also=beside(selected.files[0]))
+    results, unread, parts = _analyzed(analyze, selected, engine, Told(progress, host_progress))
+    unfinished = (
+        MissingHost(file.host, f"{file.path.name} is not a complete {TRACE_SUFFIX} file")
+        for file in selected.unfinished
+    )
+    missing = (*unread, *unfinished)
+    lost = {each.host for each in missing}
+    read = (
+        replace(selected, files=tuple(file for file in selected.files if file.host not in lost)) if lost else selected
+    )
+    analysis = Analysis(
+        read,
+        attribution,
+        results,
+        names,
+        missing=missing,
+        sample=sample,
+        step_marker=step_marker,
+        peaks=stated,
+        step=step,
+        engine=replace(engine, executor=None),
+    )
+    analysis.parts.update(parts)
+    return analysis
+
+
+def _sampled(run: Run, count: int) -> tuple[Run, str]:
+    from tfperf.trace.host.host_sample import sample_hosts
+
+    return sample_hosts(run, count)
+
+
+def _analyzed(
+    analyze: Callable[..., HostResults], run: Run, engine: Engine, told: Told
+) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...], dict[str, list[Any]]]:
+    """Do what `analyzed_hosts` does; one host is analyzed in this process."""
+    if len(run.files) == 1 and engine.executor is None and engine.cluster is None:
+        (file,) = run.files
+        is_large = (file.size_bytes or 0) >= FORKED_BYTES
+        with allowing_forks(may_fork(file, engine.jobs)) if is_large else nullcontext():
+            return (analyze(file, progress=told.bytes_done),), (), {}
+    from tfperf.analysis.analyzed_hosts import analyzed_hosts
+    from tfperf.trace.same_capture import foreign_hosts
+
+    hosts, missing, parts = analyzed_hosts(partial(analyze, host_count=len(run.files)), run, engine, told)
+    captures = [host.capture for host in hosts if host.capture is not None]
+    foreign = foreign_hosts([host.host for host in hosts], captures)
+    hosts = tuple(
+        replace(host, flaws=(foreign[place], *host.flaws)) if place in foreign else host
+        for place, host in enumerate(hosts)
+    )
+    return hosts, missing, parts
+
+
+def _read_peaks(path: Path) -> tuple[DeviceModel, ...]:
+    from tfperf.trace.device.device_peaks import read_peaks
+
+    return read_peaks(path)
+
+
+def _needed(sections: Sequence[str]) -> tuple[str, ...]:
+    """Return the sections to analyze, each after those that it rests on."""
+    names = registry.section_names()
+    unknown = next((name for name in sections if name not in names and not registry.is_ours(name)), None)
+    if unknown is not None:
+        raise TfperfError(f"{unknown!r} is not a section; the sections are {', '.join(names)}")
+    # What every report rests on comes without what the section overview itself also shows.
+    return tuple(dict.fromkeys((*ALWAYS, *registry.with_dependencies(sections or registry.default_sections()))))
+
+
+class Reading(Struct, frozen=True):
+    """How the trace of a host is analyzed, whatever the sections."""
+
+    attribution: Attribution = "corrected"
+    step_marker: str | None = None
+    peaks: tuple[DeviceModel, ...] = ()
+    step: WhichStep | None = None
+
+
+_AS_USUAL = Reading()
+
+
+def analyze_host(
+    file: HostFile,
+    *,
+    sections: Sequence[str],
+    reading: Reading = _AS_USUAL,
+    progress: Progress | None = None,
+    also: AlsoRead | None = None,
+    host_count: int = 1,
+) -> HostResults:
+    """Read the trace of one host, and analyze it by sections, which follow those that they rest on.
+
+    `host_count` is how many the run has: captures of several are compared, and no steps of very many are drawn.
+    """
+    as_tensorflow = reading.attribution == "tensorflow"
+    stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
+    read = read_host if also is None else partial(read_host_twice, also=also)
+    stats = stats | LINKS if as_tensorflow else stats
+    trace = read(file.path, file.host, stats=stats, instants=as_tensorflow, progress=progress)
+    host = Host(trace, *astuple(reading), is_one_of_many=host_count > MANY_HOSTS)
+    host.analyze([name for name in sections if name in registry.ANALYZED_FIRST])
+    flaws = *host["steps"].missing, *_analyze_others(host, sections)
+    results = HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
+    if host_count == 1:
+        return results
+    from tfperf.trace.same_capture import capture_identity
+
+    return replace(results, capture=capture_identity(trace, has_steps=len(host["steps"].steps) > 0))
+
+
+_LONGEST = ("tfdata", "diagnosis")
+"""Sections that take longest of a large host: the others are for the process that is done first."""
+
+
+def _analyze_others(host: Host, sections: Sequence[str]) -> list[Flaw]:
+    """Analyze a host by the sections that may go in any order, and return what is wrong with its trace.
+
+    Two processes do that where they may.
+    """
+    specs = {name: registry.find_section(name) for name in sections}
+    ours = [name for name in sections if registry.is_ours(name) and name not in host.results and specs[name].analyze]
+    ours.sort(key=lambda name: name not in _LONGEST)
+    links = host.launch_links if host.trace.device_kind == "gpu" else None
+    checks = flaw_checks(host.trace, host["steps"].steps, links)
+    tasks = [*(partial(_listed, check) for check in checks), *(partial(host.result_of, name) for name in ours)]
+    done = in_two(tasks) if host.trace.size_bytes >= FORKED_BYTES else [task() for task in tasks]
+    host.results |= dict(zip(ours, done[len(checks) :], strict=True))
+    host.analyze([name for name in sections if not registry.is_ours(name)])
+    host.results = {name: host.results[name] for name in sections if name in host.results}
+    return [flaw for flaws in done[: len(checks)] for flaw in flaws]
+
+
+def _listed(check: Callable[[], Iterable[Flaw]]) -> list[Flaw]:
+    return [*check()]
+
+
+ALWAYS = ("steps", "overview")
+"""The sections that the summary of every report rests on."""
+
+
+def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
+    """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
+    omitted = dict(results.omitted)
+    documents: dict[str, Any] = {}
+    coverage = _coverage_section(results)
+    built = [coverage] if coverage.findings else []
+    built += [] if not results.flaws else [_damage_section(results)]
+    for name in registry.section_names():
+        if name not in (sections or results.sections) or name in omitted:
+            continue
+        spec = registry.find_section(name)
+        if spec.without_device and not results.has_device:
+            built.append(Section(spec.name, spec.title, notes=(spec.without_device,), level="full"))
+            continue
+        try:
+            section = registry.call(spec.build, results)
+            if len(results.hosts) > MANY_HOSTS:
+                section = with_short_tables(section)
+            if spec.without_device and lacks_devices(results["steps"]):
+                section = replace(section, findings=(), notes=(_PARTS_OF_DEVICES, *section.notes))
+            built.append(replace(section, name=spec.name, is_lead=spec.name in registry.LEADS))
+            if spec.document is not None:
+                documents[name] = registry.call(spec.document, results)
+        except Exception as error:
+            if name in registry.OURS:
+                raise
+            omitted[name] = registry.described(error)
+    source = {
+        "run": results.run.name,
+        "folder": str(results.run.folder),
+        "hosts": [host.host for host in results.hosts],
+        "attribution": results.attribution,
+        "missing": [{"host": each.host, "reason": each.reason} for each in results.missing],
+        "sample": results.sample,
+    }
+    lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
+    return Report(source, Deferred(partial(_summary, results)), _referring(built), lines, documents)
+
+
+_PARTS_OF_DEVICES = "Events of the devices are missing, so these figures are of the recorded events only."
+
+
+def _coverage_section(results: Results) -> Section:
+    """Return what stands first in a report that is not about all hosts."""
+    findings = []
+    if results.missing:
+        text = f"{results.missing_text[0].upper()}{results.missing_text[1:]}."
+        findings.append(Finding("missing_hosts", "problem", text, "capture the missing hosts again"))
+    if results.sample:
+        findings.append(Finding("sampled_hosts", "info", results.sample))
+    if len(results.hosts) > MANY_HOSTS and results.is_narrowed:
+        text = f"There are many hosts: of those with more than {MOST_STEPS:,} steps, the first {MOST_STEPS:,} count."
+        findings.append(Finding("first_steps", "info", text))
+    if lacking := sorted({section for host in results.hosts for section in host.shortened}):
+        text = (
+            f"There are many hosts: where one has more than {MOST_ROWS:,} rows ({listed(lacking)}), the largest are "
+            "kept. The others are one row, such as (other ops), or left out: a row may lack up to what that one has."
+        )
+        findings.append(Finding("first_rows", "info", text))
+    return Section("coverage", "Hosts in this report", findings=tuple(findings), is_lead=True)
+
+
+def _damage_section(results: Results) -> Section:
+    """Return what stands first in a report of traces that are not sound."""
+    texts: dict[str, list[str]] = {"unsound": [], "doubtful": [], "incomplete": []}
+    for host, flaw in results.flaws:
+        texts[flaw.level].append(f"host {host}: {flaw.text}" if results.has_several_hosts else flaw.text)
+    findings = []
+    if texts["unsound"]:
+        text = f"This profile is damaged: {'; '.join(texts['unsound'])}. Do not trust its figures."
+        findings.append(Finding("damaged", "problem", text, "capture it again, each capture into a file of its own"))
+    incomplete = {flaw.code: flaw for _, flaw in results.flaws if flaw.level == "incomplete"}
+    for flaw in incomplete.values():
+        hosts = [host for host, other in results.flaws if other.code == flaw.code]
+        of_hosts = f" Hosts: {listed(hosts)}." if results.has_several_hosts else ""
+        findings.append(Finding(flaw.code, "problem", f"{flaw.text[0].upper()}{flaw.text[1:]}.{of_hosts}", flaw.fix))
+    if texts["doubtful"]:
+        findings.append(
+            Finding("doubtful", "hint", f"This profile may be incomplete or wrong: {'; '.join(texts['doubtful'])}.")
+        )
+    return Section("soundness", "Soundness", findings=tuple(findings), is_lead=True)
+
+
+def _summary(results: Results) -> dict[str, Any]:
+    summarize = registry.find_section("overview").summarize
+    assert summarize is not None
+    summary: dict[str, Any] = registry.call(summarize, results)
+    return summary
+
+
+def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
+    """Return the sections, whose findings name no cause that the leading sections of the report did not find."""
+    found = {finding.code for section in sections if section.is_lead for finding in section.findings}
+    if not found:
+        return tuple(sections)
+    return tuple(
+        replace(section, findings=tuple(_naming_only(found, finding) for finding in section.findings))
+        for section in sections
+    )
+
+
+def _naming_only(found: Set[str], finding: Finding) -> Finding:
+    return replace(finding, causes=tuple(code for code in finding.causes if code in found))

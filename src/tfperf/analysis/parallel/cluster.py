@@ -1,0 +1,170 @@
+"""A cluster of dask.distributed as an executor, and what its workers run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import Event, Lock, Thread, Timer
+from typing import Any
+
+from tfperf.analysis.parallel.outcomes import Analyze, HostOutcome, Work, attempt
+from tfperf.analysis.parallel.over_hosts import GROUPS, Workers
+from tfperf.analysis.parallel.worker_pool import WorkerProcess
+from tfperf.base.errors import TfperfError
+from tfperf.base.version import __version__
+
+CONNECT_S, WORKERS_S = 10, 30
+"""How long the scheduler may take to answer at first, and a worker to be there, the first or another after the last."""
+ANSWER_S, _ASK_S = 30, 5
+"""How long the scheduler may take to answer while nothing comes, and how often it is asked then."""
+_POLL_S, _IDLE_S = 0.1, 3
+"""How often a task asks whether it is still wanted, and how long a process waits for the next one."""
+_GROUPS_EACH = 32
+"""How many groups of small hosts a worker gets: enough that none waits for another in the end."""
+_LOST = "the connection to the cluster at {} is lost: does its scheduler still run?"
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Workers]:
+    """Connect to the scheduler at an address such as `tcp://scheduler:8786`.
+
+    On an exception, such as Ctrl-C, what the cluster was asked for is cancelled. Raises TfperfError if dask is missing,
+    nothing answers, no worker is there, or the connection breaks.
+    """
+    try:
+        from distributed import Client as DaskClient
+    except ImportError as error:
+        raise TfperfError("--cluster needs dask.distributed: pip install 'tfperf[cluster]'") from error
+    for name in ("distributed", "distributed.client", "distributed.core", "distributed.comm", "tornado.application"):
+        # Of a connection that breaks, it writes tracebacks of its own.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    new_client: Any = DaskClient
+    try:
+        client = new_client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, asyncio.TimeoutError, ValueError) as error:
+        raise TfperfError(
+            f"no scheduler of dask answers at {address}: does `dask scheduler` run there, and can it be reached?"
+        ) from error
+    try:
+        _await_worker(client, address)
+        executor: Any = client.get_executor(pure=False)
+        run = partial(attempt_on_cluster, __version__)
+        try:
+            yield Workers(
+                executor=executor,
+                run=run,
+                second=executor,
+                check=_Pulse(client, address).check,
+                groups=min(_GROUPS_EACH * sum(client.nthreads().values()), GROUPS),
+            )
+        except BaseException:
+            executor.shutdown(wait=False)
+            raise
+    finally:
+        client.close(timeout=1)
+
+
+def _await_worker(client: Any, address: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=WORKERS_S)
+    except (TimeoutError, asyncio.TimeoutError) as error:
+        raise TfperfError(f"the cluster at {address} has no worker: start some with `dask worker {address}`") from error
+    except OSError as error:
+        raise TfperfError(_LOST.format(address)) from error
+
+
+class _Pulse:
+    """Whether results may still come: the scheduler answers, and it has a worker, or had one a moment ago."""
+
+    def __init__(self, client: Any, address: str) -> None:
+        self._client, self._address = client, address
+        self._asked_s = self._had_worker_s = time.monotonic()
+
+    def check(self) -> None:
+        """Raise TfperfError if nothing will come any more; called now and then while nothing comes."""
+        if self._client.status != "running":
+            raise TfperfError(_LOST.format(self._address))
+        if time.monotonic() - self._asked_s < _ASK_S:
+            return
+        try:
+            workers = self._client.sync(self._client.scheduler.identity, callback_timeout=ANSWER_S)["workers"]
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            silent = f"the scheduler of dask at {self._address} has not answered for {ANSWER_S} s"
+            raise TfperfError(f"{silent}: is it stopped, or its machine overloaded?") from error
+        except OSError as error:
+            raise TfperfError(_LOST.format(self._address)) from error
+        self._asked_s = time.monotonic()
+        if workers:
+            self._had_worker_s = self._asked_s
+        elif self._asked_s - self._had_worker_s > WORKERS_S:
+            alone = f"the cluster at {self._address} has had no worker for {WORKERS_S} s"
+            raise TfperfError(f"{alone}: did the last one die? start some with `dask worker {self._address}`")
+
+
+def attempt_on_cluster(version: str, analyze: Analyze, files: Sequence[Work]) -> list[HostOutcome]:
+    """Do what `attempt` does, for a worker of dask: in a process beside it, which ends when nobody wants the result.
+
+    In the worker itself, the work could not be stopped, it would keep the worker from answering its scheduler, and it
+    would take twice the time: dask sets glibc to give back each block of memory at once.
+    """
+    from distributed import get_worker
+
+    if version != __version__:
+        raise TfperfError(f"the cluster has tfperf {__version__}, this machine {version}: install the same on both")
+    worker: Any = get_worker()
+    key, process, is_done = worker.get_current_task(), _BESIDE.take(), Event()
+
+    def end_unwanted() -> None:
+        while not is_done.wait(_POLL_S):
+            task = worker.state.tasks.get(key)
+            if task is None or task.state == "cancelled":
+                process.ask_to_end()
+                process.end()
+                return
+
+    Thread(target=end_unwanted, name="tfperf-unwanted", daemon=True).start()
+    try:
+        outcomes: list[HostOutcome] = process.call(attempt, analyze, files)[0]
+    finally:
+        is_done.set()
+        _BESIDE.put(process)
+    return outcomes
+
+
+class _ProcessesBeside:
+    """Processes beside this one that wait for more work; for a while, then they end."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._idle: list[WorkerProcess] = []
+        self._end = Timer(0, self._end_all)
+
+    def take(self) -> WorkerProcess:
+        """Return a process that waits, else a new one."""
+        with self._lock:
+            self._end.cancel()
+            return self._idle.pop() if self._idle else WorkerProcess()
+
+    def put(self, process: WorkerProcess) -> None:
+        """Keep a process for a while, unless it has ended."""
+        with self._lock:
+            self._end.cancel()
+            if process.is_alive:
+                self._idle.append(process)
+            self._end = Timer(_IDLE_S, self._end_all)
+            self._end.daemon = True
+            self._end.start()
+
+    def _end_all(self) -> None:
+        with self._lock:
+            ended, self._idle = self._idle, []
+        for process in ended:
+            process.ask_to_end()
+            process.end()
+
+
+_BESIDE = _ProcessesBeside()

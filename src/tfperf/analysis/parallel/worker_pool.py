@@ -1,0 +1,212 @@
+"""A pool of worker processes on this machine, as an executor.
+
+Why not `concurrent.futures.ProcessPoolExecutor`: one worker that dies takes the results of all hosts with it; its
+workers stay when their parent is killed; and they run the main script again, which a script without `if __name__ ==
+"__main__"` does not survive. Here a worker that dies fails the call that it was at, and no other.
+
+Workers are started anew, not forked: threads of Arrow may hold locks at that moment, which nobody in the copy frees.
+Only a process that has imported nothing with threads, such as the command line at its start, may be copied if asked to.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from tfperf.analysis.parallel.worker_main import main, read_message, write_message
+from tfperf.base.available_memory import address_space
+from tfperf.base.errors import TfperfWarning
+from tfperf.base.units import format_bytes
+
+_START = "import sys; sys.path[:] = sys.argv[1:]; from tfperf.analysis.parallel.worker_main import main; main()"
+"""Has the places for modules of this process before it imports any: `-c` puts the current folder first."""
+_WITH_THREADS = {"numpy", "pyarrow", "grpc"}
+_PATIENCE_S = 0.5
+"""How long a worker may take to end when it is asked to."""
+
+
+class WorkerDiedError(Exception):
+    """The process that did the work has ended in the middle of it."""
+
+
+class WorkerTraceback(Exception):  # noqa: N818  (it is no error, but where one comes from)
+    """Where in a worker an exception was raised: the cause of that exception here."""
+
+    def __str__(self) -> str:
+        return f"in a worker process:\n{self.args[0]}"
+
+
+def packed_call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> bytes:
+    """Return a call as a message to a worker."""
+    return pickle.dumps((function, arguments, keywords), pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(answer: bytes) -> tuple[Any, tuple[str, ...]]:
+    """Return the value of an answer, and what was warned of; or raise what the function raised."""
+    value, failure, text, warned = pickle.loads(answer)
+    if failure is not None:
+        raise failure from WorkerTraceback(text)
+    return value, warned
+
+
+class WorkerProcess:
+    """A process that answers calls, one after the other.
+
+    With `may_fork`, it is a copy of this process where that is safe: it does not have to import again what this one
+    has, which takes a tenth of a second.
+    """
+
+    def __init__(self, *, may_fork: bool = False) -> None:
+        # A session of its own: Ctrl-C in a terminal reaches the parent only, which then ends its workers.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},
+            preexec_fn=_serve_as_copy if may_fork and _can_fork() else None,  # noqa: PLW1509  (there are no threads)
+        )
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[Any, tuple[str, ...]]:
+        """Have the process call a function; return its value, and what it warned of.
+
+        Raises what the function raises, and WorkerDiedError.
+        """
+        return unpacked(self.answer(packed_call(function, *arguments, **keywords)))
+
+    def answer(self, message: bytes) -> bytes:
+        """Return the answer to a call that is packed. Raises WorkerDiedError."""
+        calls, replies = self._process.stdin, self._process.stdout
+        assert calls is not None
+        assert replies is not None
+        with suppress(OSError, ValueError):
+            write_message(calls, message)
+            if (reply := read_message(replies)) is not None:
+                return reply
+        self.end()
+        raise WorkerDiedError(_death(self._process.returncode))
+
+    @property
+    def id(self) -> int:
+        """Return the number of the process."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the process has not ended."""
+        return self._process.poll() is None
+
+    def ask_to_end(self) -> None:
+        """Tell the process to end, and do not wait."""
+        self._process.terminate()
+
+    def end(self) -> None:
+        """End the process, and wait until it is gone."""
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+
+def _can_fork() -> bool:
+    """Tell whether a copy of this process would work: with one thread, and no library that starts its own."""
+    has_threads = threading.active_count() > 1 or not sys.modules.keys().isdisjoint(_WITH_THREADS)
+    return sys.platform == "linux" and not has_threads
+
+
+def _serve_as_copy() -> None:
+    """In the copy, whose streams are those of a worker by now: be a worker, and start no other program."""
+    # The other end waits until the copy has closed the pipe by which it would report that a program cannot be started.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    main()
+
+
+class WorkerPool(Executor):
+    """`count` worker processes, each started when there is work for it; `with` ends them.
+
+    On an exception, such as Ctrl-C, they end at once; what they were at is lost.
+    """
+
+    def __init__(self, count: int) -> None:
+        # Threads wait for processes, so that futures, queue and cancelling are those of the standard library. Two for
+        # each process: while one unpacks what came, the process works for the other.
+        self._threads = ThreadPoolExecutor(2 * count, thread_name_prefix="tfperf-worker")
+        self._idle: SimpleQueue[WorkerProcess | None] = SimpleQueue()
+        """Processes without work, and None for each that can be started, or for all when the pool is closed."""
+        for _ in range(count):
+            self._idle.put(None)
+        self._processes: list[WorkerProcess] = []
+        self._warned: set[str] = set()
+        self._lock, self._is_closed = threading.Lock(), False
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
+        """Have a worker call a function; all of the call is pickled."""
+        return self._threads.submit(self._call, function, *arguments, **keywords)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        message = packed_call(function, *arguments, **keywords)
+        worker = self._idle_process()
+        try:
+            answer = worker.answer(message)
+        finally:
+            self._idle.put(worker if worker.is_alive else None)
+        value, warned = unpacked(answer)
+        for warning in {*warned} - self._warned:  # once, not once for each worker
+            self._warned.add(warning)
+            warnings.warn_explicit(warning, TfperfWarning, "tfperf", 1)
+        return value
+
+    def _idle_process(self) -> WorkerProcess:
+        worker = self._idle.get()
+        with self._lock:
+            if self._is_closed:
+                self._idle.put(None)  # for the next thread that waits
+                raise WorkerDiedError("the pool is closed")
+            if worker is None:
+                worker = WorkerProcess()
+                self._processes.append(worker)
+        return worker
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers: after their work if `wait`, else at once. What has not begun is cancelled if so asked."""
+        self._threads.shutdown(wait=wait, cancel_futures=cancel_futures or not wait)
+        with self._lock:
+            self._is_closed = True
+        self._idle.put(None)
+        for worker in self._processes:
+            worker.ask_to_end()
+        for worker in self._processes:
+            worker.end()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(wait=kind is None)
+
+
+def _death(exit_code: int) -> str:
+    """Say how a worker ended."""
+    name = signal.Signals(-exit_code).name if -exit_code in {*signal.Signals} else str(-exit_code)
+    short = ""
+    if name == "SIGKILL":
+        short = " (is there enough memory? fewer --jobs take less)"
+    elif name != "SIGTERM" and address_space() < math.inf:
+        # Libraries end the process, each in its way, where they get no memory.
+        short = f": not enough memory, `ulimit -v` lets a process take {format_bytes(address_space())}"
+    if exit_code >= 0:
+        return f"its worker process ended with exit code {exit_code}{short}"
+    return f"its worker process was killed by {name}{short}"

@@ -1,0 +1,1 @@
+"""What every room uses: arrays, units, errors, files, storage, patterns of names."""

@@ -1,0 +1,251 @@
+"""Files that are written whole or not at all: written beside their place first, then moved there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from tfperf.base.errors import OutputError
+from tfperf.base.storage.remote_path import Location, RemotePath
+from tfperf.base.storage.schemes import SCHEMES
+
+TRACE_SUFFIX = ".xplane.pb"
+TRACE_SUFFIXES = (TRACE_SUFFIX, f"{TRACE_SUFFIX}.gz")
+"""How the names of trace files end. None of them is ever replaced: nothing could make it again."""
+
+WORK = ".tfperf"
+"""The folder of what is not finished yet, next to its place (`folders.py`)."""
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
+_COPY = {
+    "s3": "aws s3 cp{recursive} {url} {to}",
+    "gs": "gcloud storage cp{recursive} {url} {to}",
+    "hdfs": "hdfs dfs -get {url} {to}",
+    "http": "curl --remote-name {url}",
+    "https": "curl --remote-name {url}",
+}
+"""How people copy from other places: the tools of those who run them."""
+_NAMED_FILES = 5
+_NOT_HERE = "this is written to this machine only; write a file here, then copy it with the tool of that place"
+
+
+@contextlib.contextmanager
+def temporary_beside(target: Path) -> Iterator[Path]:
+    """Lend a path in the folder of `target` where no file is yet; a file that is still there at the end is removed."""
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{time.monotonic_ns()}.tmp")
+    try:
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _open_next_to(target: Path, stack: contextlib.ExitStack) -> tuple[Path, BinaryIO]:
+    """Open a file next to `target`, which replaces it later and is closed and removed with the stack; raises OSError.
+
+    It has the owner, the group and the permissions of the file that it replaces, before anything is in it. An owner or
+    a group that this user cannot give away is not kept, and then the group may do nothing.
+    """
+    temporary = stack.enter_context(temporary_beside(target))
+    file = stack.enter_context(temporary.open("xb"))
+    if os.name == "posix" and target.exists():
+        before = target.stat()
+        mode = stat.S_IMODE(before.st_mode) & 0o777
+        now = os.fstat(file.fileno())
+        if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
+            try:
+                os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            except PermissionError:
+                mode &= ~0o070
+        os.fchmod(file.fileno(), mode)
+    return temporary, file
+
+
+@contextlib.contextmanager
+def _replacement(target: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `target` in one move when all is written; raises OSError."""
+    with contextlib.ExitStack() as stack:
+        temporary, file = _open_next_to(target, stack)
+        yield file
+        file.close()
+        temporary.replace(target)
+
+
+@contextlib.contextmanager
+def new_files(targets: Sequence[Path]) -> Iterator[list[BinaryIO]]:
+    """Open files that take their places when all are written; raises OutputError.
+
+    A signal that comes while they are moved there waits for the last one.
+    """
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for target in targets:
+            try:
+                opened.append(_open_next_to(Path(os.path.realpath(target)), stack))
+            except OSError as error:
+                raise cannot_write(target, error) from error
+        yield [file for _, file in opened]
+        for target, (_, file) in zip(targets, opened, strict=True):
+            try:
+                file.close()
+            except OSError as error:
+                raise cannot_write(target, error) from error
+        moves = [(temporary, target) for target, (temporary, _) in zip(targets, opened, strict=True)]
+        try:
+            _move(moves)
+        finally:
+            _move(moves)  # what is left after a signal
+
+
+def _move(moves: list[tuple[Path, Path]]) -> None:
+    """Move files to their places, and take those that are there out of the list."""
+    while moves:
+        temporary, target = moves[0]
+        if temporary.exists():
+            try:
+                temporary.replace(os.path.realpath(target))
+            except OSError as error:
+                raise cannot_write(target, error) from error
+        del moves[0]
+
+
+def replace_file(target: Path, data: bytes) -> None:
+    """Write a file in one move, over another of that name if there is one; raises OSError."""
+    with _replacement(target) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def new_file(path: Location) -> Iterator[BinaryIO]:
+    """Open a file that takes its place when all is written; raises OutputError.
+
+    A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
+    """
+    if isinstance(path, RemotePath):
+        from tfperf.base.storage.upload import new_remote_file  # imports what only remote files need
+
+        with new_remote_file(path) as file:
+            yield file
+        return
+    try:
+        is_file = path.is_file() or not path.exists()
+        with _replacement(Path(os.path.realpath(path))) if is_file else path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def write_files(files: Mapping[Location, bytes]) -> None:
+    """Write files, each when all have found room, so all of them or none; raises OutputError."""
+    addresses = {target: data for target, data in files.items() if isinstance(target, RemotePath)}
+    if addresses:
+        from tfperf.base.storage.upload import send_files  # imports what only remote files need
+
+        send_files(addresses)
+        return
+    targets = [target for target in files if isinstance(target, Path)]
+    with new_files(targets) as opened:
+        for target, file in zip(targets, opened, strict=True):
+            try:
+                file.write(files[target])
+                file.flush()
+            except OSError as error:
+                raise cannot_write(target, error) from error
+
+
+def refuse_existing(targets: Sequence[Location], *, force: bool) -> None:
+    """Raise OutputError where a target is a folder, or a file that may not be replaced: a trace never may be."""
+    types = _types_of(targets)
+    files = [target for target in targets if types[target] == "file"]
+    folders = [target for target in targets if types[target] == "directory"]
+    traces = [target for target in files if target.resolve().name.endswith(TRACE_SUFFIXES)]
+    if traces:
+        raise OutputError(f"{traces[0]} is a profile, which is never replaced; name another file")
+    if folders:
+        raise OutputError(f"{', '.join(map(str, folders))} is a folder; name a file")
+    if len(files) == 1 and not force:
+        raise OutputError(f"{files[0]} exists; pass --force to replace it")
+    if files and not force:
+        more = f" and {len(files) - _NAMED_FILES} more" * (len(files) > _NAMED_FILES)
+        names = ", ".join(file.name for file in files[:_NAMED_FILES]) + more
+        raise OutputError(f"{names} exist in {files[0].parent}; pass --force to replace them")
+
+
+def _types_of(targets: Sequence[Location]) -> dict[Location, Literal["file", "directory"] | None]:
+    """Return what is at each place; None for nothing, or what is neither, such as a device."""
+    addresses = [target for target in targets if isinstance(target, RemotePath)]
+    types: dict[Location, Literal["file", "directory"] | None] = {}
+    if addresses:
+        from tfperf.base.storage.upload import types_of  # imports what only remote files need
+
+        types = dict(types_of(addresses).items())
+    for target in targets:
+        if isinstance(target, Path):
+            try:
+                types[target] = "directory" if target.is_dir() else "file" if target.is_file() else None
+            except OSError as error:
+                raise cannot_write(target, error) from error
+    return types
+
+
+def refuse_unwritable(target: Location) -> None:
+    """Raise OutputError where a file could not be written, which making one beside it tells surely; it is removed.
+
+    Nothing is written at an address before the file itself.
+    """
+    if isinstance(target, RemotePath):
+        return
+    try:
+        if target.is_file() or not target.exists():
+            with temporary_beside(Path(os.path.realpath(target))) as temporary:
+                temporary.touch(exist_ok=False)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+
+
+def text_wanted(path: Path) -> str:
+    """Return what to do for an address that tfperf reads, but that was made a Path; empty for others."""
+    url = _address(path)
+    if url.partition(":")[0].lower() not in SCHEMES:
+        return ""
+    return f"{url} is an address, not a Path, which loses a slash of it; give it as text, or as a tfperf.RemotePath"
+
+
+def elsewhere(path: Location) -> str:
+    """Return what to do for a path that is an address of another machine (`s3://bucket/logs`); empty for others."""
+    url = _address(path) if isinstance(path, Path) else ""
+    scheme = url.partition(":")[0]
+    if not url:
+        return ""
+    if scheme == "file":
+        return f"{url} is an address; give the path without file://"
+    if scheme not in _COPY:
+        return f"{url} is an address of the unknown scheme {scheme}; give a path of this machine"
+    is_file = path.suffix in (".pb", ".json")
+    recursive, to = ("", ".") if is_file else (" --recursive", "logs")
+    copy = _COPY[scheme].format(url=shlex.quote(url), recursive=recursive, to=to)
+    return f"{url} is not on this machine, and this must be; copy it first: {copy}"
+
+
+def _address(path: Path) -> str:
+    """Return a path that was an address as it was typed: a path has one slash where that had two."""
+    address = _ADDRESS.match(path.as_posix())
+    return "://".join(address.groups()) if address and not path.exists() else ""
+
+
+def cannot_write(path: Location, error: OSError) -> OutputError:
+    """Return the error that says why a file or folder cannot be written, and what to try."""
+    reason = f"{error.strerror or error}; choose another place"
+    if isinstance(error, FileNotFoundError) and isinstance(path, Path):
+        reason = f"{path.parent} does not exist; create it first"
+        if path.parent.is_dir():
+            reason = f"no file can be created in {path.parent}; choose another place"
+    if isinstance(error, PermissionError):
+        reason = "permission denied; choose a place where you may write"
+    return OutputError(f"cannot write {path}: {(elsewhere(path) and _NOT_HERE) or reason}")

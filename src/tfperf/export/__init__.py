@@ -1,0 +1,1 @@
+"""Other forms of a profile: tables for SQL and Parquet, traces for viewers, flame graphs, anonymous copies."""

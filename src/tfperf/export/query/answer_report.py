@@ -1,0 +1,131 @@
+"""What `tfperf query` shows, as a report: an answer, or the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tfperf.base.storage.remote_path import Location
+from tfperf.base.units import Unit, counted
+from tfperf.export.query.apart import ask
+from tfperf.export.query.engine import Answer, QueryLimits
+from tfperf.report.model import Column, Report, Section, Table, table_of
+from tfperf.report.render.text_table import fits, text_table
+from tfperf.report.render.values import cell_text
+
+if TYPE_CHECKING:
+    from tfperf.export.query.sql_tables import SqlTable
+
+_UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
+_TITLE = "Result"
+
+
+def answered(path: Location, sql: str, limits: QueryLimits, *, width: int | None = None, **options: Any) -> Report:
+    """Ask the profile at `path`, and return the answer as `answer_report` does; `options` are those of `source_of`."""
+    answer, described = ask(path, sql, limits, **options)
+    return answer_report(answer, sql, described, width=width)
+
+
+def schema_of(path: Location | None, **options: Any) -> Report:
+    """Return all tables; of a profile, those that it has, with their numbers of rows."""
+    # An answer needs none of this here.
+    from tfperf.export.query.sources import source_of
+    from tfperf.export.query.sql_tables import every_table
+
+    if path is None:
+        return schema_report(list(every_table().values()))
+    source = source_of(path, **options)
+    declared = source.declared
+    rows = {name: _row_count(table) for name, table in source.tables(declared).items()}
+    report = schema_report([table for table in declared.values() if table.name in rows], rows, source.described)
+    return replace(report, omitted=tuple(dict.fromkeys((*report.omitted, *source.omitted.values()))))
+
+
+def _row_count(table: Any) -> int:
+    """Return the number of rows of an Arrow table, or of a dataset."""
+    rows: int = table.count_rows() if hasattr(table, "count_rows") else len(table)
+    return rows
+
+
+def answer_report(answer: Answer, sql: str, source: Mapping[str, Any], *, width: int | None = None) -> Report:
+    """Return the answer as a report with one table.
+
+    `width` is for people: if the columns do not fit into so many cells, each row becomes a block of lines, one per
+    value, so that none is omitted.
+    """
+    data: dict[str, Sequence[Any]] = dict(zip(answer.names, answer.columns, strict=True))
+    columns = tuple(_column(name, values, for_people=width is not None) for name, values in data.items())
+    note = f"the first {counted(len(answer), 'row')}; --top left the others out" if answer.is_cut else ""
+    table = Table("result", _TITLE, columns, data, len(answer), note=note)
+    if width is not None and len(table) and not fits(text_table(table), width):
+        table = _as_blocks(table)
+    summary = {"sql": sql, "row_count": None if answer.is_cut else len(answer)}
+    return Report(source, summary, (Section("query", "Query", tables=(table,)),))
+
+
+def _column(name: str, values: Sequence[Any], *, for_people: bool) -> Column:
+    """Return the column, with the unit in which its name ends, as names of tfperf do."""
+    ending = next((ending for ending in _UNITS if name.endswith(ending)), None)
+    kinds = set(map(type, values)) - {type(None)}
+    if ending is None or not kinds <= {int, float}:
+        # Shown as a count, large fractions keep their digits: 12,345,678.9 and not 1.23457e+07.
+        return Column(name, name, _dtype(kinds), "count" if for_people and kinds == {float} else "")
+    return Column(name, name.removesuffix(ending) or name, _dtype(kinds), _UNITS[ending])
+
+
+def _dtype(kinds: set[type]) -> type[int] | type[float] | type[bool] | type[str]:
+    if kinds <= {bool}:
+        return bool if kinds else str
+    return int if kinds == {int} else float if kinds <= {int, float} else str
+
+
+def _as_blocks(table: Table) -> Table:
+    heads = ("row", "column", "value")
+    lines = [
+        (str(number) if not at else "", column.key, cell_text(value, "count" if isinstance(value, float) else ""))
+        for number, row in enumerate(table.rows(), start=1)
+        for at, (column, value) in enumerate(zip(table.columns, row, strict=True))
+    ]
+    values: list[Sequence[Any]] = list(zip(*lines, strict=True))
+    data = dict(zip(heads, values, strict=True))
+    return table_of("result", _TITLE, tuple(Column(head, head, str) for head in heads), data, note=table.note)
+
+
+_TABLES = (
+    Column("table", "Table", str, "", "name of the table"),
+    Column("rows", "Rows", int, "count", "rows in this profile"),
+    Column("meaning", "Meaning", str, "", "what a row is"),
+)
+_COLUMNS = (
+    Column("column", "Column", str, "", "name of the column"),
+    Column("type", "Type", str, "", "type in DuckDB"),
+    Column("unit", "Unit", str, "", "unit"),
+    Column("meaning", "Meaning", str, "", "what it holds"),
+)
+
+
+def schema_report(
+    tables: Sequence[SqlTable], rows: Mapping[str, int] | None = None, described: Mapping[str, Any] | None = None
+) -> Report:
+    """Return the tables and their columns; `rows` are the numbers of rows in a profile."""
+    from tfperf.analysis.registry import omitted_sections
+
+    names = [table.name for table in tables]
+    data: dict[str, Sequence[Any]] = {"table": names, "meaning": [table.meaning for table in tables]}
+    if rows is not None:
+        data["rows"] = [rows[name] for name in names]
+    listed = tuple(column for column in _TABLES if column.key in data)
+    source = {key: value for key, value in (described or {}).items() if key != "hosts"}
+    sections = (
+        Section("tables", "Tables", tables=(table_of("tables", "All tables", listed, data),)),
+        Section("columns", "Columns", tables=tuple(map(_columns_of, tables))),
+    )
+    return Report(source, {"table_count": len(tables)}, sections, omitted_sections())
+
+
+def _columns_of(table: SqlTable) -> Table:
+    data = {head.key: [getattr(column, head.key) for column in table.columns] for head in _COLUMNS[1:]}
+    data["column"] = [column.name for column in table.columns]
+    return table_of(table.name, f"{table.name}: {table.meaning}", _COLUMNS, data)

@@ -1,0 +1,160 @@
+"""Every table that a query may name: what was recorded, declared here, and the tables of the sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.analysis.registry import all_tables
+from tfperf.base.units import Unit
+
+Type = Literal["BIGINT", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "UBIGINT", "VARCHAR"]
+
+
+class SqlColumn(Struct, frozen=True):
+    """A column as SQL sees it; NULL always means "unknown" or "has none"."""
+
+    name: str
+    type: Type
+    unit: Unit
+    meaning: str
+
+
+class SqlTable(Struct, frozen=True):
+    """A table as SQL sees it."""
+
+    name: str
+    meaning: str
+    columns: tuple[SqlColumn, ...]
+
+    def ddl(self) -> str:
+        """Return the statement that makes an empty table of this shape."""
+        columns = ", ".join(f'"{column.name}" {column.type}' for column in self.columns)
+        return f'CREATE TABLE "{self.name}" ({columns})'
+
+
+_RUN = SqlColumn("run", "VARCHAR", "", "name of the run")
+_HOST = SqlColumn("host", "VARCHAR", "", "name of the trace file")
+_PLANE = SqlColumn("plane", "VARCHAR", "", "name of the plane: /host:CPU, /device:GPU:0, ...")
+_KIND = SqlColumn("kind", "VARCHAR", "", "host, gpu, tpu, sparse core or other")
+_DERIVED = SqlColumn(
+    "derived", "BOOLEAN", "", "whether the profiler computed the line (steps, modules, ops) instead of recording it"
+)
+_EVENT = SqlColumn("event", "INTEGER", "", "number of the event, counted over all hosts")
+_VALUES = (
+    SqlColumn("int_value", "HUGEINT", "", "value, if an integer; up to 2^64-1"),
+    SqlColumn("real_value", "DOUBLE", "", "value, if a real number"),
+    SqlColumn("text_value", "VARCHAR", "", "value, if a text"),
+)
+
+
+def _recorded(name: str, meaning: str, *columns: SqlColumn) -> SqlTable:
+    return SqlTable(name, meaning, (_RUN, *columns))
+
+
+RECORDED: tuple[SqlTable, ...] = (
+    _recorded(
+        "events",
+        "every event of every thread and stream",
+        _EVENT,
+        _HOST,
+        _PLANE,
+        _KIND,
+        SqlColumn("line", "INTEGER", "", "number of its thread or stream, as in lines"),
+        SqlColumn("line_name", "VARCHAR", "", "name of its thread or stream"),
+        _DERIVED,
+        SqlColumn("name", "VARCHAR", "", "name of the event"),
+        SqlColumn("display_name", "VARCHAR", "", "short name, where the trace has one; else the name"),
+        SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host; of a TPU: on its own"),
+        SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
+        SqlColumn("end_ps", "BIGINT", "ps", "start + duration"),
+        SqlColumn("start_ms", "DOUBLE", "ms", "start in milliseconds"),
+        SqlColumn("duration_us", "DOUBLE", "us", "duration in microseconds"),
+        SqlColumn("duration_ms", "DOUBLE", "ms", "duration in milliseconds"),
+    ),
+    _recorded(
+        "stats",
+        "stats of events: one row for each stat of each event",
+        _EVENT,
+        _HOST,
+        SqlColumn("name", "VARCHAR", "", "name of the stat"),
+        SqlColumn("kind", "VARCHAR", "", "int, unsigned, real, text or bytes: how the file holds it"),
+        *_VALUES,
+        SqlColumn("size_bytes", "BIGINT", "bytes", "length of the value, if bytes; the bytes are not read"),
+    ),
+    _recorded(
+        "lines",
+        "threads of hosts, and streams and other lines of devices",
+        SqlColumn("line", "INTEGER", "", "number of the line, counted over all hosts"),
+        _HOST,
+        _PLANE,
+        _KIND,
+        SqlColumn("line_name", "VARCHAR", "", "name of the thread or stream"),
+        SqlColumn("line_id", "BIGINT", "", "id in the file; of a thread, its id in the operating system"),
+        _DERIVED,
+        SqlColumn("events", "BIGINT", "count", "number of its events"),
+    ),
+    _recorded(
+        "planes",
+        "planes: a host, each of its devices, and the profiler's own",
+        _HOST,
+        _PLANE,
+        _KIND,
+        SqlColumn("plane_id", "BIGINT", "", "id in the file"),
+        SqlColumn("is_device", "BOOLEAN", "", "whether it is a device that recorded something"),
+        SqlColumn("events", "BIGINT", "count", "events in the file, also omitted ones"),
+    ),
+    _recorded(
+        "plane_stats",
+        "stats of planes, such as the model of a device",
+        _HOST,
+        _PLANE,
+        SqlColumn("name", "VARCHAR", "", "name of the stat"),
+        *_VALUES,
+    ),
+    _recorded(
+        "name_stats",
+        "stats of event names: program ids, categories and framework ops of XLA ops",
+        _HOST,
+        SqlColumn("event_name", "VARCHAR", "", "name of the events"),
+        SqlColumn("name", "VARCHAR", "", "name of the stat"),
+        *_VALUES,
+    ),
+    _recorded(
+        "host_files",
+        "trace files",
+        _HOST,
+        SqlColumn("path", "VARCHAR", "", "path of the file"),
+        SqlColumn("size_bytes", "BIGINT", "bytes", "size of the file"),
+        SqlColumn("events", "BIGINT", "count", "rows in events"),
+        SqlColumn("malformed_events", "BIGINT", "count", "events omitted because their times are impossible"),
+        SqlColumn("aggregated_events", "BIGINT", "count", "events omitted because they sum up several, without times"),
+        SqlColumn("start_ps", "BIGINT", "ps", "the first start of any event"),
+        SqlColumn("end_ps", "BIGINT", "ps", "the last end of any event"),
+        SqlColumn("errors", "VARCHAR", "", "errors that the profiler recorded"),
+        SqlColumn("warnings", "VARCHAR", "", "warnings that the profiler recorded"),
+    ),
+)
+"""What was recorded, as it was recorded."""
+
+_TYPES: Mapping[type, Type] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR"}
+
+
+def analyzed_tables() -> dict[str, SqlTable]:
+    """Return the tables of all sections by name; a table with another name stands under that too."""
+    tables: dict[str, SqlTable] = {}
+    for spec in all_tables():
+        columns = tuple(
+            SqlColumn(column.key, "UBIGINT" if column.is_id else _TYPES[column.dtype], column.unit, column.meaning)
+            for column in spec.columns
+        )
+        meanings = {spec.name: spec.row, **dict.fromkeys(spec.aliases, f"the same as {spec.name}")}
+        tables |= {name: SqlTable(name, meaning, columns) for name, meaning in meanings.items()}
+    return tables
+
+
+def every_table() -> dict[str, SqlTable]:
+    """Return every table by name, in the order in which they are shown."""
+    return {table.name: table for table in RECORDED} | analyzed_tables()

@@ -1,0 +1,243 @@
+"""A profile as a file for trace viewers: read each host, lay out what to show, write it, release it."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from msgspec import Struct, field
+
+from tfperf.base.errors import TfperfError
+from tfperf.base.files import new_file, refuse_existing
+from tfperf.base.storage.remote_path import Location, located
+from tfperf.base.units import counted, format_bytes
+from tfperf.export.timeline.clocks import clock_shifts, shifted
+from tfperf.export.timeline.host_timeline import EncodeJob, HostTimeline
+from tfperf.export.timeline.selection import Selection, SelectionCheck
+from tfperf.export.timeline.track_groups import host_timeline
+from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
+from tfperf.trace.read import Progress, progress_by_file, read_host
+from tfperf.trace.steps.find_steps import find_steps
+from tfperf.trace.steps.steps import WhichStep
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+TimelineFormat = Literal["perfetto", "json", "json.gz"]
+
+FORMATS: dict[str, TimelineFormat] = {
+    ".pftrace": "perfetto",
+    ".perfetto-trace": "perfetto",
+    ".json": "json",
+    ".json.gz": "json.gz",
+}
+"""The format of each suffix."""
+
+
+def format_of(path: Location) -> TimelineFormat | None:
+    """Return the format that the name of a file asks for; None if it asks for none."""
+    return next((form for suffix, form in FORMATS.items() if path.name.endswith(suffix)), None)
+
+
+_EVERYTHING = Selection()
+_PS_PER_US = 1_000_000
+_WORKERS = 2
+_GZIP = 31
+"""What zlib calls the frame of a gzip file."""
+_LEVEL = 1
+
+
+class ExportResult(Struct, kw_only=True):
+    """What is in a timeline file. `omitted` counts by reason the `events` of the profile that are not in it.
+
+    `cut_arrows` are not there because one of their ends is not; `backward_arrows` are drawn from target to source,
+    because the target starts before the source.
+    """
+
+    path: Location
+    size_bytes: int = 0
+    events: int = 0
+    shown: int = 0
+    steps: int = 0
+    copies: int = 0
+    tracks: int = 0
+    counters: int = 0
+    arrows: int = 0
+    cut_arrows: int = 0
+    backward_arrows: int = 0
+    omitted: Counter[str] = field(default_factory=Counter)
+    warnings: tuple[str, ...] = ()
+    clocks: str = ""
+    """How the clocks of several hosts were brought together."""
+
+    def add(self, timeline: HostTimeline, warnings: tuple[str, ...]) -> None:
+        """Add what is shown of a host, and what its profiler warned of."""
+        self.events += timeline.events
+        self.steps += timeline.steps
+        self.copies += timeline.copies
+        self.shown += sum(len(group.start_ps) for group in timeline.groups) - timeline.steps - timeline.copies
+        self.tracks += sum(len(group.tracks) for group in timeline.groups)
+        self.counters += sum(len(group.counters) for group in timeline.groups)
+        self.arrows += timeline.arrows
+        self.cut_arrows += timeline.cut_arrows
+        self.backward_arrows += timeline.backward_arrows
+        self.omitted.update(timeline.omitted)
+        self.warnings += warnings
+
+    def sentences(self) -> Iterator[str]:
+        """Iterate over what to tell the user about the file."""
+        parts = [counted(self.tracks, "track"), counted(self.shown, "event")]
+        parts += [counted(self.steps, "step"), counted(self.arrows, "arrow")]
+        if self.copies:
+            parts.append(counted(self.copies, "copy", "copies"))
+        if self.counters:
+            parts.append(counted(self.counters, "counter"))
+        yield f"wrote {self.path} ({format_bytes(self.size_bytes)}): {', '.join(parts)}"
+        for reason, count in self.omitted.items():
+            yield f"omitted {count:,} of {counted(self.events, 'event')}: {reason}"
+        if self.clocks:
+            yield self.clocks
+        if self.cut_arrows:
+            yield f"omitted {counted(self.cut_arrows, 'arrow')}: an event at one end is omitted"
+        if self.backward_arrows:
+            yield f"reversed {counted(self.backward_arrows, 'arrow')}: the target starts before the source"
+        if not self.events:
+            yield "the profile contains no events"
+        for warning in dict.fromkeys(self.warnings):
+            yield f"warning of the profiler: {warning}"
+
+
+class TimelineParts(TypedDict, total=False):
+    """The parts of a profile that `write_timeline` writes; without any, the whole profile."""
+
+    hosts: Sequence[str]
+    """Names of hosts."""
+    steps: tuple[int, int] | None
+    """First and last number of the steps that events overlap."""
+    step: WhichStep | None
+    """One step, by its number or by its duration among the others ("median", "slowest")."""
+    threads: Sequence[str]
+    """Names of lines or planes; `*` is a wildcard."""
+    min_duration_us: float
+    """Duration that an event must have at least, in microseconds."""
+
+
+def write_timeline(
+    path: str | Location,
+    output: str | Location,
+    *,
+    run: str | Sequence[str] | None = None,
+    step_marker: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **parts: Unpack[TimelineParts],
+) -> ExportResult:
+    """Write the events of a profile as a file for a trace viewer, and return what is in it.
+
+    `path`, `run`, `hosts` and `step_marker` are those of `tfperf.load`. The suffix of `output` gives the format:
+    `.pftrace` for Perfetto, `.json` or `.json.gz` for chrome://tracing and others. `steps` are the first and the last
+    number, `step` is one step (its number, "median" or "slowest"), `threads` patterns of the names of lines or planes,
+    `min_duration_us` is the duration that an event must have at least. A file that exists is replaced only with
+    `force`. `progress` is called with the bytes read so far and the bytes of all hosts. Raises TfperfError.
+    """
+    unknown = parts.keys() - TimelineParts.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"write_timeline() has no parameter {unknown.pop()!r}")
+    chosen = choose_hosts(choose_run(find_runs(located(path)), run), tuple(parts.get("hosts", ())))
+    min_duration_ps = round(parts.get("min_duration_us", 0.0) * _PS_PER_US)
+    selection = Selection(parts.get("steps"), tuple(parts.get("threads", ())), min_duration_ps, parts.get("step"))
+    if selection.steps is not None and selection.step is not None:
+        raise TfperfError("steps and step both say what to show: omit one of them")
+    return export(chosen.files, located(output), selection, step_marker=step_marker, force=force, progress=progress)
+
+
+def export(
+    files: Sequence[HostFile],
+    output: Location,
+    selection: Selection = _EVERYTHING,
+    *,
+    step_marker: str | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ExportResult:
+    """Write the traces of these hosts into one file; its suffix gives the format (`FORMATS`).
+
+    `step_marker` names the events that are steps. Raises TraceNotFoundError, TraceFormatError and OutputError, and
+    TfperfError if there is nothing of what was asked for.
+    """
+    form = format_of(output)
+    if form is None:
+        raise TfperfError(f"{output.name} has an unknown suffix; end it in .pftrace, .json or .json.gz")
+    result, check = ExportResult(path=output), SelectionCheck(selection)
+    refuse_existing([output], force=force)
+    with new_file(output) as file:
+        hosts = _host_timelines(files, step_marker, result, check, progress)
+        chunks = _chunks(form, hosts, result)
+        for chunk in _compressed(chunks) if form == "json.gz" else chunks:
+            result.size_bytes += len(chunk)
+            file.write(chunk)
+        check.raise_if_empty()
+    return result
+
+
+def _host_timelines(
+    files: Sequence[HostFile],
+    step_marker: str | None,
+    result: ExportResult,
+    check: SelectionCheck,
+    progress: Progress | None,
+) -> Iterator[HostTimeline]:
+    """Read host after host; add up what is in it."""
+    clocks = clock_shifts(files)
+    result.clocks = clocks.sentence
+    for file, report, shift_ps in zip(files, progress_by_file(files, progress), clocks.shifts_ps, strict=True):
+        trace = read_host(file.path, file.host, everything=True, progress=report).on_one_clock()
+        trace = shifted(trace, shift_ps)
+        steps = find_steps(trace, step_marker)
+        selection = check.choose(steps)
+        check.add(trace, steps.numbers)
+        prefix = f"{file.host} " if len(files) > 1 else ""
+        timeline = host_timeline(trace, steps, selection, prefix=prefix, first_arrow=result.arrows + 1)
+        result.add(timeline, trace.errors + trace.warnings)
+        # While the timeline is written, which takes long, only what is shown of the trace stays in memory.
+        del trace
+        yield timeline
+
+
+def _chunks(form: TimelineFormat, hosts: Iterable[HostTimeline], result: ExportResult) -> Iterator[bytes]:
+    encoder = import_module(f"tfperf.export.timeline.{'perfetto' if form == 'perfetto' else 'chrome'}")
+    yield encoder.head()
+    group, track = 1, 1
+    for host in hosts:
+        yield from _encoded(encoder.encode_jobs(host.groups, group, track))
+        group += len(host.groups)
+        track += sum(map(encoder.track_count, host.groups))
+    yield encoder.tail(result.shown)
+
+
+def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress chunks as one stream: not every viewer reads a gzip file of several."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    for chunk in chunks:
+        yield packer.compress(chunk)
+    yield packer.flush()
+
+
+def _encoded(jobs: Iterable[EncodeJob]) -> Iterator[bytes]:
+    """Run jobs on several threads and return what they make, in order; few wait, so that memory stays bounded."""
+    waiting: deque[Future[bytes]] = deque()
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        try:
+            for job in jobs:
+                waiting.append(pool.submit(job))
+                if len(waiting) > 2 * _WORKERS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for job_left in waiting:
+                job_left.cancel()

@@ -1,0 +1,1 @@
+"""File formats: profiles (XSpace) and compiled programs (HLO), read and written."""

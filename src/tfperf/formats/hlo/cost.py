@@ -1,0 +1,137 @@
+"""What instructions of a program compute and move, by their shapes.
+
+Two countings. `xla` is that of XLA itself (`hlo_cost_analysis`): a loop once, the library's calls unknown. `corrected`
+is what the hardware has to do: calls into libraries where their work can be told, a loop as often as the program says,
+the rows of a table that a gather reads instead of the whole, and nothing twice where an operation has a start and an
+end. What neither knows stays unknown.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.formats.hlo.cost_rules import (
+    BODIES,
+    UNCOUNTED,
+    UNKNOWN_WORK,
+    Site,
+    Work,
+    lacking,
+    largest_work,
+    rule_of,
+    total_work,
+)
+from tfperf.formats.hlo.fusion_bytes import FusionReads
+from tfperf.formats.hlo.library_calls import library_work, trip_count
+from tfperf.formats.hlo.model import Computation, Instruction, Module
+
+Counting = Literal["xla", "corrected"]
+
+
+class Cost(Struct, frozen=True, gc=False):
+    """What an instruction or a computation does in one run; in `corrected`, whatever runs inside of it included.
+
+    None is unknown: some of it cannot be told. `work` has the part that is known.
+    """
+
+    work: Work
+
+    @property
+    def flops(self) -> int | None:
+        """Return the operations on numbers, multiplication and addition apart; comparisons and integers count too."""
+        return None if self.work.unknown_flops else self.work.flops
+
+    @property
+    def matrix_flops(self) -> int | None:
+        """Return those flops that belong to dots and convolutions, calls into libraries included."""
+        return None if self.work.unknown_flops else self.work.matrix_flops
+
+    @property
+    def transcendentals(self) -> int | None:
+        """Return the values of functions such as exp and tanh, which are no flops."""
+        return None if self.work.unknown_flops else self.work.transcendentals
+
+    @property
+    def bytes(self) -> int | None:
+        """Return what is read and written, if nothing stays in a cache."""
+        return None if self.work.unknown_bytes else self.work.bytes
+
+
+class ModuleCost(Struct, frozen=True, dict=True):
+    """The costs of a module: of each instruction of each computation, and of whole computations, by position."""
+
+    module: Module
+    instructions: tuple[tuple[Cost, ...], ...]
+    computations: tuple[Cost, ...]
+
+    @property
+    def entry(self) -> Cost:
+        """Return what a run of the program does."""
+        return self.computations[self.module.entry_at]
+
+    @cached_property
+    def by_name(self) -> dict[str, Cost]:
+        """Return the cost of each instruction by its name."""
+        return {name: self.instructions[at][place] for name, (at, place) in self.module.by_name.items()}
+
+
+def cost_of(module: Module, counting: Counting = "corrected") -> ModuleCost:
+    """Return the cost of each instruction of a module.
+
+    Raises ProgramError where an instruction lacks what its opcode needs.
+    """
+    corrected = counting == "corrected"
+    reads = FusionReads(module, corrected=corrected)
+    works: list[tuple[Work, ...]] = [()] * len(module.computations)
+    totals = [NOTHING] * len(module.computations)
+    for at in module.callees_first:
+        computation = module.computations[at]
+        works[at] = tuple([_work(each, computation, totals, reads) for each in computation.instructions])
+        totals[at] = total_work(works[at])
+    return ModuleCost(module, tuple(tuple(map(Cost, each)) for each in works), tuple(map(Cost, totals)))
+
+
+NOTHING = Work()
+
+
+def _work(instruction: Instruction, computation: Computation, totals: list[Work], reads: FusionReads) -> Work:
+    opcode = instruction.opcode
+    if opcode in UNCOUNTED:
+        return NOTHING
+    instructions = computation.instructions
+    shapes = tuple([instructions[at].shape for at in instruction.operands])
+    site = Site(instruction, shapes, tuple([totals[call] for call in instruction.calls]))
+    if not instruction.shape.is_known or not all(shape.is_known for shape in shapes):
+        return UNKNOWN_WORK
+    try:
+        if opcode == "fusion":
+            return _fusion(site, reads)
+        if opcode in BODIES:
+            return _body(site, corrected=reads.corrected)
+        if opcode == "custom-call":
+            return library_work(site) if reads.corrected else UNKNOWN_WORK
+        rule = rule_of(opcode, corrected=reads.corrected)
+        return rule(site) if rule is not None else Work(bytes=site.default_bytes, unknown_flops=1)
+    except IndexError as error:
+        raise lacking(instruction) from error
+
+
+def _fusion(site: Site, reads: FusionReads) -> Work:
+    inside, moved = site.called[0], reads.bytes_of(site.instruction)
+    return Work(inside.flops, inside.transcendentals, moved, inside.matrix_flops, inside.unknown_flops)
+
+
+def _body(site: Site, *, corrected: bool) -> Work:
+    """Return the cost of what calls computations: of all of them, or of the largest where one is chosen."""
+    if not site.called:
+        raise IndexError("no computation")
+    if site.instruction.opcode == "conditional":
+        return largest_work(site.called)
+    once = total_work(site.called)
+    if site.instruction.opcode != "while" or not corrected:
+        return once
+    times = trip_count(site.instruction)
+    return once.times(times) if times is not None else total_work((once, UNKNOWN_WORK))

@@ -1,0 +1,286 @@
+"""Programs of XLA from protobuf: `HloProto`, `HloModuleProto` and `HloSnapshot`, told apart by what they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from tfperf.formats.hlo.frames import Frames
+from tfperf.formats.hlo.link import MOST_INSTRUCTIONS, FoundComputation, FoundInstruction, link
+from tfperf.formats.hlo.messages import ELEMENT_TYPES, XLA
+from tfperf.formats.hlo.model import (
+    MOST_DIMS,
+    UNKNOWN,
+    BufferSizes,
+    ConvolutionDims,
+    DotDims,
+    Frame,
+    Module,
+    OpMetadata,
+    ProgramError,
+    Shape,
+    WindowDim,
+)
+
+_OPCODE = re.compile(rb"[a-z][a-z0-9-]*")
+_OPEN = -(1 << 63)
+"""How XLA writes a dimension that it leaves open."""
+_DISTRIBUTIONS = {1: "uniform", 2: "normal"}
+
+
+def read_proto(data: bytes) -> Module:
+    """Read a serialized `HloProto`, `HloModuleProto` or `HloSnapshot`.
+
+    Raises ProgramError if it is none of them, if it is damaged, or if its structure is impossible.
+    """
+    for layers in (("HloProto",), (), ("HloSnapshot", "HloProto")):
+        found = _unpack(data, layers)
+        if found is not None:
+            return _Reader(*found).module()
+    raise ProgramError("not a program of XLA: neither a HloProto, HloModuleProto nor HloSnapshot, or it is damaged")
+
+
+def _unpack(data: bytes, layers: tuple[str, ...]) -> tuple[Any, bytes] | None:
+    """Return the module in these messages and its buffer assignment; None where there is none."""
+    buffers = b""
+    try:
+        for layer in layers:
+            message = XLA.message_class(layer).FromString(data)
+            data = message.hlo if layer == "HloSnapshot" else message.hlo_module
+            buffers = b"" if layer == "HloSnapshot" else message.buffer_assignment
+        module = XLA.message_class("HloModule").FromString(data)
+        if not module.computations:
+            return None
+        first = XLA.message_class("HloComputation").FromString(module.computations[0])
+        head = XLA.message_class("HloInstruction").FromString(first.instructions[0]) if first.instructions else None
+    except DecodeError:
+        return None
+    return (module, buffers) if head is not None and _OPCODE.fullmatch(head.opcode) else None
+
+
+class _Reader:
+    """Reads one module; parts with the same bytes are decoded once."""
+
+    def __init__(self, module: Any, buffers: bytes) -> None:
+        self._module, self._buffers = module, buffers
+        self._frames = _frames(module.stack_frame_index)
+        self._parse = XLA.message_class("HloInstruction").FromString
+        fields: dict[str, _Field] = {
+            **_PLAIN,
+            "opcode": ("opcode", cache(_opcode)),
+            "shape": ("shape", _decoded_once("Shape", _shape)),
+            "metadata": ("metadata", _decoded_once("OpMetadata", self._metadata)),
+            "window": ("window", _decoded_once("Window", _window)),
+        }
+        numbers = {field.name: field.number for field in XLA.descriptor("HloInstruction").fields}
+        self._fields = {numbers[name]: field for name, field in fields.items()}
+
+    def module(self) -> Module:
+        name = _text(self._module.name)
+        try:
+            found = self._computations()
+            buffers = _buffer_sizes(self._buffers) if self._buffers else None
+        except DecodeError as error:
+            raise ProgramError(
+                f"the program {name[:200]!r} is damaged: {' '.join(str(error).split())[:200]}"
+            ) from error
+        entry: Any = self._module.entry_computation_id
+        if not any(each.key == entry for each in found):
+            entry_name = _text(self._module.entry_computation_name)
+            entry = next((each.key for each in found if each.name == entry_name), entry)
+        entries = self._module.input_output_alias.entries
+        aliases = {tuple(each.output_shape_index): each.parameter_number for each in entries}
+        facts = {"id": self._module.id, "aliases": aliases, "buffers": buffers}
+        return link(name, found, entry, **facts)
+
+    def _computations(self) -> list[FoundComputation]:
+        found, count = [], 0
+        for serialized in self._module.computations:
+            computation = XLA.message_class("HloComputation").FromString(serialized)
+            count += len(computation.instructions)
+            if count > MOST_INSTRUCTIONS:
+                raise ProgramError(f"the program has more than the {MOST_INSTRUCTIONS:,} instructions that are read")
+            instructions = [self._instruction(each) for each in computation.instructions]
+            root = computation.root_id
+            if instructions and all(each.key != root for each in instructions) and root == 0:
+                root = instructions[-1].key
+            found.append(FoundComputation(computation.id, _text(computation.name), instructions, root))
+        return found
+
+    def _instruction(self, serialized: bytes) -> FoundInstruction:
+        item = self._parse(serialized)
+        fields: dict[str, Any] = {}
+        for descriptor, value in item.ListFields():  # only what it states: looking at every field takes longer
+            field = self._fields.get(descriptor.number)
+            if field is not None:
+                fields[field[0]] = field[1](value)
+        if not fields.get("opcode"):
+            raise ProgramError(f"instruction {_text(item.name)[:200]!r} has no opcode: {_text(item.opcode)[:200]!r}")
+        if "shape" not in fields:
+            raise ProgramError(f"instruction {_text(item.name)[:200]!r} has no shape")
+        return FoundInstruction(item.id, fields, fields.pop("operands", ()), fields.pop("calls", ()))
+
+    def _metadata(self, item: Any) -> OpMetadata:
+        stack = self._frames.stack(item.stack_frame_id)
+        if not stack and item.source_file:
+            stack = (Frame(_text(item.source_file), item.source_line),)
+        return OpMetadata(_text(item.op_type), _text(item.op_name), stack, _text(item.deduplicated_name))
+
+
+def _decoded_once(message: str, convert: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    """Return what decodes a message and converts it, once for all that have the same bytes."""
+    parse = XLA.message_class(message).FromString
+    known: dict[bytes, Any] = {}
+
+    def decoded(serialized: bytes) -> Any:
+        found = known.get(serialized)
+        if found is None:
+            found = known[serialized] = convert(parse(serialized))
+        return found
+
+    return decoded
+
+
+def _opcode(value: bytes) -> str:
+    """Return the name of an opcode; empty for what is none."""
+    return value.decode() if _OPCODE.fullmatch(value) else ""
+
+
+def _frames(index: Any) -> Frames:
+    return Frames(
+        [_text(name) for name in index.file_names],
+        [_text(name) for name in index.function_names],
+        [(place.file_name_id, place.function_name_id, place.line) for place in index.file_locations],
+        [(frame.file_location_id, frame.parent_frame_id) for frame in index.stack_frames],
+    )
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace") if value else ""
+
+
+def _listed(numbers: Any) -> list[int]:
+    """Return a list of protobuf as one of Python: a slice of it takes a third of the time of `list`."""
+    found: list[int] = numbers[:]
+    return found
+
+
+def _numbers(numbers: Any) -> tuple[int, ...]:
+    return tuple(_listed(numbers))
+
+
+def _shape(item: Any) -> Shape:
+    kind = ELEMENT_TYPES.get(item.element_type)
+    if kind is None:
+        raise ProgramError(f"a shape has the element type {item.element_type}, which tfperf does not know")
+    dims = tuple([UNKNOWN if dim == _OPEN else dim for dim in item.dimensions])
+    if len(dims) > MOST_DIMS or any(dim < UNKNOWN or (dim == UNKNOWN and _OPEN not in item.dimensions) for dim in dims):
+        raise ProgramError(f"a shape has impossible dimensions: {str(dims)[:200]}")
+    dynamic = tuple(item.is_dynamic_dimension)
+    dynamic = dynamic if any(dynamic) and len(dynamic) == len(dims) and UNKNOWN not in dims else ()
+    layout, parts = item.layout, tuple(map(_shape, item.tuple_shapes))
+    if max(len(layout.minor_to_major), len(layout.tiles), *(len(tile.dimensions) for tile in layout.tiles)) > MOST_DIMS:
+        raise ProgramError(f"a shape has an impossible layout, of {len(layout.tiles):,} tiles")
+    tiles = tuple([tuple(tile.dimensions) for tile in layout.tiles])
+    bits = layout.element_size_in_bits
+    if not 0 <= bits <= 128:
+        raise ProgramError(f"an element of a shape takes {bits} bits")
+    return Shape(kind, dims, tuple(layout.minor_to_major), tiles, layout.memory_space, bits, parts, dynamic)
+
+
+def _window(item: Any) -> tuple[WindowDim, ...]:
+    return tuple(
+        WindowDim(
+            each.size,
+            each.stride or 1,
+            each.padding_low,
+            each.padding_high,
+            each.window_dilation or 1,
+            each.base_dilation or 1,
+            each.window_reversal,
+        )
+        for each in item.dimensions
+    )
+
+
+def _dot(item: Any) -> DotDims:
+    return DotDims(
+        tuple(item.lhs_contracting_dimensions),
+        tuple(item.rhs_contracting_dimensions),
+        tuple(item.lhs_batch_dimensions),
+        tuple(item.rhs_batch_dimensions),
+    )
+
+
+def _convolution(item: Any) -> ConvolutionDims:
+    return ConvolutionDims(
+        item.input_batch_dimension,
+        item.input_feature_dimension,
+        tuple(item.input_spatial_dimensions),
+        item.kernel_input_feature_dimension,
+        item.kernel_output_feature_dimension,
+        tuple(item.kernel_spatial_dimensions),
+        item.output_batch_dimension,
+        item.output_feature_dimension,
+        tuple(item.output_spatial_dimensions),
+    )
+
+
+def _slices(items: Any) -> tuple[tuple[int, int, int], ...]:
+    return tuple((each.start, each.limit, each.stride) for each in items)
+
+
+def _padding(item: Any) -> tuple[tuple[int, int, int], ...]:
+    return tuple((each.edge_padding_low, each.edge_padding_high, each.interior_padding) for each in item.dimensions)
+
+
+def _buffer_sizes(serialized: bytes) -> dict[int, BufferSizes]:
+    """Add up the allocations of each memory space; each is what the first of these rules says.
+
+    Those of a thread are of no kind. A parameter that may be alive at the end is one whose memory a result takes over.
+    """
+    sizes: dict[int, BufferSizes] = {}
+    for each in XLA.message_class("BufferAssignment").FromString(serialized).buffer_allocations:
+        if each.is_thread_local or not each.size:
+            continue
+        if each.is_entry_computation_parameter:
+            own = BufferSizes(parameters=each.size, aliased=each.size if each.maybe_live_out else 0)
+        elif each.is_constant:
+            own = BufferSizes(constants=each.size)
+        elif each.maybe_live_out:
+            own = BufferSizes(outputs=each.size)
+        else:
+            own = BufferSizes(temporaries=each.size)
+        sizes[each.color] = sizes.get(each.color, BufferSizes()).plus(own)
+    return sizes
+
+
+_Field = tuple[str, Callable[[Any], Any]]
+"""A field of an `Instruction`, and what makes it of the value in the message."""
+_PLAIN: dict[str, _Field] = {
+    "name": ("name", _text),
+    "parameter_number": ("parameter", int),
+    "fusion_kind": ("fusion_kind", _text),
+    "tuple_index": ("tuple_index", int),
+    "dimensions": ("dimensions", _numbers),
+    "convolution_dimension_numbers": ("convolution", _convolution),
+    "slice_dimensions": ("slices", _slices),
+    "dynamic_slice_sizes": ("slice_sizes", tuple),
+    "padding_config": ("padding", _padding),
+    "distribution": ("distribution", lambda number: _DISTRIBUTIONS.get(number, "")),
+    "custom_call_target": ("target", _text),
+    "dot_dimension_numbers": ("dot", _dot),
+    "fft_length": ("fft_length", tuple),
+    "gather_slice_sizes": ("slice_sizes", tuple),
+    "backend_config": ("backend_config", _text),
+    "feature_group_count": ("feature_groups", int),
+    "batch_group_count": ("batch_groups", int),
+    "comparison_direction": ("direction", _text),
+    "operand_ids": ("operands", _listed),
+    "called_computation_ids": ("calls", _listed),
+}
+"""Fields of the message; operands and calls are still ids."""

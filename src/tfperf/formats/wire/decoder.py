@@ -1,0 +1,211 @@
+"""Serialized messages to Arrow columns: the only module that calls the decoder (`ptars`), and access to its arrays.
+
+`ptars` is fast, and young. Where it is missing, or of a version that was not tried, protobuf does its work
+(`protobuf_columns.py`), with a warning; TFPERF_DECODER names one of the two.
+
+Nested groups (a wire type that no XSpace uses) make `ptars` recurse without limit until the process dies, and some
+lengths make it panic. So protobuf's own parser, which refuses both, sees every message first that is long enough to
+nest deeply: of lines only the outline, which takes little time, of events and stats those few that are long by
+themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+from msgspec import Struct
+
+from tfperf.base.arrays import Int32s, Uint8s
+from tfperf.base.available_memory import lacks_memory
+from tfperf.base.errors import TfperfError, TfperfWarning
+from tfperf.formats.wire import schema
+from tfperf.formats.wire.trace_file import TraceFile
+
+_INSTALL = "pip install 'ptars>=0.0.25,<0.1'"
+_SHORT = 1 << 12
+_OUTLINE = "Outline"
+"""The message `NameOutline`, where a schema has it, stands for `Name` when a long one is looked at first."""
+
+_NO_VALUE = dict.fromkeys(("double_value", "uint64_value", "int64_value", "str_value", "bytes_value", "ref_value"))
+_PROBE: Mapping[str, Any] = {
+    "id": -7,
+    "name": b"",
+    "lines": [b"line", b""],
+    "event_metadata": [
+        {"key": 1, "value": {"name": b"name", "display_name": b"", "stats": [b"stat"]}},
+        {"key": 2, "value": None},
+    ],
+    "stat_metadata": [],
+    "stats": [{"metadata_id": 3, **_NO_VALUE}, {"metadata_id": 4, **_NO_VALUE, "ref_value": 0}],
+}
+"""A plane header with some of all that there is, and what becomes of it: its fields, None for what is not there."""
+
+_ToColumns = Callable[[schema.Schema, str, Any, list[bytes]], Any]
+"""From a message, an array of serialized ones, and those of them that are doubtful, to a record batch."""
+
+
+class DecodedFile(Protocol):
+    """What a message is read from."""
+
+    def damaged(self, position: int, what: str) -> TfperfError:
+        """Return the error for bytes that are not what they should be."""
+
+
+@cache
+def _to_columns(wanted: str) -> _ToColumns:
+    """Return the decoder that is wanted: ptars, protobuf, or (with no text) the best that there is."""
+    if wanted not in ("", "ptars", "protobuf"):
+        raise TfperfError(f"TFPERF_DECODER is {wanted!r}: set it to ptars or protobuf, or to nothing")
+    if wanted == "protobuf":
+        return _with_protobuf
+    try:
+        return _with_ptars()
+    except Exception as error:
+        if lacks_memory(error):
+            raise MemoryError(str(error)) from error
+        # Whatever a version does that is not there yet: reading must not depend on it.
+        why = f"ptars cannot be used ({' '.join(str(error).split())[:200]}); {_INSTALL}"
+        if wanted:
+            raise TfperfError(f"TFPERF_DECODER is ptars, but {why}") from error
+        warnings.warn(f"reading profiles is slow: {why}, or set TFPERF_DECODER=protobuf", TfperfWarning, stacklevel=2)
+        return _with_protobuf
+
+
+def _with_ptars() -> _ToColumns:
+    import ptars
+
+    if not is_known(ptars.__version__):
+        raise ImportError(f"version {ptars.__version__} was not tried with tfperf")
+
+    @cache
+    def pool(of: schema.Schema) -> Any:
+        return ptars.HandlerPool([of.descriptor(next(iter(of.messages))).file])
+
+    @cache
+    def handler(of: schema.Schema, message: str) -> Any:
+        return pool(of).get_for_message(of.descriptor(message)).array_to_record_batch
+
+    probe = schema.message_class("PlaneHeader")(**_PROBE).SerializeToString()
+    decoded = handler(schema.XSPACE, "PlaneHeader")(binary(np.array([0, len(probe)], np.int32), probe))
+    if decoded.to_pylist() != [_PROBE]:
+        raise ImportError(f"version {ptars.__version__} decodes otherwise than protobuf")
+
+    def to_columns(of: schema.Schema, message: str, payloads: Any, doubtful: list[bytes]) -> Any:
+        outline = message + _OUTLINE
+        parser = of.message_class(outline if outline in of.messages else message)
+        for payload in doubtful:
+            parser.FromString(payload)
+        return handler(of, message)(payloads)
+
+    return to_columns
+
+
+def is_known(version: str) -> bool:
+    """Tell whether tfperf was tried with this version of `ptars`: those that pyproject.toml allows."""
+    patch = re.fullmatch(r"0\.0\.(\d+)", version)
+    return patch is not None and int(patch[1]) >= 25
+
+
+def _with_protobuf(of: schema.Schema, message: str, payloads: Any, _: list[bytes]) -> Any:
+    from tfperf.formats.wire.protobuf_columns import record_batch
+
+    return record_batch(message, payloads, of)
+
+
+class Decoder(Struct, frozen=True):
+    """Decodes what lies at a position of a file: messages of a schema."""
+
+    file: DecodedFile
+    position: int
+    of: schema.Schema = schema.XSPACE
+
+    def one(self, message: str, payload: bytes) -> Any:
+        """Decode one serialized message into an Arrow record batch of one row."""
+        if len(payload) > schema.LARGEST_MESSAGE:
+            raise self.file.damaged(self.position, f"a {message} of {len(payload)} bytes")
+        ends = np.array([0, len(payload)], np.int32)
+        return self._decode(message, binary(ends, payload), [payload])
+
+    def all(self, message: str, payloads: Any, *, has_packed: bool = False) -> Any:
+        """Decode an array of serialized messages into an Arrow record batch, one row each.
+
+        `has_packed`: the message has lists of numbers, on which `ptars` panics where they are cut off.
+        """
+        long = np.flatnonzero(np.diff(offsets(payloads)) > (0 if has_packed else _SHORT)).tolist()
+        return self._decode(message, payloads, [payloads[row].as_py() for row in long])
+
+    def _decode(self, message: str, payloads: Any, doubtful: list[bytes]) -> Any:
+        to_columns = _to_columns(os.environ.get("TFPERF_DECODER", ""))
+        try:
+            return to_columns(self.of, message, payloads, doubtful)
+        except BaseException as error:
+            # A panic of the Rust code is no Exception, and its class cannot be imported.
+            if isinstance(error, ValueError | DecodeError) or type(error).__name__ == "PanicException":
+                raise self.file.damaged(self.position, f"not a valid {message}") from error
+            raise
+
+
+def decode(file: TraceFile, message: str, payload: bytes, position: int) -> Any:
+    """Decode one serialized message of an XSpace into an Arrow record batch of one row; `position` says where."""
+    return Decoder(file, position).one(message, payload)
+
+
+def decode_all(file: TraceFile, message: str, payloads: Any, position: int) -> Any:
+    """Decode an array of serialized messages of an XSpace into an Arrow record batch, one row each."""
+    return Decoder(file, position).all(message, payloads)
+
+
+def binary(ends: Int32s, data: Any) -> Any:
+    """Return the Arrow binary array whose items end at `ends[1:]`."""
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def numbers(array: Any) -> Any:
+    """Return a column of numbers without copying it (`to_numpy` would import pandas)."""
+    dtype = np.dtype(str(array.type).replace("double", "float64"))
+    values = array.buffers()[1]
+    return np.frombuffer(values, dtype)[array.offset : array.offset + len(array)] if len(array) else np.empty(0, dtype)
+
+
+def texts(array: Any) -> list[str]:
+    """Return a binary array as text; invalid UTF-8 becomes U+FFFD."""
+    return [value.decode("utf-8", "replace") for value in array.to_pylist()]
+
+
+def offsets(array: Any) -> Int32s:
+    """Return where the items of a list or binary array start, and where the last ends."""
+    if not len(array):
+        return np.zeros(1, np.int32)
+    return np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+
+
+def items(lists: Any) -> Any:
+    """Return the items of all lists, one after the other (`flatten` would import Arrow's compute module)."""
+    ends = offsets(lists)
+    return lists.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+
+
+def bytes_of(array: Any) -> Uint8s:
+    """Return the bytes that the offsets of a binary array count in; never empty."""
+    data = array.buffers()[2]
+    return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+
+
+def take(array: Any, rows: npt.NDArray[np.intp]) -> Any:
+    """Return the binary array with only these rows (Arrow's own `take` would import its compute module)."""
+    ends = offsets(array)
+    length = np.diff(ends)[rows]
+    stops = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(length, out=stops[1:])
+    place = np.repeat(ends[rows] - stops[:-1], length)
+    place += np.arange(len(place), dtype=np.int32)
+    return binary(stops, bytes_of(array)[place])

@@ -1,0 +1,161 @@
+"""The XSpace schema as tables, built into protobuf descriptors of our own.
+
+Field numbers are those of `xplane.proto` (the published profiler format); the messages live in a descriptor pool and a
+package of their own, so that TensorFlow's copy can be loaded in the same process. Two views of the same bytes:
+
+- the full messages (`XSpace`, ...), for writing test traces and for reading plane-level facts;
+- projections (`Line`, `Event`, `Stat`, ...) that leave fields out or keep a nested message as bytes. What is left
+  out is skipped by the decoder, not stored.
+
+Text is declared as bytes in the projections: a name with invalid UTF-8 must not make a whole trace unreadable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+
+PACKAGE = "tfperf.formats.wire"
+LARGEST_MESSAGE = (1 << 31) - 1
+"""Protobuf's own limit in bytes, and that of 32-bit offsets."""
+
+Messages = Mapping[str, str]
+"""message -> fields as `name number type`: "[]" marks repeated, a capital letter a message, a last word a oneof."""
+
+MESSAGES: Messages = {
+    "XStat": (
+        "metadata_id 1 int64, double_value 2 double value, uint64_value 3 uint64 value, int64_value 4 int64 value, "
+        "str_value 5 bytes value, bytes_value 6 bytes value, ref_value 7 uint64 value"
+    ),
+    "XEvent": (
+        "metadata_id 1 int64, offset_ps 2 int64 data, num_occurrences 5 int64 data, duration_ps 3 int64, "
+        "stats 4 []XStat"
+    ),
+    "XLine": (
+        "id 1 int64, display_id 10 int64, name 2 bytes, display_name 11 bytes, timestamp_ns 3 int64, "
+        "duration_ps 9 int64, events 4 []XEvent"
+    ),
+    "XEventMetadata": (
+        "id 1 int64, name 2 bytes, metadata 3 bytes, display_name 4 bytes, stats 5 []XStat, child_id 6 []int64"
+    ),
+    "XStatMetadata": "id 1 int64, name 2 bytes, description 3 bytes",
+    "EventMetadataEntry": "key 1 int64, value 2 XEventMetadata",
+    "StatMetadataEntry": "key 1 int64, value 2 XStatMetadata",
+    "XPlane": (
+        "id 1 int64, name 2 bytes, lines 3 []XLine, event_metadata 4 []EventMetadataEntry, "
+        "stat_metadata 5 []StatMetadataEntry, stats 6 []XStat"
+    ),
+    "XSpace": "planes 1 []XPlane, errors 2 []bytes, warnings 3 []bytes, hostnames 4 []bytes",
+    # What stats of TPUs hold as bytes.
+    "CoreDetails": (
+        "device_ordinal 2 int64, core_num 3 int64, local_chip_id 4 int64, global_chip_id 5 int64, "
+        "global_core_id 6 int64, is_sparse_core 7 bool"
+    ),
+    "MemoryAccesses": "accesses 1 []MemoryAccess",
+    "MemoryAccess": "operation 1 int64, space 2 int64, bytes 3 int64",
+    # Projections: the same bytes, fewer columns.
+    "Event": "metadata_id 1 int64, offset_ps 2 int64, duration_ps 3 int64, stats 4 []bytes, num_occurrences 5 int64",
+    "Line": "id 1 int64, name 2 bytes, timestamp_ns 3 int64, events 4 []bytes, display_name 11 bytes",
+    "Lines": "lines 3 []Line",
+    "NumericStat": (
+        "metadata_id 1 int64, double_value 2 double value, uint64_value 3 uint64 value, int64_value 4 int64 value, "
+        "ref_value 7 uint64 value"
+    ),
+    "NumericEvent": (
+        "metadata_id 1 int64, offset_ps 2 int64 data, num_occurrences 5 int64 data, duration_ps 3 int64, "
+        "stats 4 []NumericStat"
+    ),
+    "NumericLine": (
+        "id 1 int64, display_id 10 int64, name 2 bytes, display_name 11 bytes, timestamp_ns 3 int64, "
+        "duration_ps 9 int64, events 4 []NumericEvent"
+    ),
+    "NumericLines": "lines 3 []NumericLine",
+    "LineOutline": "",
+    "LinesOutline": "lines 3 []LineOutline",
+    "Stat": (
+        "metadata_id 1 int64, double_value 2 double, uint64_value 3 uint64, int64_value 4 int64, str_value 5 bytes, "
+        "bytes_value 6 bytes, ref_value 7 uint64"
+    ),
+    "EventMetadata": "name 2 bytes, display_name 4 bytes, stats 5 []bytes",
+    "StatMetadata": "name 2 bytes",
+    "EventMetadataItem": "key 1 int64, value 2 EventMetadata",
+    "StatMetadataItem": "key 1 int64, value 2 StatMetadata",
+    "PlaneHeader": (
+        "id 1 int64, name 2 bytes, lines 3 []bytes, event_metadata 4 []EventMetadataItem, "
+        "stat_metadata 5 []StatMetadataItem, stats 6 []XStat"
+    ),
+}
+
+
+def fields_of(message: str) -> Iterator[tuple[str, int, str, list[str]]]:
+    """Iterate over name, number, type and oneof (if any) of the fields of a message of the tables."""
+    for field in filter(None, message.split(", ")):
+        name, number, kind, *oneof = field.split()
+        yield name, int(number), kind, oneof
+
+
+def parts_of(messages: Messages, fields: Mapping[str, str]) -> dict[str, str]:
+    """Return messages with some fields of others: `{"Part of Whole": "name other=bytes"}`, numbers and types as there.
+
+    A part with the name of the whole is written as `Whole`, a field of another type as `name=type`. Raises KeyError for
+    what the whole does not have.
+    """
+    parts = {}
+    for names, chosen in fields.items():
+        part, _, whole = names.partition(" of ")
+        declared = {name: (number, kind) for name, number, kind, _ in fields_of(messages[whole or part])}
+        found = []
+        for field in chosen.split():
+            name, _, other_kind = field.partition("=")
+            number, kind = declared[name]
+            found.append(f"{name} {number} {other_kind or kind}")
+        parts[part] = ", ".join(found)
+    return parts
+
+
+class Schema:
+    """The descriptors and classes of some messages, built when the first is asked for."""
+
+    def __init__(self, package: str, messages: Messages, *, syntax: str = "proto3") -> None:
+        self._package, self.messages, self._syntax = package, messages, syntax
+
+    @cached_property
+    def _pool(self) -> Any:
+        """A descriptor pool that holds only these messages."""
+        package = self._package
+        file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=self._syntax)
+        for message_name, fields in self.messages.items():
+            message = file.message_type.add(name=message_name)
+            for name, number, kind, oneof in fields_of(fields):
+                label = "LABEL_REPEATED" if kind.startswith("[]") else "LABEL_OPTIONAL"
+                kind = kind.removeprefix("[]")
+                scalar = "MESSAGE" if kind[0].isupper() else kind.upper()
+                field = message.field.add(name=name, number=number, label=label, type=f"TYPE_{scalar}")
+                if kind[0].isupper():
+                    field.type_name = f".{package}.{kind}"
+                if oneof:
+                    field.oneof_index = 0
+                    if not message.oneof_decl:
+                        message.oneof_decl.add(name=oneof[0])
+        pool = descriptor_pool.DescriptorPool()
+        pool.AddSerializedFile(file.SerializeToString())
+        return pool
+
+    def descriptor(self, message_name: str) -> Descriptor:
+        """Return the descriptor of a message."""
+        message: Descriptor = self._pool.FindMessageTypeByName(f"{self._package}.{message_name}")
+        return message
+
+    def message_class(self, message_name: str) -> Any:
+        """Return the protobuf class of a message."""
+        return message_factory.GetMessageClass(self.descriptor(message_name))
+
+
+XSPACE = Schema(PACKAGE, MESSAGES)
+descriptor, message_class = XSPACE.descriptor, XSPACE.message_class

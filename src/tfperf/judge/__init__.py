@@ -1,0 +1,1 @@
+"""Judgements: limits of a check, and the comparison of two runs."""

@@ -1,0 +1,1 @@
+"""Jobs that run: samples taken from outside, and the live screen."""

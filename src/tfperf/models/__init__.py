@@ -1,0 +1,1 @@
+"""Models without a run: lint of graphs and programs, and tfprof."""

@@ -1,0 +1,314 @@
+"""Rules applied to a program: what is chosen, what is found, what could not be judged."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.base.display import Shown, cut
+from tfperf.base.errors import TfperfError
+from tfperf.base.units import counted, did_you_mean
+from tfperf.models.linter.batch import with_batch
+from tfperf.models.linter.catalogue import RULES, rules_of
+from tfperf.models.linter.graph_file import graphs_of, read_graphs
+from tfperf.models.linter.graph_rules.batch_norms import check_batch_norms
+from tfperf.models.linter.graph_rules.convolutions import check_convolutions
+from tfperf.models.linter.graph_rules.fusion import check_fusion
+from tfperf.models.linter.graph_rules.gpu import check_gpu_convolutions, check_gpu_products, check_gpu_transposes
+from tfperf.models.linter.graph_rules.inputs import check_inputs
+from tfperf.models.linter.graph_rules.pieces import check_pieces
+from tfperf.models.linter.graph_rules.pooling import check_pooling
+from tfperf.models.linter.graph_rules.products import check_products
+from tfperf.models.linter.graph_rules.randoms import check_randoms
+from tfperf.models.linter.graph_rules.reductions import check_reductions
+from tfperf.models.linter.graph_rules.reshapes import check_reshapes, check_space
+from tfperf.models.linter.graph_rules.transposes import check_transposes
+from tfperf.models.linter.hlo_rules.gpu import check_gpu_program
+from tfperf.models.linter.hlo_rules.program import check_program
+from tfperf.models.linter.op_graph import OpGraph
+from tfperf.models.linter.op_names import check_op_names
+from tfperf.models.linter.padding import LEVELS, Level
+from tfperf.models.linter.rule import Device, Ledger, Reads, Violation, at_least
+from tfperf.models.linter.xla_programs import Programs, is_profile, program_of, programs_that_ran
+from tfperf.models.tfprof.input_file import InputFile
+
+Check = Callable[[OpGraph, Ledger], None]
+_CHECKS: dict[Device, tuple[Check, ...]] = {
+    "tpu": (
+        check_convolutions, check_pooling, check_fusion, check_products, check_transposes, check_pieces, check_space,
+        check_reshapes, check_inputs, check_randoms, check_reductions, check_batch_norms,
+    ),
+    "gpu": (check_gpu_products, check_gpu_convolutions, check_gpu_transposes),
+}  # fmt: skip
+_ANYWHERE = frozenset(("_Arg", "_Retval", "Placeholder", "NoOp", "Const"))
+_MOST_OPS_NAMED = 20
+_NO_DEVICE = "The {} names no device: the rules of TPUs were applied; --device gpu has those of GPUs."
+
+
+class LintError(TfperfError, ValueError):
+    """What is asked of the rules means nothing: a rule that is not there, an object that is no model."""
+
+
+class LintOptions(Struct, frozen=True, kw_only=True):
+    """What is asked: of which device, with which batch, and which rules."""
+
+    device: Literal["tpu", "gpu", "auto"] = "auto"
+    batch: int | None = None
+    rules: tuple[str, ...] = ()
+    """Only these; empty: all of the device."""
+    ignore: tuple[str, ...] = ()
+    supported_ops: Path | None = None
+
+
+class LintResult(Shown, Struct, frozen=True, kw_only=True):
+    """What rules found in a program, the most important first."""
+
+    source: str
+    device: Device
+    rules: tuple[str, ...]
+    """The ids of those that were applied."""
+    violations: tuple[Violation, ...]
+    evaluated: int
+    """Ops that all rules that are about them could look at."""
+    unknown: dict[str, str]
+    """Other ops, and why a rule could not look at them."""
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return cut(f"<LintResult: {self.headline}>")
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether no rule could look at anything."""
+        return not self.evaluated and not self.violations
+
+    @property
+    def headline(self) -> str:
+        """Say how many findings there are, in how many ops, and what could not be judged."""
+        counts = Counter(violation.level for violation in self.violations)
+        levels = ", ".join(f"{counts[level]} {level}" for level in LEVELS if counts[level])
+        text = f"{counted(len(self.violations), 'finding')} in {counted(self.evaluated, 'op')} evaluated"
+        text += f" ({levels})" if levels else ""
+        reasons = Counter(self.unknown.values())
+        if reasons:
+            text += f", {len(self.unknown):,} not evaluable because {'; '.join(reasons)}"
+        return text
+
+    def at_least(self, level: Level) -> tuple[Violation, ...]:
+        """Return the findings that matter as much as this level, or more."""
+        return tuple(violation for violation in self.violations if at_least(violation.level, level))
+
+
+def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
+    """Apply rules to a graph, a SavedModel, a program of XLA, or the programs that ran in a profile.
+
+    Raises TfperfError.
+    """
+    options = options or LintOptions()
+    by_name = "TPU-BN-2" in chosen_rules(options)
+    if is_profile(path):
+        return _lint_programs(programs_that_ran(path, by_name=by_name), str(path), options, ("program", "names"))
+    program = program_of(path)
+    if program is not None:
+        return _lint_programs(program, str(path), options, ("program",))
+    return _lint(read_graphs(path), str(path), options)
+
+
+def _lint_programs(programs: Programs, source: str, options: LintOptions, reads: Sequence[Reads]) -> LintResult:
+    """Apply rules to compiled programs; where their times are known, what takes most and wastes most comes first."""
+    if options.batch is not None:
+        raise LintError("compiled programs have sizes of their own: leave --batch out for programs of XLA")
+    if options.supported_ops is not None:
+        raise LintError("the rule about supported ops needs a graph: leave --supported-ops out for programs of XLA")
+    device, notes = _device_of_programs(programs, options)
+    rules, check = chosen_rules(options, device, reads), check_program if device == "tpu" else check_gpu_program
+    found: list[Violation] = []
+    judged: set[tuple[int, str]] = set()
+    unknown: dict[str, str] = {}
+    namesakes = Counter(module.name for module in programs.modules.values())
+    for number, module in programs.modules.items():
+        ledger = Ledger(rules)
+        check(module, ledger)
+        name_of = module.name if namesakes[module.name] == 1 else f"{module.name}({number})"
+        shares = programs.shares
+        found += [replace(each, share=shares.get((number, each.runs_in))) for each in ledger.violations]
+        judged |= {(number, name) for name in ledger.judged.difference(ledger.unknown)}
+        unknown |= {f"{name_of}/{name}": why for name, why in ledger.unknown.items()}
+    names = Ledger(rules)
+    check_op_names(programs.named_ops, names)
+    found += names.violations
+    judged |= {(-1, name) for name in names.judged}
+    found.sort(
+        key=lambda each: (-(each.share or 0.0) * each.wasted_bytes, LEVELS.index(each.level), -each.wasted_bytes)
+    )
+    return LintResult(
+        source=source,
+        device=device,
+        rules=(*rules,),
+        violations=tuple(found),
+        evaluated=len(judged),
+        unknown=unknown,
+        notes=(*notes, *programs.notes),
+    )
+
+
+def _device_of_programs(programs: Programs, options: LintOptions) -> tuple[Device, list[str]]:
+    """Return whose rules count: as asked, else of the device that ran the programs, else of a TPU, which is noted."""
+    if options.device != "auto":
+        return options.device, []
+    if any(rule.upper().startswith("GPU") for rule in options.rules):
+        return "gpu", []
+    return (programs.device, []) if programs.device else ("tpu", [_NO_DEVICE.format("program")])
+
+
+def lint_model(model: Any, options: LintOptions | None = None) -> LintResult:
+    """Apply rules to a path, a concrete function of TensorFlow, a Keras model, or a serialized GraphDef.
+
+    Of a Keras model, the call in inference is looked at; without a batch size in its inputs or in the options, that of
+    its inputs stays open. Raises TfperfError.
+    """
+    options = options or LintOptions()
+    chosen_rules(options)
+    if isinstance(model, (str, Path)):
+        return lint_path(Path(model), options)
+    name = str(getattr(model, "name", "") or type(model).__name__)
+    data = model if isinstance(model, bytes) else _graph_of(model, name)
+    return _lint(graphs_of(InputFile(Path(name), "GraphDef", data)), name, options)
+
+
+def _graph_of(model: Any, name: str) -> bytes:
+    """Return the serialized graph of what a program holds."""
+    if not hasattr(model, "graph") and hasattr(model, "inputs"):
+        model = _traced(model, name)
+    graph = getattr(model, "graph", model)
+    if not hasattr(graph, "as_graph_def"):
+        raise LintError(
+            f"{name} is not a model that can be checked: give a path, a Keras model that is built, or a concrete "
+            "function (my_function.get_concrete_function(...))"
+        )
+    return bytes(graph.as_graph_def(add_shapes=True).SerializeToString())
+
+
+def _traced(model: Any, name: str) -> Any:
+    """Return the concrete function that a Keras model is in inference."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or not model.inputs:
+        raise LintError(f"{name} is not built, or not a model of TensorFlow: call it once, or give its SavedModel")
+    specs = [tensorflow.TensorSpec(each.shape, each.dtype, name=each.name) for each in model.inputs]
+    call = tensorflow.function(lambda *inputs: model(inputs[0] if len(inputs) == 1 else [*inputs], training=False))
+    return call.get_concrete_function(*specs)
+
+
+def _lint(graphs: Sequence[OpGraph], source: str, options: LintOptions) -> LintResult:
+    device, notes = _device(graphs, options)
+    rules = chosen_rules(options, device, ["graph"])
+    ledger = Ledger(rules)
+    for graph in graphs:
+        if options.batch:
+            with_batch(graph, options.batch)
+        for check in _CHECKS[device]:
+            check(graph, ledger)
+        if options.supported_ops is not None:
+            _check_supported(graph, ledger, options.supported_ops)
+    found = sorted(
+        ledger.violations, key=lambda each: (LEVELS.index(each.level), -each.wasted_bytes, each.rule, each.ops)
+    )
+    return LintResult(
+        source=source,
+        device=device,
+        rules=(*rules,),
+        violations=tuple(found),
+        evaluated=len(ledger.judged.difference(ledger.unknown)),
+        unknown=dict(ledger.unknown),
+        notes=tuple(notes),
+    )
+
+
+def _device(graphs: Sequence[OpGraph], options: LintOptions) -> tuple[Device, list[str]]:
+    if options.device != "auto":
+        return options.device, []
+    chosen: list[Device] = ["gpu"] if any(rule.startswith("GPU") for rule in options.rules) else []
+    named = frozenset().union(*(graph.devices for graph in graphs))
+    if "tpu" in named or (not named and not chosen):
+        return "tpu", [] if named else [_NO_DEVICE.format("graph")]
+    return "gpu", []
+
+
+_SOURCES: dict[Reads, str] = {"graph": "a graph", "program": "a compiled program", "names": "a profile"}
+
+
+def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequence[Reads] = ()) -> list[str]:
+    """Return the ids of the rules that are asked for: of this device, and for what there is to read.
+
+    Raises LintError for one that is not there, and if none is left.
+    """
+    by_key = {rule.lower(): rule for rule in RULES}
+    for rule in (*options.rules, *options.ignore):
+        if rule.lower() not in by_key:
+            raise LintError(
+                f"{rule!r} is not a rule: {did_you_mean(rule, by_key, by_key) or 'tfperf explain rules lists them'}"
+            )
+    wanted = {rule.upper() for rule in options.rules}
+    ignored = {rule.upper() for rule in options.ignore}
+    ids = RULES if device is None else rules_of(device)
+    found = [rule for rule in ids if (not wanted or rule in wanted) and rule not in ignored]
+    if options.supported_ops is None:
+        if "TPU-OP-1" in wanted:
+            raise LintError("TPU-OP-1 needs a list of supported ops: pass --supported-ops FILE, an op on each line")
+        found = [rule for rule in found if rule != "TPU-OP-1"]
+    if device is not None and not found:
+        raise LintError(f"no rule of a {device.upper()} is left: leave --rule or --ignore out, or change --device")
+    fitting = [rule for rule in found if not reads or RULES[rule].reads.intersection(reads)]
+    if not fitting:
+        needs = next(each for each in _SOURCES if each in RULES[found[0]].reads)
+        raise LintError(f"{found[0]} reads {_SOURCES[needs]}, not {_SOURCES[reads[0]]}: give {_SOURCES[needs]}")
+    return fitting
+
+
+def _check_supported(graph: OpGraph, ledger: Ledger, path: Path) -> None:
+    """TPU-OP-1: ops that a list does not have, each kind once."""
+    supported = _supported_ops(path)
+    by_op: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        if node.op not in _ANYWHERE:
+            ledger.judge(node.name)
+            if node.op not in supported:
+                by_op.setdefault(node.op, []).append(node.name)
+    for op, names in by_op.items():
+        ledger.add(
+            Violation(
+                rule="TPU-OP-1",
+                level="high",
+                ops=tuple(names[:_MOST_OPS_NAMED]),
+                op_type=op,
+                what=f"{op} is not in the list of supported ops ({counted(len(names), 'node')})",
+                advice="replace it, or run it on the host",
+                unless="the list is of another version, or the op runs on the host",
+                certainty="exact",
+            )
+        )
+
+
+def _supported_ops(path: Path) -> Collection[str]:
+    data = InputFile(path, "list of ops").data
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        raise LintError(f"{path} is not a list of ops: write the name of an op on each line") from None
+    found = set(_words(lines))
+    if not found:
+        raise LintError(f"{path} names no op: write the name of an op on each line")
+    return found
+
+
+def _words(lines: Sequence[str]) -> Iterator[str]:
+    for line in lines:
+        word = line.partition("#")[0].strip().strip("`*- ,").removeprefix("tf.raw_ops.")
+        if word:
+            yield word.split()[0]

@@ -1,0 +1,136 @@
+"""What padding costs: devices compute on tiles, so dimensions are rounded up to multiples of the sides of a tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.base.units import format_bytes
+
+Level = Literal["high", "medium", "low", "info"]
+"""How much a finding matters."""
+LEVELS: tuple[Level, ...] = ("high", "medium", "low", "info")
+Dims = tuple[int, ...]
+
+MIB = 1 << 20
+"""Tensors of less than this, padded, never rank high."""
+SUBLANES, LANES = 8, 128
+"""The sides of a tile of a TPU: multiples of the second-minor and of the minor dimension."""
+LARGE_BATCH = 64
+"""From this batch size on, convolutions of a TPU lay the batch along the lanes."""
+_HIGH, _MEDIUM = 2.0, 1.25
+
+
+class Padding(Struct, frozen=True, dict=True):
+    """The dimensions of a tensor, and what they are rounded up to."""
+
+    dims: Dims
+    padded: Dims
+
+    @cached_property
+    def elements(self) -> int:
+        """Elements that the program asks for."""
+        return math.prod(self.dims)
+
+    @cached_property
+    def padded_elements(self) -> int:
+        """Elements that are stored and computed on."""
+        return math.prod(self.padded)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as many elements are computed on; 1 for a tensor without any."""
+        return self.padded_elements / self.elements if self.elements else 1.0
+
+    @property
+    def waste(self) -> float:
+        """The share of the padded elements that nobody asked for, from 0 to 1."""
+        return 1.0 - self.elements / self.padded_elements if self.elements else 0.0
+
+
+class PaddedTensor(Struct, frozen=True, kw_only=True):
+    """A tensor of an op with its padding: the least and the most, where the compiler may choose between layouts."""
+
+    role: str
+    least: Padding
+    most: Padding
+    element_bytes: int
+
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes that it takes at least."""
+        return self.least.padded_elements * self.element_bytes
+
+    @property
+    def wasted_bytes(self) -> int:
+        """Bytes of padding that it has at least."""
+        return self.padded_bytes - self.least.elements * self.element_bytes
+
+    @property
+    def level(self) -> Level:
+        """How much its padding matters: by the layout that wastes least."""
+        return level_of(self.least.ratio, self.padded_bytes)
+
+
+def pad(size: int, multiple: int) -> int:
+    """Return the smallest multiple that is not less than a size."""
+    return -(-size // multiple) * multiple
+
+
+def padding(dims: Sequence[int], multiples: Sequence[int]) -> Padding:
+    """Return the padding of known dimensions, each to its multiple; a multiple of 1 leaves it as it is."""
+    if len(dims) != len(multiples) or any(size < 0 for size in dims):
+        raise ValueError(f"dimensions {dims} are not known, or not {len(multiples)}")
+    return Padding(tuple(dims), tuple(pad(size, multiple) for size, multiple in zip(dims, multiples, strict=True)))
+
+
+def with_multiples(dims: Sequence[int], of_dim: dict[int, int]) -> Padding:
+    """Return the padding of some dimensions; the others stay."""
+    return padding(dims, [of_dim.get(dim, 1) for dim in range(len(dims))])
+
+
+def in_layouts(role: str, layouts: Iterable[Padding], element_bytes: int) -> PaddedTensor:
+    """Return the range of paddings of a tensor, over the layouts that it may have."""
+    ranked = sorted(layouts, key=lambda layout: layout.padded_elements)
+    return PaddedTensor(role=role, least=ranked[0], most=ranked[-1], element_bytes=element_bytes)
+
+
+@lru_cache(maxsize=1 << 12)  # the layers of a model have the same few shapes
+def both_orders(role: str, dims: Dims, element_bytes: int, minor: tuple[int, int] | None = None) -> PaddedTensor:
+    """Return the padding of a tensor, either of whose last (or `minor`) dimensions may lie along the lanes."""
+    one, other = minor or (len(dims) - 2, len(dims) - 1)
+    layouts = (with_multiples(dims, {one: a, other: b}) for a, b in ((SUBLANES, LANES), (LANES, SUBLANES)))
+    return in_layouts(role, layouts, element_bytes)
+
+
+def convolution_multiples(batch: int, *, kernel_gradient: bool = False) -> tuple[int, int]:
+    """Return the multiples of batch and features of a convolution, by the usual batch size of the program.
+
+    Source: Cloud TPU's notes on the performance of TensorFlow functions.
+    """
+    batch_on_lanes = (batch >= LARGE_BATCH) != kernel_gradient
+    return (LANES, SUBLANES) if batch_on_lanes else (SUBLANES, LANES)
+
+
+def level_of(ratio: float, padded_bytes: int) -> Level:
+    """Return how much a padding matters."""
+    if ratio >= _HIGH and padded_bytes >= MIB:
+        return "high"
+    return "medium" if ratio >= _MEDIUM else "info"
+
+
+def padding_text(tensor: PaddedTensor, how: str) -> str:
+    """Say what a tensor is rounded up to, and what that costs."""
+    least, most = tensor.least, tensor.most
+    ratio = f"{least.ratio:.2f}" if least.padded == most.padded else f"{least.ratio:.2f} to {most.ratio:.2f}"
+    shapes = f"{shape_text(least.dims)} becomes {shape_text(least.padded)}"
+    return f"{tensor.role} {shapes} ({how}): {ratio} times as large, {format_bytes(tensor.wasted_bytes)} of padding"
+
+
+def shape_text(dims: Dims) -> str:
+    """Return dimensions as people write them: `784x128`."""
+    return "x".join(map(str, dims)) or "scalar"

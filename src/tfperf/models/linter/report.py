@@ -1,0 +1,135 @@
+"""What rules found, as a report: the answer, what to change for each rule, every finding, and what was not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tfperf.base.units import counted
+from tfperf.models.linter.catalogue import RULES
+from tfperf.models.linter.engine import LintResult
+from tfperf.models.linter.padding import LEVELS, Level, PaddedTensor
+from tfperf.models.linter.rule import Violation
+from tfperf.report.model import Column, Fact, Finding, Ranked, Report, Section, Severity, Table, at_levels, table_of
+
+_SEVERITIES: Mapping[Level, Severity] = {"high": "problem", "medium": "hint", "low": "hint", "info": "info"}
+VIOLATION_COLUMNS = (
+    Column("rule", "Rule", str, "", "id of the rule: tfperf explain says what it is"),
+    Column("level", "Level", str, "", "how much it matters: high, medium, low or info"),
+    Column("op", "Op", str, "", "the op, or the first of several"),
+    Column("dims", "Shape", str, "", "the tensor of the op that wastes most, as the program has it"),
+    Column("padded_dims", "Padded", str, "", "what it is rounded up to, in the layout that wastes least"),
+    Column("ratio", "Times", float, "", "how many times as large it is then"),
+    Column("wasted_bytes", "Waste", int, "bytes", "padding of all tensors of the op, and what is moved for nothing"),
+    Column("ratio_most", "Times, at most", float, "", "the same in the layout that wastes most", "data"),
+    Column("tensor", "Tensor", str, "", "which tensor of the op that is", "data"),
+    Column("op_type", "Type", str, "", "type of the op", "data"),
+    Column("ops", "Ops", str, "", "all ops that the finding is about", "data"),
+    Column("what", "What", str, "", "the finding in words", "data"),
+    Column("advice", "Advice", str, "", "what to change", "data"),
+    Column("unless", "Unless", str, "", "when that does not apply", "data"),
+    Column("certainty", "Certainty", str, "", "exact, estimated (by the usual layout of the device) or weak", "data"),
+    Column("runs_in", "Runs in", str, "", "instruction of a compiled program that it runs in", "data"),
+    Column("source_line", "Source", str, "", "file and line of the program, where it says so", "data"),
+    Column("share_percent", "Of device time", float, "%", "share of the device time, where a trace was given", "data"),
+)
+UNKNOWN_COLUMNS = (
+    Column("why", "Why", str, "", "what is missing"),
+    Column("op_count", "Ops", int, "count", "how many ops could not be judged for this reason"),
+    Column("op", "First", str, "", "the first of them"),
+    Column("ops", "All", str, "", "all of them", "data"),
+)
+
+
+def lint_report(result: LintResult) -> Report:
+    """Return what rules found as a report; `summary` counts findings by level, ops judged, and ops that were not."""
+    counts = {level: sum(each.level == level for each in result.violations) for level in LEVELS}
+    summary: dict[str, Any] = {
+        "findings": len(result.violations),
+        **{f"{level}": count for level, count in counts.items()},
+        "evaluated_ops": result.evaluated,
+        "not_evaluable_ops": len(result.unknown),
+    }
+    section = Section(
+        "lint",
+        "Shapes and ops",
+        findings=(Finding("lint", _headline_severity(result), f"{result.headline}."), *_by_rule(result)),
+        facts=(Fact("device", "Rules of", result.device.upper()),),
+        tables=tuple(_tables(result)),
+        notes=result.notes,
+        is_lead=True,
+    )
+    return Report({"path": result.source, "device": result.device}, summary, (section,))
+
+
+def _headline_severity(result: LintResult) -> Severity:
+    if result.is_empty:
+        return "problem"
+    levels = {violation.level for violation in result.violations}
+    return next((_SEVERITIES[level] for level in LEVELS if level in levels), "info")
+
+
+def _by_rule(result: LintResult) -> Iterator[Finding]:
+    """Yield a finding for each rule: its worst place, and what to change."""
+    found: dict[str, list[Violation]] = {}
+    for violation in result.violations:
+        found.setdefault(violation.rule, []).append(violation)
+    for rule, violations in found.items():
+        worst = violations[0]
+        places = f"{counted(len(violations), 'place')}, first " if len(violations) > 1 else ""
+        text = f"{rule} ({worst.level}) {RULES[rule].title}: {places}{worst.ops[0]}: {worst.what}."
+        yield Finding(rule, _SEVERITIES[worst.level], text, f"{worst.advice}. Unless: {worst.unless}.")
+
+
+def _tables(result: LintResult) -> Iterator[Table]:
+    if result.violations:
+        rows = [_row(violation) for violation in result.violations]
+        data = {column.key: [row[column.key] for row in rows] for column in VIOLATION_COLUMNS}
+        ranked = Ranked("wasted_bytes")
+        columns: tuple[Column, ...] = VIOLATION_COLUMNS
+        if any(violation.share is not None for violation in result.violations):
+            columns = at_levels(columns, {"share_percent": "brief"})
+        yield table_of("lint_findings", "Findings, the most important first", columns, data, ranked=ranked)
+    if result.unknown:
+        by_reason: dict[str, list[str]] = {}
+        for op, why in result.unknown.items():
+            by_reason.setdefault(why, []).append(op)
+        unknown: dict[str, list[Any]] = {
+            "why": [*by_reason],
+            "op_count": [len(ops) for ops in by_reason.values()],
+            "op": [ops[0] for ops in by_reason.values()],
+            "ops": [", ".join(ops) for ops in by_reason.values()],
+        }
+        yield table_of("lint_not_evaluable", "Ops that could not be judged", UNKNOWN_COLUMNS, unknown)
+
+
+def _row(violation: Violation) -> dict[str, Any]:
+    tensor = max(violation.tensors, key=lambda each: each.wasted_bytes, default=None)
+    return {
+        "rule": violation.rule,
+        "level": violation.level,
+        "op": violation.ops[0],
+        "wasted_bytes": violation.wasted_bytes or None,
+        "op_type": violation.op_type,
+        "ops": ", ".join(violation.ops),
+        "what": violation.what,
+        "advice": violation.advice,
+        "unless": violation.unless,
+        "certainty": violation.certainty,
+        "runs_in": violation.runs_in or None,
+        "source_line": violation.source_line or None,
+        "share_percent": None if violation.share is None else 100.0 * violation.share,
+        **_of_tensor(tensor),
+    }
+
+
+def _of_tensor(tensor: PaddedTensor | None) -> dict[str, Any]:
+    if tensor is None:
+        return dict.fromkeys(("dims", "padded_dims", "ratio", "ratio_most", "tensor"))
+    return {
+        "dims": "x".join(map(str, tensor.least.dims)),
+        "padded_dims": "x".join(map(str, tensor.least.padded)),
+        "ratio": round(tensor.least.ratio, 2),
+        "ratio_most": round(tensor.most.ratio, 2),
+        "tensor": tensor.role,
+    }

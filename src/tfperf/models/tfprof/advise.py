@@ -1,0 +1,221 @@
+"""What to look at first: the four checkers of tfprof, as findings with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tfperf.base.units import counted, format_ms, format_percent, listed, without_middle
+from tfperf.models.tfprof.accelerator_use import UsedDevice, used_devices
+from tfperf.models.tfprof.attributes import OptionError
+from tfperf.models.tfprof.batch_norms import unfused_batch_norms
+from tfperf.models.tfprof.expensive import MOST, CostlyRow, costly_lines, costly_ops, costly_scopes
+from tfperf.models.tfprof.hosts import HostTimes, ends_apart, host_times
+from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.run_metadata import is_accelerator
+from tfperf.models.tfprof.step_times import first_step_finding
+from tfperf.report.model import Column, Finding, Level, Report, Section, Severity, Table, table_of
+
+CHECKERS = ("AcceleratorUtilization", "Operation", "ExpensiveOperation", "Job")
+"""The checkers by their names in tfprof, without the ending `Checker`."""
+_LOW, _VERY_LOW = 50.0, 20.0
+_MOST_OF_ALL = 50.0
+_MUCH_RECEIVED = 0.2
+_FAR_APART = 0.1
+_LONGEST_NAME = 60
+_Builder = Callable[[Model], Section]
+
+
+def checker_of(text: str) -> str:
+    """Return the checker of this name, however it is written; raises ValueError for what is none."""
+    plain = text.replace("-", "").replace("_", "").lower().removesuffix("checker")
+    for name in CHECKERS:
+        if name.lower() == plain:
+            return name
+    raise OptionError(f"{text!r} is not a checker: use some of {', '.join(CHECKERS)}")
+
+
+def advise_report(model: Model, *, checkers: Sequence[str] = CHECKERS, every_frame: bool = False) -> Report:
+    """Return a report with a section for each checker, also where it finds nothing.
+
+    `every_frame` keeps frames of installed packages among the lines of code. Raises ValueError for an unknown checker.
+    """
+    wanted = {checker_of(name) for name in checkers}
+    build: Mapping[str, _Builder] = {
+        "AcceleratorUtilization": _accelerator_utilization,
+        "Operation": _operation,
+        "ExpensiveOperation": partial(_expensive_operation, every_frame=every_frame),
+        "Job": _job,
+    }
+    sections = tuple(build[name](model) for name in CHECKERS if name in wanted)
+    source = {"nodes": len(model.names), "steps": len(model.steps)}
+    codes = [finding.code for section in sections for finding in section.findings if finding.severity != "info"]
+    return Report(source, {"view": "advise", "steps": [*model.steps], "findings": codes}, sections)
+
+
+def _named(text: str) -> str:
+    return without_middle(text, _LONGEST_NAME)
+
+
+def _no_times(model: Model) -> Iterator[Finding]:
+    if not model.steps:
+        yield Finding("no_steps", "info", "no step was recorded, so there are no times to judge", _GIVE_RUNS)
+
+
+_GIVE_RUNS = "give RunMetadata files with --run-meta"
+
+
+def _accelerator_utilization(model: Model) -> Section:
+    """Judge for which part of its last recorded step each accelerator computes."""
+    devices = used_devices(model)
+    findings = [*_no_times(model), *map(_of_device, devices)]
+    if not findings:
+        findings.append(Finding("no_accelerator", "info", "no kernel of an accelerator was recorded"))
+    columns = (
+        Column("device", "device", str),
+        Column("kernel_ms", "kernels", float, "ms", "summed time of its kernels"),
+        Column("step_ms", "step", float, "ms", "from the first start to the last end of its nodes"),
+        Column("utilization_percent", "utilization", float, "%", "kernels / step; parallel kernels add up"),
+        Column("busy_percent", "busy", float, "%", "part of the step in which at least one kernel runs"),
+        Column("step", "in step", int),
+    )
+    data: dict[str, list[Any]] = {column.key: [getattr(device, column.key) for device in devices] for column in columns}
+    tables = (table_of("accelerators", "Accelerators", columns, data),) if devices else ()
+    return Section("accelerator_utilization", "Accelerator utilization", tuple(findings), tables=tables)
+
+
+def _of_device(device: UsedDevice) -> Finding:
+    share = device.busy_percent
+    text = f"{_named(device.device)} computes for {format_percent(share)}% of step {device.step}"
+    if share >= _LOW:
+        return Finding("accelerator_used", "info", text)
+    severity: Severity = "problem" if share < _VERY_LOW else "hint"
+    action = "profile the job with tfperf run or tfperf capture: tfperf analyze says what the device waits for"
+    return Finding("low_accelerator_utilization", severity, text, action)
+
+
+def _operation(model: Model) -> Section:
+    """Look for ops that have a faster form."""
+    findings = []
+    unfused = unfused_batch_norms(model)
+    if unfused:
+        text = f"{counted(len(unfused), 'batch norm')} of single ops: {listed([*map(_named, unfused)], 3)}"
+        action = (
+            "use the fused op: tf.compat.v1.nn.fused_batch_norm, or fused=True where the layer has it "
+            "(that of Keras 3 has not)"
+        )
+        findings.append(Finding("unfused_batch_norm", "hint", text, action))
+    device_of = dict(zip(model.names, model.device, strict=True))
+    nhwc = [name for name in model.nhwc if is_accelerator(device_of.get(name, ""))]
+    if nhwc:
+        text = f"{counted(len(nhwc), 'op')} on accelerators with data_format NHWC: {listed([*map(_named, nhwc)], 3)}"
+        action = "measure both layouts: NCHW is faster on old GPUs, NHWC often is on those with tensor cores"
+        findings.append(Finding("nhwc_on_accelerator", "info", text, action))
+    if not findings:
+        findings.append(
+            Finding("nothing_found", "info", f"none of {counted(len(model.names), 'node')} has a faster form")
+        )
+    return Section("operation", "Operations", tuple(findings))
+
+
+def _expensive_operation(model: Model, *, every_frame: bool) -> Section:
+    """Name what takes most of the mean step: op types, scopes, lines of code."""
+    ops, scopes = costly_ops(model), costly_scopes(model)
+    lines = costly_lines(model, every_frame=every_frame)
+    findings = [*_no_times(model), *map(_of_op, ops[:1])]
+    if (first := first_step_finding(model)) is not None:
+        findings.append(first)
+    if not findings:
+        findings.append(Finding("nothing_found", "info", "no op took a microsecond"))
+    tables = (
+        *_table("ops", f"Op types, the first {MOST}", "op type", ops),
+        *_table("scopes", f"Scopes, the first {MOST}", "scope", scopes),
+        *_table("lines", "Lines of code", "line of code", lines),
+    )
+    notes = () if model.stacks.files or not model.steps else ("Lines of code need an op log (--op-log).",)
+    return Section("expensive_operation", "Expensive operations", tuple(findings), tables=tables, notes=notes)
+
+
+def _table(name: str, title: str, head: str, rows: Sequence[CostlyRow]) -> Iterator[Table]:
+    """Yield the table of some rows, if there are any; people see columns only that say something."""
+    if not rows:
+        return
+    parts: Level = "brief" if any(row.accelerator_ms for row in rows) else "data"
+    kernels: Level = "brief" if any(row.kernels for row in rows) else "data"
+    columns = (
+        Column("name", head, str, depth_key="depth" if name == "lines" else ""),
+        Column("time_ms", "time", float, "ms", "mean of the recorded steps, accelerator and CPU"),
+        Column("accelerator_ms", "accelerator", float, "ms", "time of kernels", parts),
+        Column("cpu_ms", "CPU", float, "ms", "time of ops on the CPU; of a GPU's ops, of launching them", parts),
+        Column("time_percent", "%", float, "%", "share of the time of all nodes"),
+        Column("kernels", "runs as", str, "", "kernels that ran in the place of these ops, with another name", kernels),
+        Column("depth", "level", int, level="data"),
+    )
+    data = {column.key: [getattr(row, column.key) for row in rows] for column in columns}
+    yield table_of(name, title, columns, data)
+
+
+def _of_op(row: CostlyRow) -> Finding:
+    """Say which type of op takes most, and what really ran if that is another kernel."""
+    text = f"{_named(row.name)} takes {format_percent(row.time_percent)}% of the time of all ops"
+    if row.kernels:
+        text += f"; what runs there is {_named(row.kernels)}"
+    severity: Severity = "hint" if row.time_percent >= _MOST_OF_ALL else "info"
+    named = row.name if row.name.isidentifier() else "TYPE"
+    action = f"tfperf tfprof scope --account-type-regexes {named} --order-by micros shows where"
+    return Finding("expensive_op", severity, text, action)
+
+
+def _job(model: Model) -> Section:
+    """Compare the hosts of a job: how long they wait for tensors of others, and how far apart they end."""
+    hosts = host_times(model.hosts)
+    findings = [*_no_times(model), *_of_ends(model), *filter(None, map(_of_received, hosts))]
+    if not findings:
+        found = "the hosts of this job end together" if len(hosts) > 1 else "there are records of one host"
+        action = (
+            ""
+            if len(hosts) > 1
+            else "give the files of all hosts, several for a step: --run-meta 10=HOST_A --run-meta 10=HOST_B"
+        )
+        findings.append(Finding("nothing_found", "info", found, action))
+    columns = (
+        Column("host", "host", str),
+        Column("step_ms", "step", float, "ms", "mean time from its first start to its last end"),
+        Column("received_ms", "receives", float, "ms", "mean time of a step in RecvTensor calls, which may overlap"),
+        Column("received", "calls", float, "", "RecvTensor calls in a step"),
+        Column("late_ms", "late", float, "ms", "mean time by which it ends after the first host"),
+        Column("last_count", "last", int, "count", "steps in which it ends last"),
+        Column("steps", "steps", int, "count", "steps with records of it"),
+    )
+    data: dict[str, list[Any]] = {column.key: [getattr(host, column.key) for host in hosts] for column in columns}
+    tables = (table_of("hosts", "Hosts", columns, data),) if hosts else ()
+    notes: tuple[str, ...] = ("The JobChecker of tfprof was never published: this is tfperf's own.",)
+    if len(hosts) > 1:
+        notes += ("Ends are compared by the clocks of the hosts: clocks that differ look like hosts that are late.",)
+    return Section("job", "Job", tuple(findings), tables=tables, notes=notes)
+
+
+def _of_ends(model: Model) -> Iterator[Finding]:
+    apart = ends_apart(model.hosts)
+    if apart is None or apart.apart_ms < _FAR_APART * apart.step_ms:
+        return
+    text = (
+        f"hosts end a step {format_ms(apart.apart_ms)} ms apart (median), of {format_ms(apart.step_ms)} ms; "
+        f"{_named(apart.last)} is last in {apart.last_count} of {counted(apart.steps, 'step')}"
+    )
+    yield Finding(
+        "hosts_apart", "hint", text, "compare the ops of that host with those of another: views of its files alone"
+    )
+
+
+def _of_received(host: HostTimes) -> Finding | None:
+    if host.received_ms < _MUCH_RECEIVED * host.step_ms:
+        return None
+    text = (
+        f"{_named(host.host)} is in RecvTensor for {format_ms(host.received_ms)} ms of a step of "
+        f"{format_ms(host.step_ms)} ms, counting calls that overlap"
+    )
+    return Finding(
+        "much_received", "hint", text, "send less between hosts: larger batches, or variables near their ops"
+    )

@@ -1,0 +1,350 @@
+"""A model of a profile of TensorFlow 2: what its ops cost by name scope, by type of kernel, and by function of Python.
+
+A profile has names of ops and times. It has no graph, no sizes of variables and no float operations: these come from a
+graph and an op log, joined by name, or are unknown. Nothing that is unknown is 0: `TracedModel.check` refuses it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.base.arrays import Int64s, distinct
+from tfperf.base.storage.remote_path import Location, located
+from tfperf.base.units import counted, format_ms
+from tfperf.models.tfprof.attributes import OptionError
+from tfperf.models.tfprof.graph_def import Graph, read_graph
+from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.models.tfprof.model import Executions, Model, build_model
+from tfperf.models.tfprof.op_log import OpLog, read_op_log
+from tfperf.models.tfprof.options import Options
+from tfperf.models.tfprof.ragged import Shapes
+from tfperf.models.tfprof.step_times import check_skipped
+from tfperf.models.tfprof.trace_code import PythonCalls, python_calls
+from tfperf.models.tfprof.trace_costs import Costs, by_step, joined
+from tfperf.models.tfprof.views import View
+from tfperf.trace.host.op_events import NO_FRAMEWORK_OP, OpEvents, device_op_events, host_op_events
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
+from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
+from tfperf.trace.read import read_host
+from tfperf.trace.steps.find_steps import find_steps
+from tfperf.trace.steps.steps import Steps, step_word
+from tfperf.trace.steps.tpu_steps import core_steps
+
+NO_FRAMES = (
+    "the profile has no Python frames, so it has no code view: take one with `tfperf run --python-trace train.py`, or "
+    "of a running job with `tfperf capture --python-trace --port 6009`; or say with --op-log which code built the graph"
+)
+_NO_GRAPH = (
+    "a profile has no graph, so it has no graph view: give one with --graph "
+    "(concrete_function.graph.as_graph_def(add_shapes=True))"
+)
+_MEMORY = ("bytes", "peak_bytes", "residual_bytes", "output_bytes")
+_WHY = {
+    **dict.fromkeys(_MEMORY, "a profile does not say which op holds which memory; see tfperf analyze -s memory"),
+    "params": "a profile has no sizes of variables; give the graph with --graph",
+    "float_ops": (
+        "a profile has no float operations; give the graph with --graph and its log with --op-log, and a profile in "
+        "which the host ran all ops"
+    ),
+    "occurrence": "some ops show in their kernels only, so how often they ran is not known",
+    "accelerator_micros": "kernels are launched by threads without Python frames",
+}
+_CPU = "/device:cpu:0"
+_US_PER_MS = 1000.0
+_INLINED = re.compile(r"(?:Stateful)?PartitionedCall(?:_\d+)?/")
+"""What stands before the names of nodes of a function that was called by another one, and is now part of it."""
+
+
+class TracedModel(Struct, frozen=True, kw_only=True):
+    """The model of a profile; `notes` say what its numbers are, each a sentence.
+
+    `unknown` are the attributes that nothing given tells: the model has zeros for them, which mean nothing.
+    """
+
+    model: Model
+    notes: tuple[str, ...]
+    unknown: frozenset[str]
+
+    def check(self, options: Options) -> None:
+        """Raise OptionError for options that ask for what is unknown."""
+        asked = {*options.select, options.order_by}
+        asked |= {name for name in self.unknown if getattr(options, f"min_{name}") > 0}
+        for name in sorted(self.unknown & asked):
+            raise OptionError(f"{name} is unknown: {_WHY[name]}")
+
+
+def trace_model(  # noqa: PLR0913  (every parameter is an option that users name)
+    path: str | Location,
+    view: View = "scope",
+    *,
+    graph: Path | None = None,
+    op_log: Path | None = None,
+    run: str | None = None,
+    host: str | None = None,
+    step_marker: str | None = None,
+    skip_first: int = 0,
+) -> TracedModel:
+    """Return the model of a profile for a view.
+
+    `path` is a logdir, a run folder or one `*.xplane.pb` file. `graph` (a GraphDef) and `op_log` are joined by names of
+    nodes. Steps are the whole steps of the kind that tfperf averages, by their number, without the first `skip_first`.
+    Raises TfprofInputError for a view that the profile cannot give, with what to do; OptionError if no step is left;
+    TraceNotFoundError and TraceFormatError.
+    """
+    if view == "graph" and graph is None:
+        raise TfprofInputError(_NO_GRAPH)
+    selected = choose_hosts(choose_run(find_runs(located(path)), run), (host,) if host else ())
+    file = selected.files[0]
+    trace = read_host(file.path, file.host, stats=HOST_OPS | DEVICE_OPS | {"eager_op"})
+    nodes = read_graph(InputFile(graph, "GraphDef")) if graph is not None else _NOTHING
+    log = read_op_log(InputFile(op_log, "OpLogProto")) if op_log is not None else None
+    found = find_steps(trace, step_marker)
+    steps = _Windows(trace, found, skip_first)
+    if view == "code" and op_log is None:
+        traced = _of_python(trace, steps)
+    else:
+        on_device = device_op_events(trace)
+        if trace.device_kind == "tpu" and found.headline.any():
+            on_device = replace(on_device, start=_starts_in_steps(trace, found, on_device))
+        traced = _of_ops(trace, steps, on_device, nodes, log)
+    model = replace(traced.model, skipped=skip_first)
+    return replace(traced, model=model, notes=(*traced.notes, *steps.notes, *_other_hosts(selected)))
+
+
+def _other_hosts(run: Run) -> tuple[str, ...]:
+    if len(run.files) < 2:
+        return ()
+    return (f"These are the costs of {run.files[0].host}, one of {len(run.files)} hosts.",)
+
+
+class _Windows:
+    """The steps that count, as windows; without any, the whole capture as step 0."""
+
+    def __init__(self, trace: HostTrace, steps: Steps, skip_first: int) -> None:
+        every = np.flatnonzero(steps.headline)
+        check_skipped(skip_first, max(len(every), 1))
+        rows = every[skip_first:]
+        counted_steps = steps.only(rows)
+        self.start, self.end, self.numbers = counted_steps.start_ps, counted_steps.end_ps, counted_steps.numbers
+        self.notes: tuple[str, ...] = ()
+        if not len(every):
+            self.start, self.end = (np.array([each], np.int64) for each in trace.extent_ps)
+            self.numbers = np.zeros(1, np.int64)
+            self.notes = (f"The profile shows no steps ({steps.explanation}): step 0 is the whole capture.",)
+            return
+        if len(distinct(self.numbers)) < len(rows):
+            self.numbers = np.arange(len(rows))
+            self.notes += ("The program gave several steps one number: here they are numbered from 0.",)
+        started = "it started" if trace.device_kind == "tpu" else "the host started it"
+        kind = step_word(counted_steps.kinds[0])
+        whole = "" if not any(counted_steps.flags) else ", some of them not whole"
+        left_out = len(steps) - len(every)
+        others = f"; {counted(skip_first, 'first step')} skipped" if skip_first else ""
+        others += (
+            f"; {counted(left_out, 'other step')} (cut off, slow, or of another kind) left out" if left_out else ""
+        )
+        self.notes += (
+            f"The mean is over {counted(len(rows), kind)}{whole}, whether an op ran in all of them or not"
+            f"{others}. An op counts in the step in which {started}.",
+        )
+
+    def executions(self, costs: Costs, order: Int64s) -> tuple[dict[int, Executions], Executions]:
+        """Return the executions of each step by its number, and their mean."""
+        of_steps, mean = by_step(costs, self.start, self.end, order)
+        return dict(zip(self.numbers.tolist(), of_steps, strict=True)), mean
+
+
+def _starts_in_steps(trace: HostTrace, steps: Steps, events: OpEvents) -> Int64s:
+    """Return the start of the step that each op of a TPU core is in, whose steps are its own; -1 outside of them."""
+    starts = np.full(len(events.start), -1, np.int64)
+    for plane, begin, end in core_steps(trace, steps):
+        ops = np.flatnonzero(events.plane == plane)
+        step = np.searchsorted(begin, events.start[ops], side="right") - 1
+        is_inside = (step >= 0) & (events.start[ops] < np.append(end, 0)[step])
+        starts[ops] = np.where(is_inside, np.append(steps.start_ps, 0)[step], -1)
+    return starts
+
+
+def _of_ops(trace: HostTrace, steps: _Windows, on_device: OpEvents, graph: Graph, log: OpLog | None) -> TracedModel:
+    """Return the model of all ops of the framework that ran."""
+    on_host = host_op_events(trace)
+    name_of = _joined_names(on_host.ops, on_device.ops, graph=graph)
+    kernels: dict[str, list[str]] = {}
+    for name, kind in (*on_host.ops, *on_device.ops):
+        if kind not in (known := kernels.setdefault(name_of[name], [])):
+            known.append(kind)
+    if not kernels:
+        raise TfprofInputError(
+            f"{trace.path} has no op of TensorFlow: take the profile with --host-tracer-level 2, while the job works"
+        )
+    model = build_model(_extended(graph, kernels), {}, log)
+    number = {name: node for node, name in enumerate(model.names)}
+    place = {name: number[joined_name] for name, joined_name in name_of.items()}
+    devices = [_CPU, *(plane.name.lower() for plane in trace.planes)]
+    costs = joined([_costs(on_host, place, on_device=False), _costs(on_device, place, on_device=True)])
+    types = [(number[name], kind) for name, kinds in kernels.items() for kind in kinds]
+    unknown = {*_MEMORY}
+    if not graph.names:
+        unknown |= {"params", "float_ops"}
+    if log is None:
+        unknown.add("float_ops")
+    if {name_of[name] for name, _ in on_device.ops} - {name_of[name] for name, _ in on_host.ops}:
+        unknown |= {"occurrence", "float_ops"}
+    traced = _with(model, steps, costs, devices, types)
+    notes = _notes(graph, kernels, on_device)
+    if trace.device_kind == "tpu":
+        notes = _tpu_notes(traced, len(distinct(on_device.plane)))
+    return TracedModel(model=traced, notes=notes, unknown=frozenset(unknown))
+
+
+def _joined_names(*ops: Sequence[tuple[str, str]], graph: Graph) -> dict[str, str]:
+    """Return for each name of an op in the profile the name of its node: that of the graph if it is there.
+
+    An inlined function leaves the name of its call before those of its nodes.
+    """
+    known = {*graph.names}
+    names: dict[str, str] = {}
+    for name in (name for some in ops for name, _ in some):
+        inner = name
+        while inner not in known and (call := _INLINED.match(inner)):
+            inner = inner[call.end() :]
+        names[name] = inner if inner in known else name
+    return names
+
+
+def _notes(graph: Graph, kernels: dict[str, list[str]], on_device: OpEvents) -> tuple[str, ...]:
+    """Say what names, types and times are."""
+    notes = ["Op types are those of the kernels that ran (_FusedMatMul), and a fused op has the name of its last part."]
+    if graph.names:
+        there = len({*graph.names}.intersection(kernels))
+        notes = [
+            f"{there} of the {counted(len(kernels), 'op')} that ran are in the graph by name; the others stand beside "
+            "it under the types of their kernels (TensorFlow's optimizer renames and fuses ops)."
+        ]
+    if len(on_device.op):
+        notes.append("Time on devices is that of kernels and copies of which the op is known, added up over devices.")
+    return tuple(notes)
+
+
+def _tpu_notes(model: Model, cores: int) -> tuple[str, ...]:
+    """Say over how many cores times are added up, what each has, and where ops without a name of the framework are."""
+    sum_us = 0 if model.mean is None else int(model.mean.accelerator_micros.sum())
+    mean = format_ms(sum_us / max(cores, 1) / _US_PER_MS)
+    return (
+        f"Times are sums over {counted(cores, 'TPU core')}: {mean} ms per core and step. A core that waits for a copy "
+        f"counts too. {NO_FRAMEWORK_OP}: ops that the compiler added, such as copies.",
+    )
+
+
+def _costs(events: OpEvents, place: dict[str, int], *, on_device: bool) -> Costs:
+    node = np.array([place[name] for name, _ in events.ops], np.int64)[events.op] if len(events.op) else events.op
+    nothing = np.zeros(len(node), np.int64)
+    return Costs(
+        node=node,
+        device=events.plane + 1 if on_device else nothing,
+        start=events.start,
+        begin=events.begin,
+        end=events.end,
+        cpu_ps=nothing if on_device else events.self_ps,
+        accelerator_ps=events.self_ps if on_device else nothing,
+        runs=nothing if on_device else nothing + 1,
+    )
+
+
+def _of_python(trace: HostTrace, steps: _Windows) -> TracedModel:
+    """Return the model of the calls into TensorFlow that functions of Python made."""
+    calls = python_calls(trace)
+    if calls is None:
+        raise TfprofInputError(NO_FRAMES)
+    if not len(calls.node):
+        raise TfprofInputError(
+            "the profile has Python frames, but no call into TensorFlow lies in them: there is no code view; "
+            "tfperf analyze -s python has the functions of Python"
+        )
+    return TracedModel(
+        model=_model_of_calls(calls, steps),
+        notes=(
+            "Times are of calls from Python into TensorFlow, with what they wait for; what TensorFlow's own threads do "
+            "after a call has returned is in none. tfperf analyze -s python has the time of Python itself.",
+            *([f"Left out: {counted(calls.outside, 'call')} that no Python frame is around."] * bool(calls.outside)),
+        ),
+        unknown=frozenset((*_MEMORY, "params", "float_ops", "accelerator_micros")),
+    )
+
+
+def _model_of_calls(calls: PythonCalls, steps: _Windows) -> Model:
+    kernels = {name: [kind] for name, kind in calls.nodes}
+    model = build_model(_extended(_NOTHING, kernels), {}, None)
+    place = {name: node for node, name in enumerate(model.names)}
+    of_node = np.array([place[name] for name, _ in calls.nodes], np.int64)
+    node, nothing = of_node[calls.node], np.zeros(len(calls.node), np.int64)
+    costs = Costs(
+        node=node,
+        device=nothing,
+        start=calls.start,
+        begin=calls.start,
+        end=calls.end,
+        cpu_ps=calls.self_ps,
+        accelerator_ps=nothing,
+        runs=nothing + 1,
+    )
+    rows = np.empty(len(of_node), np.int64)
+    rows[of_node] = np.arange(len(of_node))
+    return replace(_with(model, steps, costs, [_CPU], []), stacks=calls.stacks.take(rows))
+
+
+_NOTHING = Graph(
+    names=[],
+    ops=[],
+    shape=Shapes(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_)),
+    input_of=np.zeros(0, np.int64),
+    input_source=np.zeros(0, np.int64),
+    input_slot=np.zeros(0, np.int64),
+    output_first=np.zeros(1, np.int64),
+    output_shapes=Shapes(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_)),
+    dtype=np.zeros(0, np.int64),
+    is_nhwc=np.zeros(0, np.bool_),
+)
+
+
+def _extended(graph: Graph, kernels: dict[str, list[str]]) -> Graph:
+    """Return the graph with the nodes that only the profile has, whose ops are types of kernels."""
+    known = {*graph.names}
+    more = [name for name in kernels if name not in known]
+    count = len(graph.names)
+    return replace(
+        graph,
+        names=[*graph.names, *more],
+        ops=[*graph.ops, *(kernels[name][0] for name in more)],
+        shape=graph.shape.take(np.concatenate((np.arange(count), np.full(len(more), -1)))),
+        output_first=np.concatenate((graph.output_first, np.full(len(more), graph.output_first[-1]))),
+        dtype=np.concatenate((graph.dtype, np.zeros(len(more), np.int64))),
+        is_nhwc=np.concatenate((graph.is_nhwc, np.zeros(len(more), np.bool_))),
+    )
+
+
+def _with(model: Model, steps: _Windows, costs: Costs, devices: list[str], types: Sequence[tuple[int, str]]) -> Model:
+    """Return the model with its executions, and with the types and devices that they tell of nodes."""
+    of_scope = sorted(range(len(model.names)), key=lambda node: model.names[node].replace("/", "\0"))
+    order = np.empty(len(of_scope), np.int64)
+    order[of_scope] = np.arange(len(of_scope))
+    by_number, mean = steps.executions(costs, order)
+    # A node that ran on an accelerator is of it: the host only launched it.
+    device = np.full(len(model.names), -1, np.int64)
+    np.maximum.at(device, costs.node, costs.device)
+    ran_on = [devices[each] if each >= 0 else "" for each in device.tolist()]
+    number = {kind: place for place, kind in enumerate(model.types)}
+    pairs = {*zip(*(column.tolist() for column in model.type_of), strict=True)}
+    every = [*types, *((node, name) for node, name in enumerate(ran_on) if name)]
+    pairs |= {(node, number.setdefault(kind, len(number))) for node, kind in every}
+    node, kind = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+    return replace(
+        model, device=ran_on, devices=devices, types=[*number], type_of=(node, kind), steps=by_number, mean=mean
+    )

@@ -1,0 +1,110 @@
+"""Where a view goes: to stdout, to a file, or into the files of other tools."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.base.files import new_file
+from tfperf.models.tfprof.attributes import ATTRIBUTES, PLACE, OptionError
+from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.options import Options
+from tfperf.models.tfprof.report import of_users, with_parameters
+from tfperf.models.tfprof.views import View
+from tfperf.report.render import write
+
+Kind = Literal["stdout", "none", "file", "timeline", "pprof", "flame"]
+_VIEWS: dict[str, tuple[str, ...]] = {
+    "timeline": ("scope", "graph", "code"),
+    "pprof": ("code",),
+    "flame": ("scope", "code"),
+}
+_KINDS = ("file", "timeline", "pprof", "flame")
+_KIND = "|".join(_KINDS)
+_OUTPUT = re.compile(rf"({_KIND})(?::outfile)?=(.+)", re.DOTALL)
+
+
+class Target(Struct, frozen=True):
+    """What is written, and the file that it is written to; None for stdout."""
+
+    kind: Kind
+    path: Path | None = None
+
+
+def parse_output(text: str, view: View) -> Target:
+    """Return where a view is to go: `stdout`, `none`, `timeline=FILE`, ..., as tfprof writes it too, or a path.
+
+    Raises ValueError for an output that the view does not have.
+    """
+    if text in ("stdout", "stdout:", "-", ""):
+        return Target("stdout")
+    if text in ("none", "none:"):
+        return Target("none")
+    named = _OUTPUT.fullmatch(text)
+    if named is None:
+        kind = re.fullmatch(rf"({_KIND}):?", text)
+        if kind:
+            raise OptionError(f"output {text!r} names no file: write {kind[1]}=FILE")
+        if re.match(r"\w+(:outfile)?=", text):
+            raise OptionError(f"output {text!r} is unknown: write stdout, none, or {', '.join(_KINDS)} with =FILE")
+        return Target("file", Path(text))
+    kind_name = named[1]
+    if view not in _VIEWS.get(kind_name, (view,)):
+        has = " and ".join(_VIEWS[kind_name])
+        raise OptionError(f"the {view} view has no {kind_name}: use {has}")
+    return Target(kind_name, Path(named[2]))  # type: ignore[arg-type]
+
+
+def write_output(
+    model: Model, view: View, options: Options, target: Target, *, quirks: bool, every_frame: bool = False
+) -> list[str]:
+    """Write a view as another tool reads it, or as tfprof's own text; return what to tell about it.
+
+    Raises ValueError for a step that was not recorded, TfprofInputError where there is nothing to write, and
+    OutputError.
+    """
+    model.recorded(options.step)
+    if target.kind == "none":
+        return []
+    if target.path is None or target.kind == "file":
+        _write_text(model, view, options, target.path, quirks=quirks)
+        told = []
+    elif target.kind == "timeline":
+        from tfperf.models.tfprof.timeline import write_timeline
+
+        told = write_timeline(model, view, options, target.path)
+    else:
+        data = _pprof(model, options) if target.kind == "pprof" else _flame(of_users(model, every_frame), view, options)
+        told = []
+        with new_file(target.path) as file:
+            file.write(data)
+    return [*([f"wrote {target.path}: {target.kind}"] if target.path else []), *told]
+
+
+def _write_text(model: Model, view: View, options: Options, path: Path | None, *, quirks: bool) -> None:
+    from tfperf.models.tfprof.reference_report import reference_report
+    from tfperf.report.render.values import safe, without_commands
+
+    text = reference_report(model, view, options, quirks=quirks, to_file=str(path or ""))
+    shown = "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
+    write(without_commands(shown), path, force=True)
+
+
+def _pprof(model: Model, options: Options) -> bytes:
+    from tfperf.models.tfprof.pprof import pprof_bytes
+
+    return pprof_bytes(model, options)
+
+
+def _flame(model: Model, view: View, options: Options) -> bytes:
+    """Return the page of what rows are sorted by, or else of the first selected value that there is."""
+    from tfperf.models.tfprof.flame import view_page
+    from tfperf.models.tfprof.views import show_tree
+
+    shown = show_tree(model, view, options, with_parameters(model, model.values(options.step)))
+    named = [name for name in (options.order_by, *options.select) if name in ATTRIBUTES]
+    attribute = next((name for name in named if shown.root_total[PLACE[name]]), (*named, "micros")[0])
+    return view_page(shown, attribute, f"tfprof {view}").encode()

@@ -1,0 +1,210 @@
+"""The text that tfprof writes, to the letter: for scripts that read it, and to compare with it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tfperf.base.arrays import Int64s
+from tfperf.models.tfprof.attributes import PLACE
+from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.options import Options
+from tfperf.models.tfprof.ragged import Shapes
+from tfperf.models.tfprof.tree import Shown
+from tfperf.models.tfprof.views import SCOPE_TYPE, ShownOps, View
+
+_BYTES = ("bytes", "peak_bytes", "residual_bytes", "output_bytes")
+_TIMES = ("micros", "accelerator_micros", "cpu_micros")
+_GRAPH_TYPE = "_TFGraphParent"
+"""The type of the root of the graph view."""
+_NAME_WIDTH, _VALUE_WIDTH, _COUNT_WIDTH = 25, 30, 10
+
+
+def scaled(number: int) -> str:
+    """Return a count: 100.35k."""
+    return _in_units(number, ("", "k", "m", "b"))
+
+
+def time_text(micros: int) -> str:
+    """Return a time: 5.79ms."""
+    return _in_units(micros, ("us", "ms", "sec"))
+
+
+def bytes_text(size: int) -> str:
+    """Return a size: 483.07KB."""
+    return _in_units(size, ("B", "KB", "MB"))
+
+
+def _in_units(number: int, units: Sequence[str]) -> str:
+    if number < 1000:
+        return f"{number}{units[0]}"
+    power = next((power for power in range(1, len(units) - 1) if number < 1000 ** (power + 1)), len(units) - 1)
+    return f"{number / 1000**power:.2f}{units[power]}"
+
+
+_TEXT_OF: Mapping[str, Callable[[int], str]] = dict.fromkeys(_BYTES, bytes_text) | dict.fromkeys(_TIMES, time_text)
+
+
+def _on_one_line(name: str) -> str:
+    """Return a name that cannot look like a row of its own."""
+    return name if "\n" not in name and "\t" not in name else name.replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _wanted(options: Options, names: Sequence[str]) -> list[str]:
+    """Return which of the attributes are shown: who asks for micros gets all three."""
+    asked = {*options.select} | ({*_TIMES} if "micros" in options.select else set())
+    return [name for name in names if name in asked]
+
+
+class ModelText:
+    """What is written of nodes: their devices, types and the shapes of their inputs."""
+
+    def __init__(self, model: Model, *, quirks: bool = False) -> None:
+        self._model = model
+        self._input_shape = model.first_slot_shape if quirks else model.input_shape
+        self._first, self._count = (rows.tolist() for rows in model.input_rows())
+        node, kind = model.type_of
+        start = np.searchsorted(node, np.arange(len(model.names) + 1)).tolist()
+        kinds = kind.tolist()
+        self._types = [kinds[one:other] for one, other in itertools.pairwise(start)]
+
+    def types(self, nodes: Sequence[int]) -> str:
+        """Return the types of nodes."""
+        return "|".join(sorted({self._model.types[kind] for node in nodes for kind in self._types[node]}))
+
+    def devices(self, nodes: Sequence[int]) -> str:
+        """Return the devices of nodes; one that never ran has an empty one."""
+        return "|".join(sorted({self._model.device[node] for node in nodes}))
+
+    def inputs(self, node: int, separator: str = "|") -> str:
+        """Return the shapes of the inputs of a node."""
+        first = self._first[node]
+        shapes = (shape_text(self._input_shape, first + index) for index in range(self._count[node]))
+        return separator.join(f"{index}:{shape or 'unknown'}" for index, shape in enumerate(shapes))
+
+    def shape(self, node: int) -> str:
+        """Return the attribute shape of a node."""
+        return shape_text(self._model.shape, node)
+
+
+def shape_text(shapes: Shapes, place: int) -> str:
+    """Return a shape: 100x784; empty for one that is not known."""
+    return "x".join(map(str, shapes.dims(place)))
+
+
+def tree_rows(shown: Shown, view: View, options: Options, text: ModelText) -> Iterator[str]:
+    """Yield the lines of a scope, graph or code view."""
+    tree = shown.tree
+    columns = list((_code_cells if view == "code" else _node_cells)(shown, options, text))
+    if view == "graph" and "op_types" in options.select:
+        columns = [[_GRAPH_TYPE, *column[1:]] if column[0] == SCOPE_TYPE else column for column in columns]
+    for row, (name, depth) in enumerate(zip(tree.names, tree.depth.tolist(), strict=True)):
+        cells = ", ".join(cell for column in columns if (cell := column[row]) is not None)
+        yield f"{'  ' * depth}{_on_one_line(name)} ({cells})"
+
+
+def _node_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[list[str | None]]:
+    """Yield the columns of the scope and graph view: a cell for each row, None for one that is left out."""
+    nodes = shown.tree.node.tolist()
+    select = {*options.select}
+    if "params" in select:
+        yield [text.shape(node) or None if node >= 0 else None for node in nodes]
+        yield _own_and_total(shown, "params", scaled, " params")
+    if "float_ops" in select:
+        yield _own_and_total(shown, "float_ops", scaled, " flops")
+    for name in _wanted(options, (*_BYTES, *_TIMES)):
+        yield _own_and_total(shown, name, _TEXT_OF[name])
+    if "device" in select:
+        yield [text.devices([node]) or None if node >= 0 else None for node in nodes]
+    if "op_types" in select:
+        yield [text.types([node]) if node >= 0 else SCOPE_TYPE for node in nodes]
+    if "occurrence" in select:
+        runs, definitions = (_own_and_total(shown, name, str) for name in ("runs", "definitions"))
+        yield [f"{run}|{defined}" for run, defined in zip(runs, definitions, strict=True)]
+    if "input_shapes" in select:
+        yield [text.inputs(node) if node >= 0 else "" for node in nodes]
+
+
+def _code_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[list[str | None]]:
+    """Yield the columns of the code view."""
+    built = [shown.built.get(frame, []) for frame in shown.tree.node.tolist()]
+    select = {*options.select}
+    for name in _wanted(options, (*_BYTES, *_TIMES)):
+        yield _own_and_total(shown, name, _TEXT_OF[name])
+    if "params" in select:
+        yield _own_and_total(shown, "params", scaled, " params")
+    if "float_ops" in select:
+        yield _own_and_total(shown, "float_ops", scaled, " flops")
+    if "device" in select:
+        yield [text.devices(nodes) if nodes else None for nodes in built]
+    if "op_types" in select:
+        yield [text.types(nodes) for nodes in built]
+    for name in ("occurrence", "input_shapes"):
+        if name in select:
+            yield [f"{name} N/A in code view"] * len(built)
+
+
+def _own_and_total(shown: Shown, name: str, to_text: Callable[[int], str], unit: str = "") -> list[str | None]:
+    own, total = (values[PLACE[name]].tolist() for values in (shown.tree.own, shown.total))
+    texts = {number: to_text(number) for number in {*own, *total}}  # most rows have one of few values
+    counts = shown.tree.accounted.tolist()
+    return [
+        f"{texts[one] if counted else '--'}/{texts[every]}{unit}"
+        for one, every, counted in zip(own, total, counts, strict=True)
+    ]
+
+
+def op_rows(shown: ShownOps, options: Options, text: ModelText, values: Int64s) -> Iterator[str]:
+    """Yield the lines of the op view; `values` are those of all nodes."""
+    columns = list(_op_cells(shown, options, text))
+    for row, name in enumerate(shown.names):
+        cells = [column[row] for column in columns]
+        line = f"{_on_one_line(name).ljust(_NAME_WIDTH)}{', '.join(cells)}"
+        yield line
+        if "input_shapes" in options.select:
+            yield from ("", *_input_types(shown.nodes[row], text, values), "")
+
+
+def _op_cells(shown: ShownOps, options: Options, text: ModelText) -> Iterator[list[str]]:
+    select = {*options.select}
+    for name in _wanted(options, (*_BYTES, *_TIMES)):
+        yield _with_shares(shown, name, _TEXT_OF[name], "")
+    for name, unit in (("params", " params"), ("float_ops", " float_ops")):
+        if name in select:
+            yield _with_shares(shown, name, scaled, unit)
+    if "device" in select:
+        yield [text.devices(nodes.tolist()) for nodes in shown.nodes]
+    if "op_types" in select:
+        yield [text.types(nodes.tolist()) for nodes in shown.nodes]
+    if "occurrence" in select:
+        runs, definitions = (shown.own[PLACE[name]].tolist() for name in ("runs", "definitions"))
+        yield [f"{run}|{defined}".rjust(_COUNT_WIDTH) for run, defined in zip(runs, definitions, strict=True)]
+
+
+def _with_shares(shown: ShownOps, name: str, to_text: Callable[[int], str], unit: str) -> list[str]:
+    place = PLACE[name]
+    root = int(shown.root_total[place])
+    own, total = shown.own[place].tolist(), shown.total[place].tolist()
+    # The reference has no share of memory in the rest of the list for what takes none itself.
+    judged = own if name in _BYTES else total
+    shares = [
+        (100 * every / root, 100 * one / root) if judge > 0 and root else (0.0, 0.0)
+        for one, every, judge in zip(own, total, judged, strict=True)
+    ]
+    return [
+        f"{to_text(one)}{unit} ({of_total:.2f}%, {of_own:.2f}%)".rjust(_VALUE_WIDTH)
+        for one, (of_total, of_own) in zip(own, shares, strict=True)
+    ]
+
+
+def _input_types(nodes: Int64s, text: ModelText, values: Int64s) -> Iterator[str]:
+    """Yield a line for each distinct list of input shapes: how often it ran, most often first."""
+    totals: dict[str, list[int]] = {}
+    for node in nodes.tolist():
+        total = totals.setdefault(text.inputs(node, ",\t"), [0, 0, 0])
+        for place, number in enumerate((values[PLACE["runs"], node], 1, values[PLACE["micros"], node])):
+            total[place] += int(number)
+    for shapes, (runs, defined, micros) in sorted(totals.items(), key=lambda item: (-item[1][0], item[0])):
+        yield f"input_type: {shapes}\t(run*{runs}|defined*{defined})\texec_time: {time_text(micros)}"

@@ -1,0 +1,260 @@
+"""Renderers: `render(report, "table", options)` turns a Report into text; `write` is the only writer of reports.
+
+`FORMATS` has a record for each format, read by the command line, by `render` and by the tests. A format is imported
+when it is chosen, so that `tfperf --help` lists the formats at once. A file is written beside its place and then moved
+there, so that nobody ever reads half a report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import select
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from msgspec import Struct
+
+from tfperf.base.errors import OutputError
+from tfperf.base.files import new_file, refuse_existing, write_files
+from tfperf.base.storage.remote_path import Location, RemotePath
+from tfperf.report.render.screen import PIPE_WIDTH, Screen
+
+if TYPE_CHECKING:
+    from tfperf.report.model import Level, Report
+
+View = Literal["answer", "whole", "sections"]
+
+
+class RenderOptions(Struct, frozen=True):
+    """Width in cells, whether to colour, and who reads."""
+
+    width: int = PIPE_WIDTH
+    colour: bool = False
+    interactive: bool = False
+    """A person's terminal: long names are cut in the middle. Files and pipes lose nothing."""
+    view: View = "answer"
+    """How much of a report for people: its answer, all sections in brief, or the sections asked for in full."""
+    top: int | None = None
+    """How many rows of a ranked table people see; None: as many as the table says."""
+
+
+class Format(Struct, frozen=True):
+    """One format: its name, the suffixes of its files (the first is the usual one), and what renders it.
+
+    `level` is how much it shows: "brief" what people read from top to bottom, "full" what they can browse, "data" all
+    that programs can use.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    level: Level
+    answers: bool
+    """Whether it shows the answer alone, unless the whole report is asked for."""
+    renderer: str
+    """`module:function`, imported when the format is chosen; called with the report and RenderOptions."""
+    has_pictures: bool = False
+    """Whether it shows pictures, which are made for it only."""
+
+
+FORMATS: Mapping[str, Format] = {
+    each.name: each
+    for each in (
+        Format("table", (".txt",), "brief", True, "tfperf.report.render.terminal:render_terminal"),
+        Format("json", (".json",), "data", False, "tfperf.report.render.json_file:render_json"),
+        Format("csv", (".csv",), "data", False, "tfperf.report.render.csv_file:render_csv"),
+        Format("markdown", (".md", ".markdown"), "brief", False, "tfperf.report.render.markdown:render_markdown"),
+        Format(
+            "html", (".html", ".htm"), "full", False, "tfperf.report.render.page.page:render_page", has_pictures=True
+        ),
+    )
+}
+"""Every format by name, in the order of the help."""
+
+
+def format_of_file(path: Location) -> str | None:
+    """Return the name of the format that a file's suffix asks for, or None where it asks for none."""
+    suffix = path.suffix.lower()
+    return next((each.name for each in FORMATS.values() if suffix in each.suffixes), None)
+
+
+def render(report: Report, format_name: str, options: RenderOptions | None = None) -> str:
+    """Return the report as text in one of `FORMATS`; without options, as a file or a pipe gets it."""
+    from pkgutil import resolve_name
+
+    from tfperf.report.shown import Detail, shown
+
+    if format_name not in FORMATS:
+        raise OutputError(f"unknown format {format_name!r}; choose one of {', '.join(FORMATS)}")
+    options = options or RenderOptions()
+    chosen, is_whole = FORMATS[format_name], options.view != "sections"
+    if chosen.level == "brief":
+        people: Level = "brief" if is_whole else "full"
+        detail = Detail(people, people, top=options.top, only_leads=chosen.answers and options.view == "answer")
+    else:
+        sections: Level = "brief" if is_whole and chosen.level == "full" else "data"
+        is_page = chosen.level == "full"
+        detail = Detail(
+            sections, "data", options.top, for_people=False, apart=is_page, every_row=not is_page, leads_first=is_page
+        )
+    renderer: Callable[[Report, RenderOptions], str] = resolve_name(FORMATS[format_name].renderer)
+    return renderer(shown(report, detail), options)
+
+
+def options_for(screen: Screen) -> RenderOptions:
+    """Return what suits a report on this screen."""
+    return RenderOptions(width=screen.width, colour=screen.colour, interactive=screen.interactive)
+
+
+STDOUT = Path("-")
+
+
+def write(text: str, destination: Location | None, *, force: bool = False, screen: Screen | None = None) -> None:
+    """Write a report to a file, or to stdout (None or `-`); a file is replaced only with `force`.
+
+    With `screen`, what is longer than it opens the user's pager, if it allows that.
+    """
+    if destination is None or destination == STDOUT:
+        if destination == STDOUT or screen is None or not _showed_in_pager(text, screen):
+            _write_stdout(text)
+        return
+    refuse_existing([destination], force=force)
+    _write_file(text, destination)
+
+
+def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = False) -> None:
+    """Write files by name into a folder: all of them, or none. A missing folder appears with all of them in it.
+
+    Raises OutputError if there is no room for all, if one exists (except with `force`), and while another process
+    writes into the folder.
+    """
+    from tfperf.base.folders import locked_place, new_folder  # imports what only folders need
+
+    targets = {folder / name: _encoded(text) for name, text in files.items()}
+    refuse_existing(list(targets), force=force)
+    if isinstance(folder, RemotePath):
+        write_files(targets)
+    elif folder.is_dir():
+        with locked_place(folder, folder):
+            refuse_existing(list(targets), force=force)  # another process may have written them by now
+            write_files(targets)
+    elif folder.exists():
+        raise OutputError(f"{folder} is a file; name a folder")
+    else:
+        with new_folder(folder) as made:
+            for target, data in targets.items():
+                (made / target.name).write_bytes(data)
+
+
+def _write_file(text: str, destination: Location) -> None:
+    with new_file(destination) as file:
+        file.write(_encoded(text))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", errors="backslashreplace")
+
+
+def _showed_in_pager(text: str, screen: Screen) -> bool:
+    if not screen.pages:
+        return False
+    from tfperf.report.render.pager import is_longer, show_in_pager
+
+    sys.stdout.flush()
+    return is_longer(text, screen.width, screen.height) and show_in_pager(text, os.environ)
+
+
+def _write_stdout(text: str) -> None:
+    """Write to stdout, what its encoding lacks as escapes; no error if the reader leaves (`| head`)."""
+    stream = sys.stdout
+    if stream is None:
+        raise OutputError("stdout is closed; name an output file")
+    encoding = stream.encoding or "utf-8"
+    data = text.encode(encoding, errors="backslashreplace")
+    try:
+        stream.flush()
+        if isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+            WholeOutput(stream.fileno()).write(data)
+        elif hasattr(stream, "buffer"):
+            stream.buffer.write(data)
+        else:
+            stream.write(data.decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        discard(stream)
+    except OSError as error:
+        discard(stream)
+        raise OutputError(f"cannot write to stdout: {error.strerror or error}") from error
+
+
+_NO_FILE = -1
+
+
+class WholeOutput(io.RawIOBase):
+    """A file descriptor that gets all that is written, else OutputError is raised, once; then nothing more is written.
+
+    Where PYTHONUNBUFFERED is set, as in many containers, Python's own stdout is a file without a buffer: of a write
+    that the system cuts short (a full disk, `ulimit -f`, a pipe that does not block), it loses the rest in silence.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._is_lost = descriptor, False
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any, /) -> int:
+        """Write all bytes; raises OutputError, and BrokenPipeError if the reader has left."""
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left and not self._is_lost:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                self._is_lost = True
+                reason = "it is closed" if error.errno == errno.EBADF else error.strerror or error
+                raise OutputError(f"cannot write to stdout: {reason}") from error
+        return size
+
+
+def whole_stdout() -> None:
+    """Make stdout a stream that writes all or says that it cannot; not a terminal, which can be gone at any time.
+
+    Where it is closed (`>&-`), Python has none, and what is printed would be lost in silence.
+    """
+    stdout = sys.stdout
+    if stdout is None:
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(WholeOutput(_NO_FILE)), "utf-8", "backslashreplace")
+        return
+    if os.name != "posix" or not isinstance(stdout, io.TextIOWrapper) or stdout.isatty():
+        return
+    stdout.flush()
+    is_unbuffered = isinstance(stdout.buffer, io.RawIOBase)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(WholeOutput(stdout.fileno())),
+        encoding=stdout.encoding,
+        errors=stdout.errors,
+        newline="\n",
+        line_buffering=stdout.line_buffering or is_unbuffered,
+    )
+
+
+def discard(stream: TextIO) -> None:
+    """Send what is still buffered nowhere, or the interpreter tries again at its end and complains."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -1,0 +1,285 @@
+"""Charts of letters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from tfperf.base.units import format_ms
+from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart
+from tfperf.report.render.bars import bar_text
+from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
+from tfperf.report.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
+from tfperf.report.step_picture import StepPicture
+
+SPARK_BLOCKS, SPARK_ASCII = "▁▂▃▄▅▆▇█", "_.-~=+*#"
+_SPARE_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+"""For categories whose titles have no letter that is free."""
+_LABEL_SHARE = 0.5
+ONLY_ON_PAGES = ("Only a page draws it: -o report.html.",)
+_SMALLEST_BAR = 8
+
+
+def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
+    """Return the chart as lines of at most `width` cells, without its title."""
+    if isinstance(chart, Sparkline):
+        return [line_of(sparkline_text(chart, width, interactive=interactive))]
+    if isinstance(chart, FlameChart):
+        from tfperf.report.render.icicle import icicle_lines  # few reports have such a chart
+
+        return icicle_lines(chart, width, interactive=interactive)
+    if isinstance(chart, StepPicture):
+        return [line_of(line) for line in ONLY_ON_PAGES]
+    if isinstance(chart, LogChart):
+        bars = BarChart(chart.title, "", *_columns_of(chart))
+        return [line_of(text) for text in bar_chart_lines(bars, width, interactive=interactive)]
+    if isinstance(chart, (BarChart, GroupedBars)):
+        return [line_of(text) for text in bar_chart_lines(chart, width, interactive=interactive)]
+    return step_chart_lines(chart, width)
+
+
+def _columns_of(chart: LogChart) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Return the names of the points, and how high each is."""
+    return tuple(name for name, _, _ in chart.points), tuple(y for _, _, y in chart.points)
+
+
+def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:
+    """Return the bars as lines of at most `width` cells (for widths of 30 and more), without the title."""
+    if isinstance(chart, GroupedBars):
+        chart = _in_rows(chart)
+    if not chart.labels:
+        return ["nothing to show"]
+    # Units other than % are in the title of the chart.
+    value_text = measure_text if chart.unit == "%" else cell_text
+    values = [value_text(value, chart.unit) for value in chart.values]
+    right = max(map(cells, values))
+    longest = max(min(int(width * _LABEL_SHARE), width - right - _SMALLEST_BAR - 3), 1)
+    mark = ELLIPSIS if interactive else PLAIN_ELLIPSIS
+    labels = [shorten(safe(label), longest, mark=mark) for label in chart.labels]
+    left = max(map(cells, labels))
+    room = max(width - left - right - 3, 1)
+    lengths = [max(value, 0.0) if value is not None and math.isfinite(value) else 0.0 for value in chart.values]
+    scale = max(lengths)
+    lines = []
+    for label, length, text in zip(labels, lengths, values, strict=True):
+        bar = bar_text(length / scale, room, interactive=interactive) if length else ""
+        start = " " * (left - cells(label)) + label
+        lines.append(f"{start} {bar}{' ' * (room - len(bar))}  {' ' * (right - cells(text))}{text}".rstrip())
+    return lines
+
+
+def _in_rows(chart: GroupedBars) -> BarChart:
+    """Return each bar of each group as a row of its own."""
+    labels, values = [], []
+    for group, label in enumerate(chart.labels):
+        for number, (name, of_groups) in enumerate(chart.series.items()):
+            labels.append(name if number else f"{label}, {name}")
+            values.append(of_groups[group])
+    return BarChart(chart.title, chart.unit, tuple(labels), tuple(values))
+
+
+def sparkline_text(series: Sparkline, width: int, *, interactive: bool) -> str:
+    """Return the series as one line of at most `width` cells: of each stretch of time the largest value."""
+    marks = SPARK_BLOCKS if interactive else SPARK_ASCII
+    span = series.high - series.low
+    line = ""
+    for value in _largest_by_cell(series, max(width, 1)):
+        share = math.nan if value is None else (value - series.low) / span if span > 0 else 0.0
+        line += marks[min(max(int(share * len(marks)), 0), len(marks) - 1)] if math.isfinite(share) else " "
+    return line.rstrip()
+
+
+def _largest_by_cell(series: Sparkline, width: int) -> list[float | None]:
+    """Return the largest value in each stretch of time, that at its start included; None: unknown."""
+    largest: list[float | None] = [None] * width
+    start, duration = (series.times[0], series.times[-1] - series.times[0]) if series.times else (0.0, 0.0)
+    held, last = None, 0
+    for time, value in zip(series.times, series.values, strict=True):
+        share = (time - start) / duration if duration > 0 else 0.0
+        cell = max(min(int(share * width), width - 1), last)
+        largest[last + 1 : cell + 1] = [held] * (cell - last)
+        before = largest[cell]
+        largest[cell] = value if before is None else max(before, value)
+        held, last = value, cell
+    return largest[: last + 1] + [held] * (width - last - 1)
+
+
+MOST_STEPS = 40
+CUT_MARK = ">"
+_LONGEST_TEXT = 16
+_SMALLEST_STEP_BAR = 10
+_BETWEEN_ENTRIES = Part("   ")
+
+_LETTERS = {
+    "input": "I",
+    "input wait": "I",
+    "host to device": "H",
+    "rest of the step": ".",
+    "kernel launch": "L",
+    "host compute": "h",
+    "device compute": "D",
+    "all others": ".",
+    "compilation": "C",
+    "output": "O",
+    "device collectives": "A",
+    "device to device": "d",
+}
+
+_STYLES = {
+    "I": "black on red",
+    "L": "black on magenta",
+    "h": "black on yellow",
+    "D": "black on green",
+    ".": "dim",
+    "C": "black on bright_red",
+    "O": "black on bright_blue",
+    "A": "black on cyan",
+    "d": "black on bright_cyan",
+    "H": "black on bright_magenta",
+}
+_OTHER_STYLE = "reverse"
+_EDGES = "|:!"
+"""What bars start at: those of the first kind of step, of the second, of others."""
+
+
+class Bar(Struct, frozen=True):
+    """One step: milliseconds by category in the order of the chart, and their sum (None: unknown)."""
+
+    label: str
+    values: tuple[float, ...]
+    total: float | None
+    flag: str
+    edge: str
+    """What the bar starts at: each kind of step has its own."""
+
+
+def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
+    """Return the bars and the legend as styled lines of at most `width` cells, without the title."""
+    if not chart.labels:
+        return [line_of("no steps")]
+    letters = category_letters(tuple(chart.series))
+    totals = [0.0] * len(chart.labels)
+    for values in chart.series.values():
+        totals = [total + (value or 0.0) for total, value in zip(totals, values, strict=True)]
+    bars = [_step_bar(chart, step) for step in shown_steps(totals, chart.flags)]
+    lines = _bar_lines(bars, letters, width=width)
+    if len(bars) < len(chart.labels):
+        lines.append(line_of(f"{len(bars)} of {len(chart.labels):,} steps shown"))
+    categories = enumerate(zip(letters, chart.series, strict=True))
+    present = [category for column, category in categories if any(bar.values[column] for bar in bars)]
+    return lines + legend_lines(present, width)
+
+
+def category_letters(titles: Sequence[str]) -> tuple[str, ...]:
+    """Return one letter per category: the usual one, else the first letter of its title that is free."""
+    taken = set(_LETTERS.values())
+    chosen: list[str] = []
+    for title in titles:
+        usual = _LETTERS.get(title.casefold(), "")
+        in_title = [char for char in title if char.isascii() and char.isalnum()]
+        free = (char for char in [*in_title, *_SPARE_LETTERS] if char not in taken)
+        chosen.append(usual if usual and usual not in chosen else next(free, "#"))
+        taken.add(chosen[-1])
+    return tuple(chosen)
+
+
+def shown_steps(totals: Sequence[float], flags: Sequence[str]) -> list[int]:
+    """Return which steps to show: all, or an even sample with the first, the last and the slowest."""
+    count = len(totals)
+    if count <= MOST_STEPS:
+        return list(range(count))
+    sample = {round(number * (count - 1) / (MOST_STEPS - 1)) for number in range(MOST_STEPS)}
+    unflagged = [step for step, flag in enumerate(flags) if not flag] or range(count)
+    needed = {0, count - 1, *(max(steps, key=totals.__getitem__) for steps in (unflagged, range(count)))}
+    for step in sorted(needed - sample):
+        sample.remove(min(sample - needed, key=lambda other: abs(other - step)))
+        sample.add(step)
+    return sorted(sample)
+
+
+def apportion(values: Sequence[float], size: int) -> list[int]:
+    """Split `size` cells in proportion to the values, whole cells first, the rest by largest remainder."""
+    total = sum(values)
+    if not total > 0:
+        return [0] * len(values)
+    exact = [value / total * size for value in values]
+    counts = [int(share) for share in exact]
+    by_remainder = sorted(range(len(values)), key=lambda place: counts[place] - exact[place])
+    for place in by_remainder[: max(size - sum(counts), 0)]:
+        counts[place] += 1
+    return counts
+
+
+def _step_bar(chart: StepChart, step: int) -> Bar:
+    """Return one step of the chart; unknown values take no room."""
+    items = [plain(values[step]) for values in chart.series.values()]
+    values = tuple(max(float(item), 0.0) if isinstance(item, (int, float)) else 0.0 for item in items)
+    is_known = any(item is not None for item in items) and math.isfinite(sum(values))
+    kinds = [*dict.fromkeys(chart.kinds)]
+    kind = f"{chart.kinds[step]} " if kinds else ""
+    return Bar(
+        label=_short(kind + chart.labels[step]),
+        values=values,
+        total=sum(values) if is_known else None,
+        flag=_short(chart.flags[step]),
+        edge=_EDGES[min(kinds.index(chart.kinds[step]), len(_EDGES) - 1)] if kinds else _EDGES[0],
+    )
+
+
+def _short(text: str) -> str:
+    return shorten(safe(text), _LONGEST_TEXT, mark=PLAIN_ELLIPSIS)
+
+
+def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> list[Line]:
+    """Return a heading and one line per bar: label, bar, milliseconds, flag."""
+    totals = [UNKNOWN if bar.total is None else format_ms(bar.total) for bar in bars]
+    left = max(4, *(cells(bar.label) for bar in bars))
+    right = max(2, *map(len, totals))
+    flags = max(cells(bar.flag) for bar in bars)
+    room = max(width - left - right - flags - 4 - 2 * any(bar.flag for bar in bars), _SMALLEST_STEP_BAR)
+    scale = max((bar.total or 0.0 for bar in bars if not bar.flag), default=0.0)
+    scale = scale or max(bar.total or 0.0 for bar in bars)
+    lines: list[Line] = [line_of(f"{'step':>{left}}  {'':{room}}  {'ms':>{right}}", "dim")]
+    for bar, total in zip(bars, totals, strict=True):
+        drawn = _bar_parts(bar, letters, scale=scale, room=room)
+        label = Part(f"{' ' * (left - cells(bar.label))}{bar.label} {bar.edge}")
+        space = Part(f"{' ' * (room - width_of(drawn))}  {total:>{right}}")
+        lines.append([label, *drawn, space, Part(f"  {bar.flag}" if bar.flag else "", "dim")])
+    return lines
+
+
+def _bar_parts(bar: Bar, letters: Sequence[str], *, scale: float, room: int) -> list[Part]:
+    """Return the bar's letters; a bar that is longer than the scale is cut and ends with a mark."""
+    if bar.total is None or scale <= 0:
+        return []
+    is_cut = bar.total > scale
+    size = room - len(CUT_MARK) if is_cut else round(bar.total / scale * room)
+    within: list[float] = []
+    for value in bar.values:
+        within.append(min(value, max(scale - sum(within), 0.0)))
+    counts = apportion(within, size)
+    widths = zip(letters, counts, strict=True)
+    parts = [Part(letter * count, _STYLES.get(letter, _OTHER_STYLE)) for letter, count in widths]
+    return [*parts, Part(CUT_MARK)] if is_cut else parts
+
+
+def share_bar(shares: Mapping[str, float | None], size: int) -> list[Part]:
+    """Return one bar of letters, whose parts are the shares of a whole by title; unknown ones take no room."""
+    values = [max(value or 0.0, 0.0) for value in shares.values()]
+    widths = zip(category_letters(tuple(shares)), apportion(values, size), strict=True)
+    return [Part(letter * count, _STYLES.get(letter, _OTHER_STYLE)) for letter, count in widths if count]
+
+
+def legend_lines(categories: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """Return `I Input   D Device compute ...`, broken between entries."""
+    lines: list[list[Part]] = []
+    for letter, title in categories:
+        name = shorten(safe(title), width - 2, mark=PLAIN_ELLIPSIS)
+        entry = [Part(letter, _STYLES.get(letter, _OTHER_STYLE)), Part(f" {name}")]
+        if lines and width_of([*lines[-1], _BETWEEN_ENTRIES, *entry]) <= width:
+            lines[-1] += [_BETWEEN_ENTRIES, *entry]
+        else:
+            lines.append(entry)
+    return list(lines)

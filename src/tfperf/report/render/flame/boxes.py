@@ -1,0 +1,94 @@
+"""What is drawn of each box of a flame graph: its place in percent of the width, its texts, its colour."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from tfperf.base.units import format_percent
+from tfperf.report.model import FlameChart
+from tfperf.report.render.values import measure_text
+
+ROW_HEIGHT = 19
+_COLOURS = 6
+_KIND = re.compile(r"[^:/\d]*")
+"""What gives a box its colour: its short name without the number, so that layers of one class look alike."""
+_SAME, _STRONGEST = 2.0, 4
+_STRENGTHS = (10.0, 30.0, 60.0)
+"""Up to so many percent of difference, a box has the first, second or third shade."""
+
+
+class FlameBox(Struct, frozen=True, kw_only=True):
+    """A box: `level` counts those around it, `colour` is a class of the style sheet; `change` says what differs."""
+
+    name: str
+    label: str
+    level: int
+    x: str
+    width: str
+    total: str
+    share: str
+    own: str
+    own_share: str
+    change: str
+    colour: str
+
+
+def flame_boxes(chart: FlameChart) -> Iterator[FlameBox]:
+    """Iterate over the boxes of a chart, in its order."""
+    whole = chart.widths[0] if chart.widths else 0.0
+    for box, width in enumerate(chart.widths):
+        yield FlameBox(
+            name=chart.names[box],
+            label=chart.labels[box],
+            level=chart.depths[box],
+            x=_percent(chart.starts[box], whole),
+            width=_percent(width, whole),
+            total=measure_text(width, chart.unit),
+            share=format_percent(100 * width / whole),
+            own=measure_text(chart.own[box], chart.unit),
+            own_share=format_percent(100 * chart.own[box] / whole),
+            change=_change_text(chart, box) if chart.before else "",
+            colour=_shade(width, chart.before[box]) if chart.before else _colour(chart.labels[box]),
+        )
+
+
+def height_of(chart: FlameChart) -> int:
+    """Return the height of the drawing."""
+    return ROW_HEIGHT * (1 + max(chart.depths, default=0))
+
+
+def _percent(value: float, whole: float) -> str:
+    # Nine digits behind the point: a difference of a thousandth of a pixel would be seen after zooming in.
+    return f"{100 * value / whole:.9f}".rstrip("0").rstrip(".")
+
+
+def _colour(label: str) -> str:
+    kind = _KIND.match(label)
+    return f"c{zlib.crc32((kind[0] if kind else '').encode('utf-8', 'replace')) % _COLOURS}"
+
+
+def changed_percent(now: float, before: float) -> float | None:
+    """Return the difference in percent of before; None where there was nothing."""
+    return 100 * (now - before) / before if before > 0 else None
+
+
+def _shade(now: float, before: float) -> str:
+    """Return the shade of a difference: red where there is more than before, blue where there is less."""
+    larger = max(now, before)
+    difference = 100 * abs(now - before) / larger if larger > 0 else 0.0
+    if difference < _SAME:
+        return "same"
+    strength = next((place for place, limit in enumerate(_STRENGTHS, 1) if difference <= limit), _STRONGEST)
+    return f"{'more' if now > before else 'less'}{strength}"
+
+
+def _change_text(chart: FlameChart, box: int) -> str:
+    now, before = chart.widths[box], chart.before[box]
+    percent = changed_percent(now, before)
+    if percent is None:
+        return "before: none"
+    return f"before {measure_text(before, chart.unit)} ({'+' * (percent > 0)}{format_percent(percent)}%)"

@@ -1,0 +1,158 @@
+"""Report -> GitHub Markdown, for a comment in a pull request or a page in a wiki."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+from tabulate import tabulate
+
+from tfperf.report.model import Chart, Fact, Report, Section, Table
+from tfperf.report.render import RenderOptions
+from tfperf.report.render.charts import chart_lines
+from tfperf.report.render.text_table import DOTS, cut_note, plain_text, text_table
+from tfperf.report.render.values import brief, for_people, measure_text, source_facts
+
+Write = Callable[[str], str]
+"""How a text is written: escaped, whole or shortened."""
+
+MOST_BYTES = 65_535
+"""GitHub refuses a comment of more than 65,536 characters, and there are never fewer bytes than characters."""
+
+_CUT_NOTE = (
+    "Note: this report was cut to fit into a GitHub comment (65,536 bytes): table rows, parts of long names and "
+    "possibly its end are omitted. For all of it, write a file: -o report.html, or --format json."
+)
+_ROOM = MOST_BYTES - len(_CUT_NOTE) - 4
+_LONGEST_WHEN_CUT = 200
+
+_SPECIAL = re.compile(r"[\\`*_~|<>\[\]#$&]")
+_OURS = r"//(?:www\.tensorflow\.org|docs\.jax\.dev|keras\.io|ui\.perfetto\.dev)/"
+_ACTIVE = re.compile(rf"@(?=\w)|\b(?:https?|ftp):(?=//)(?!{_OURS})|(?<![\w/])www\.(?=\w)", re.IGNORECASE)
+"""What GitHub makes a mention or a link of; links to documentation of ours stay."""
+_BREAK = "<!-- -->"
+_SEVERITIES = {"problem": "Problem", "hint": "Hint", "info": "Info"}
+
+
+def render_markdown(report: Report, options: RenderOptions) -> str:
+    """Return the report as Markdown of less than 65,536 bytes; only charts have a width.
+
+    What was read stands last, so that the verdict is on top. Where all is too long, long texts lose their middle, then
+    the longest tables rows, then the report its end; a note says so.
+    """
+    text = _joined(_blocks(report, options, escape))
+    return text if _size(text) <= MOST_BYTES else _joined([*_cut_blocks(report, options), _CUT_NOTE])
+
+
+def escape(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line: nobody is mentioned, and nothing becomes a link."""
+    return _ACTIVE.sub(rf"\g<0>{_BREAK}", _SPECIAL.sub(r"\\\g<0>", for_people(text)))
+
+
+def _escape_short(text: str) -> str:
+    """Return text as `escape` does, a long one without its middle."""
+    return escape(brief(text, _LONGEST_WHEN_CUT))
+
+
+def _blocks(report: Report, options: RenderOptions, write: Write) -> Iterator[str]:
+    """Yield the parts of the report, each of them whole by itself."""
+    for section in report.sections:
+        yield f"## {write(section.title)}"
+        yield from list(_section_blocks(section, options, write)) or ["Nothing to show."]
+    if not report.sections:
+        yield "This report has no sections."
+    source = source_facts(report)
+    if source:
+        yield f"## Source\n\n{_facts(source, write)}"
+
+
+def _joined(blocks: Iterable[str]) -> str:
+    return "\n\n".join(blocks) + "\n"
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def _cut_blocks(report: Report, options: RenderOptions) -> Iterator[str]:
+    """Yield as much of the report as there is room for: the longest tables are halved until it fits.
+
+    Where not even one row of each table fits, blocks are kept from the first on, and of the last the lines that fit.
+    """
+    rows = max((len(table) for table in report.tables()), default=0)
+    blocks = list(_blocks(report, options, _escape_short))
+    while rows > 1 and _size(_joined(blocks)) > _ROOM:
+        rows //= 2
+        cut = (
+            replace(section, tables=tuple(table.head(rows) for table in section.tables)) for section in report.sections
+        )
+        blocks = list(_blocks(replace(report, sections=tuple(cut)), options, _escape_short))
+    room = _ROOM
+    for block in blocks:
+        lines = _first_lines(block, room)
+        if lines:
+            yield lines
+        if lines != block:
+            return
+        room -= _size(block) + len("\n\n")
+
+
+def _first_lines(block: str, room: int) -> str:
+    """Return the block, or what fits of it: items of a list and rows of a table, but no part of a chart."""
+    if _size(block) <= room:
+        return block
+    if "```" in block:
+        return ""
+    return block.encode()[: max(room, 0)].decode(errors="ignore").rpartition("\n")[0]
+
+
+def _section_blocks(section: Section, options: RenderOptions, write: Write) -> Iterator[str]:
+    items = []
+    for finding in section.findings:
+        items.append(f"- **{_SEVERITIES[finding.severity]}:** {write(finding.text)}")
+        labelled = (("Try", finding.action), ("See", finding.see))
+        items += (f"  - {label}: {write(text)}" for label, text in labelled if text)
+    if items:
+        yield "\n".join(items)
+    if section.facts:
+        yield _facts(section.facts, write)
+    for chart in section.charts:
+        yield _chart(chart, options.width, write)
+    for table in section.tables:
+        yield _table(table, write)
+    for note in section.notes:
+        yield f"Note: {write(note)}"
+
+
+def _facts(facts: Sequence[Fact], write: Write) -> str:
+    """Return facts as a table of two columns, a note in brackets behind its value."""
+    rows = []
+    for fact in facts:
+        note = f" ({write(fact.note)})" if fact.note else ""
+        rows.append([write(fact.title), write(measure_text(fact.value, fact.unit)) + note])
+    return _grid(["Fact", "Value"], rows, numeric=[False, False])
+
+
+def _chart(chart: Chart, width: int, write: Write) -> str:
+    """Return the chart as a code block, fenced by more backticks than any of its labels has."""
+    # Markdown is UTF-8, so bars and sparklines have blocks, as in a person's terminal.
+    text = "\n".join(map(plain_text, chart_lines(chart, width, interactive=True)))
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"### {write(chart.title)}\n\n{fence}text\n{text}\n{fence}"
+
+
+def _table(table: Table, write: Write) -> str:
+    """Return title, table, how much of it is shown, and its note."""
+    texts = text_table(table, DOTS)
+    rows = [[write(cell) for cell in row] for row in texts.rows]
+    headers = [write(header) for header in texts.headers]
+    grid = _grid(headers, rows, numeric=texts.numeric) if rows else "No rows."
+    parts = [f"### {write(table.title)}", grid, write(cut_note(table)), write(table.note)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[bool]) -> str:
+    # Of the two styles that GitHub reads, only `pipe` says which columns are right-aligned.
+    alignment = ["right" if is_number else "left" for is_number in numeric]
+    return tabulate(rows, headers, tablefmt="pipe", colalign=alignment, disable_numparse=True)

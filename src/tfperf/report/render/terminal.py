@@ -1,0 +1,202 @@
+"""Report -> text for a terminal, a pipe or a log; readable at 80 columns, and without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import compress
+
+from tfperf.report.model import Fact, Finding, Report, Section, Table
+from tfperf.report.render import RenderOptions
+from tfperf.report.render.charts import chart_lines
+from tfperf.report.render.screen import NARROWEST
+from tfperf.report.render.text_table import (
+    ASCII,
+    LINES,
+    PLAIN_ELLIPSIS,
+    Line,
+    Part,
+    TextTable,
+    cells,
+    cut_note,
+    fits,
+    fold,
+    joined,
+    line_of,
+    main_columns,
+    shorten,
+    table_lines,
+    text_table,
+    width_of,
+    wrap,
+)
+from tfperf.report.render.values import brief, for_people, measure_text, safe, source_facts
+
+Block = Sequence[Line]
+"""Parts with no blank line between them."""
+
+_LONGEST_LINE = 100
+_LONGEST_TITLE = 34
+_LONGEST_WHOLE_NAME = 400
+
+_NAMES_THE_RUN = ("run", "hosts")
+"""Keys of what was read that stand on the first screen: folders are long."""
+
+_MARKS = {"problem": Part("!! ", "bold red"), "hint": Part(" > ", "bold yellow"), "info": Part(" i ", "bold cyan")}
+
+
+def render_terminal(report: Report, options: RenderOptions) -> str:
+    """Return the report as text that ends with a newline."""
+    lines: list[Line] = []
+    blocks = _answer_blocks if _is_answer(report, options) else _blocks
+    for block in blocks(report, options):
+        lines += [line_of(""), *block] if lines else block
+    return joined(lines, colour=options.colour)
+
+
+def _is_answer(report: Report, options: RenderOptions) -> bool:
+    return options.view == "answer" and bool(report.sections) and all(section.is_lead for section in report.sections)
+
+
+def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
+    """Yield the sections that lead so that they fit on a screen: no headings, and charts beside facts."""
+    width = max(options.width, NARROWEST)
+    read = [measure_text(fact.value, fact.unit) for fact in source_facts(report) if fact.key in _NAMES_THE_RUN]
+    if read:
+        yield [line_of(shorten(safe("  ".join(read)), width, mark=PLAIN_ELLIPSIS), "dim")]
+    for section in report.sections:
+        if section.findings:
+            yield [line for finding in section.findings for line in _finding_lines(finding, width)]
+        for table in section.tables:
+            yield _table_block(table, width, interactive=options.interactive)
+        lines = _fact_lines(section.facts, width) if section.facts else []
+        for chart in section.charts:
+            lines += chart_lines(chart, min(width, _LONGEST_LINE), interactive=options.interactive)
+        lines += (line for note in section.notes for line in _paragraph(note, width, style="dim"))
+        if lines:
+            yield lines
+
+
+def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
+    """Yield what was read, then the parts of each section in the order that the model states."""
+    width = max(options.width, NARROWEST)
+    source = source_facts(report)
+    if source:
+        yield _fact_lines(source, width)
+    if not report.sections:
+        yield [line_of("This report has no sections.")]
+    for section in report.sections:
+        title = _paragraph(section.title, width, style="bold")
+        underline = line_of("=" * max(map(width_of, title)), "bold")
+        blocks = list(_section_blocks(section, width, interactive=options.interactive))
+        yield [*title, underline, *(blocks[0] if blocks else [line_of("nothing to show")])]
+        yield from blocks[1:]
+
+
+def _section_blocks(section: Section, width: int, *, interactive: bool) -> Iterator[Block]:
+    if section.findings:
+        yield [line for finding in section.findings for line in _finding_lines(finding, width)]
+    if section.facts:
+        yield _fact_lines(section.facts, width)
+    for chart in section.charts:
+        drawn = chart_lines(chart, min(width, _LONGEST_LINE), interactive=interactive)
+        yield [*_paragraph(chart.title, width, style="bold"), *drawn]
+    for table in section.tables:
+        yield _table_block(table, width, interactive=interactive)
+    if section.notes:
+        notes = (_paragraph(note, width, first="note: ", style="dim") for note in section.notes)
+        yield [line for lines in notes for line in lines]
+
+
+def _paragraph(text: str, width: int, *, first: str = "", style: str = "") -> list[Line]:
+    """Return running text as lines that hang below the end of `first`."""
+    lines = wrap(for_people(text), min(width, _LONGEST_LINE) - cells(first))
+    return [line_of((" " * cells(first) if number else first) + line, style) for number, line in enumerate(lines)]
+
+
+def _finding_lines(finding: Finding, width: int) -> list[Line]:
+    """Return the conclusion behind its mark, and below it what to do."""
+    mark = _MARKS[finding.severity]
+    space = Part(" " * len(mark.text))
+    texts = wrap(for_people(finding.text), min(width, _LONGEST_LINE) - len(mark.text))
+    lines: list[Line] = [(space if number else mark, Part(text)) for number, text in enumerate(texts)]
+    for label, text in (("try: ", finding.action), ("see: ", finding.see)):
+        lines += _paragraph(text, width, first=f"{space.text}{label}") if text else []
+    return lines
+
+
+def _fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
+    """Return aligned lines: title, value with unit, note."""
+    values = [measure_text(fact.value, fact.unit) for fact in facts]
+    titles = [for_people(fact.title) for fact in facts]
+    left = min(max(map(cells, titles)), _LONGEST_TITLE)
+    has_note = [bool(fact.note) and not isinstance(fact.value, str) for fact in facts]
+    middle = max(map(cells, compress(values, has_note)), default=0)
+    lines: list[Line] = []
+    for fact, title, value in zip(facts, titles, values, strict=True):
+        space = " " * (2 + max(middle - cells(value), 0))
+        text = f"{value}{space}{for_people(fact.note)}" if fact.note else value
+        *above, beside = fold(title, left, hang=2)
+        lines += map(line_of, above)
+        for number, line in enumerate(wrap(text, min(width, _LONGEST_LINE) - left - 2)):
+            start = "" if number else beside
+            # A value that is longer than a line is bold in its first line only.
+            bold = "" if number else line[: len(value)]
+            lines.append((Part(start + " " * (left + 2 - cells(start))), Part(bold, "bold"), Part(line[len(bold) :])))
+    return lines
+
+
+def _table_block(table: Table, width: int, *, interactive: bool) -> Block:
+    """Return title, table, how much of it is shown, and its note."""
+    lines = _paragraph(table.title, width, style="bold")
+    if len(table):
+        texts = text_table(table, LINES if interactive else ASCII)
+        for number, part in enumerate(parts_that_fit(texts, width)):
+            lines += [line_of("")] if number else []
+            lines += table_lines(part, width, interactive=interactive)
+    else:
+        lines.append(line_of("no rows"))
+    lines += _whole_names(table, width)
+    for remark in (cut_note(table), table.note):
+        lines += _paragraph(remark, width, style="dim") if remark else []
+    return lines
+
+
+def _whole_names(table: Table, width: int) -> Block:
+    """Return the key to names that are short in the table: the short one, and below it the whole one, once each."""
+    lines: list[Line] = []
+    for column in main_columns(table):
+        if not column.whole_key:
+            continue
+        pairs = zip(table.data[column.key], table.data[column.whole_key], strict=True)
+        for short, whole in dict.fromkeys((str(short), str(whole)) for short, whole in pairs if short != whole):
+            lines.append(line_of(shorten(safe(short), width), "dim"))
+            text = brief(whole, _LONGEST_WHOLE_NAME)
+            lines += (line_of(f"    {part}", "dim") for part in fold(text, min(width, _LONGEST_LINE) - 4))
+    return [line_of("Whole names", "bold"), *lines] if lines else []
+
+
+def parts_that_fit(table: TextTable, width: int) -> list[TextTable]:
+    """Return the table, or where it is too wide, parts of it with the columns that fit, each with the names.
+
+    No line is then broken by the window, which would cut numbers.
+    """
+    if fits(table, width):
+        return [table]
+    name = next((number for number, is_number in enumerate(table.numeric) if not is_number), 0)
+    parts: list[list[int]] = []
+    for column in range(len(table.headers)):
+        if column == name:
+            continue
+        if parts and fits(_columns(table, sorted([name, *parts[-1], column])), width):
+            parts[-1].append(column)
+        else:
+            parts.append([column])
+    return [_columns(table, sorted([name, *part])) for part in parts] or [table]
+
+
+def _columns(table: TextTable, columns: Sequence[int]) -> TextTable:
+    return TextTable(
+        headers=tuple(table.headers[column] for column in columns),
+        rows=tuple(tuple(row[column] for column in columns) for row in table.rows),
+        numeric=tuple(table.numeric[column] for column in columns),
+    )

@@ -1,0 +1,339 @@
+"""Tables as text: fitting cells into a width, and laying out columns."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+
+from msgspec import Struct
+
+from tfperf.report.model import Column, Table
+from tfperf.report.render.values import ELLIPSIS, cell_text, for_people, plain
+
+PLAIN_ELLIPSIS = "..."
+
+_AFTER_WORD = re.compile(r"(?<=[^/: _,<])[/: _,<]+")
+_INSIDE_WORD = re.compile(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])|(?<=[a-z]-)(?=[a-z])")
+"""Where a long name may be broken: after what ends a word, else before a capital."""
+_WORDS = re.compile(r"[\w.,:;()%'/-]+( [\w.,:;()%'/-]+)+")
+"""Words with spaces between, as sentences have, and no name of a kernel with its template arguments."""
+_MOST_LINES = 3
+"""How many lines of a cell are folded on a person's terminal, about."""
+_ONE_CELL_EACH = re.compile("[ -~\xa1-\xac\xae-\u02ff\u2010-\u2027\u2500-\u259f]*")
+"""Latin letters, dashes, dots and lines. To measure anything else, rich is imported, which takes 10 ms."""
+
+
+def cells(text: str) -> int:
+    """Return how many columns of a terminal the text takes."""
+    if text.isascii() or _ONE_CELL_EACH.fullmatch(text):
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
+    """Return text in at most `width` cells, its middle replaced by `mark` so that both ends stay visible.
+
+    The end gets two thirds: it is where op names differ.
+    """
+    if cells(text) <= width:
+        return text
+    room = max(width - cells(mark), 0)
+    head = room // 3
+    return begin_of(text, head) + mark + _suffix(text, room - head) if room else mark[:width]
+
+
+def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
+    """Return text as lines of at most `width` cells, all but the first indented by `hang`; nothing is lost.
+
+    Lines end after a slash, colons, a space, a comma or an underscore. A word that is longer than a line is broken
+    before a capital or behind a hyphen, or where the line ends.
+    """
+    lines: list[str] = []
+    indent, start = "", 0
+    # Looking only at what may fit, not at the whole rest, keeps long names from taking quadratic time.
+    while (rest := text[start : start + 4 * width + 1]) and (len(rest) > 4 * width or cells(indent + rest) > width):
+        line = begin_of(rest, max(width - len(indent), 1)) or rest[0]
+        line = line[: _last_border(rest, len(line))]
+        lines.append(indent + line)
+        start += len(line)
+        indent = " " * hang
+    return [*lines, indent + rest] if rest or not lines else lines
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Return text as lines of at most `width` cells, broken between words; a longer word is folded."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines else word
+        if lines and cells(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines += fold(word, width)
+    return lines
+
+
+def _last_border(text: str, limit: int) -> int:
+    """Return where the first `limit` characters of text are best broken: after the last whole word, if there is one."""
+    for border in (_AFTER_WORD, _INSIDE_WORD):
+        ends = [match.end() for match in border.finditer(text[: limit + 1]) if 0 < match.end() <= limit]
+        if ends:
+            return ends[-1]
+    return limit
+
+
+def begin_of(text: str, width: int) -> str:
+    """Return the longest start of text that fits into `width` cells."""
+    if text.isascii():
+        return text[:width]
+    # Combining marks take no cell: a line full of them would be measured again for each one.
+    longest = min(len(text), 4 * width)
+    return next((text[: end - 1] for end in range(1, longest + 1) if cells(text[:end]) > width), text[:longest])
+
+
+def _suffix(text: str, width: int) -> str:
+    """Return the longest end of text that fits into `width` cells."""
+    if text.isascii():
+        return text[max(len(text) - width, 0) :]
+    first = max(len(text) - 4 * width, 0)
+    return next((text[start:] for start in range(first, len(text)) if cells(text[start:]) <= width), "")
+
+
+class Part(Struct, frozen=True):
+    """A piece of a line; `style` is rich's name of it, empty for plain text."""
+
+    text: str
+    style: str = ""
+
+
+Line = Sequence[Part]
+
+
+def line_of(text: str, style: str = "") -> Line:
+    """Return a line in one style."""
+    return (Part(text, style),)
+
+
+def plain_text(line: Line) -> str:
+    """Return what the line says, without styles and without spaces at its end."""
+    return "".join(part.text for part in line).rstrip(" ")
+
+
+def width_of(line: Line) -> int:
+    """Return how many cells the line takes."""
+    return sum(cells(part.text) for part in line)
+
+
+def coloured_text(line: Line) -> str:
+    """Return the line with an escape code before and after each part that has a style."""
+    from rich.color import ColorSystem
+    from rich.style import Style
+
+    return "".join(
+        Style.parse(part.style).render(part.text, color_system=ColorSystem.STANDARD) if part.style else part.text
+        for part in line
+    )
+
+
+def joined(lines: Iterable[Line], *, colour: bool) -> str:
+    """Return the lines as text, each ended by a newline."""
+    as_text = coloured_text if colour else plain_text
+    return "".join(f"{as_text(line)}\n" for line in lines)
+
+
+_GAP = "  "
+_SMALLEST_TEXT = 8
+_LONGEST_HEADER = 16
+_HEADER_LINES = (2, 3)
+"""On how many lines headers stand where they do not fit on one."""
+
+Cell = Sequence[str]
+"""The lines of one cell."""
+
+
+class TextTable(Struct, frozen=True):
+    """A table as text: one-line cells that are safe to show, and which columns are right-aligned numbers."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...]
+
+
+class Branches(Struct, frozen=True):
+    """What is drawn before a name in a tree: for the name itself, and for the levels above it."""
+
+    middle: str
+    last: str
+    passing: str
+    nothing: str
+
+
+LINES = Branches("├ ", "└ ", "│ ", "  ")
+ASCII = Branches("|-", "`-", "| ", "  ")
+DOTS = Branches("· ", "· ", "· ", "· ")
+"""For Markdown, which drops leading spaces and reads bars and backticks as its own."""
+
+
+def main_columns(table: Table) -> tuple[Column, ...]:
+    """Return the columns that stand in a table for people; the others are for pages and programs."""
+    return tuple(column for column in table.columns if column.level != "data")
+
+
+def text_table(table: Table, branches: Branches = ASCII) -> TextTable:
+    """Return the main columns of a table as text; `branches` draws those that are trees."""
+    columns = main_columns(table)
+    texts = []
+    for column in columns:
+        names = [cell_text(value, column.unit) for value in table.data[column.key]]
+        texts.append(tree_texts(names, table.data[column.depth_key], branches) if column.depth_key else names)
+    return TextTable(
+        headers=tuple(map(header, columns)),
+        rows=tuple(zip(*texts, strict=True)),
+        numeric=tuple(bool(column.unit) or _holds_numbers(table, column) for column in columns),
+    )
+
+
+def header(column: Column) -> str:
+    """Return a column's title with its unit, unless the title names it: `ms/step`, `% of step`."""
+    is_named = column.unit in ("", "count", "bytes", *re.split(r"[^\w%]", column.title))
+    return for_people(column.title if is_named else f"{column.title} ({column.unit})")
+
+
+def cut_note(table: Table) -> str:
+    """Say how many rows are shown, which, and how to get the others; nothing where all are shown."""
+    if len(table) >= table.total_rows:
+        return ""
+    everything = table.all_rows_in or f"--top {table.total_rows}"
+    return f"showing {len(table):,} of {table.total_rows:,}{_order(table)}; {everything} shows all"
+
+
+def _order(table: Table) -> str:
+    """Say by what the rows of hosts or devices were chosen; the rank of other tables can be seen."""
+    ranked = table.ranked
+    if ranked is None or not ranked.each or all(value is None for value in table.data[ranked.by]):
+        return ""
+    titles = (header(column) for column in table.columns if column.key == ranked.by)
+    return f", the {'least' if ranked.least_is_worst else 'largest'} {next(titles, ranked.by)} first"
+
+
+def tree_texts(names: Sequence[str], depths: Sequence[int], branches: Branches) -> list[str]:
+    """Return the names with their branches; `depths` counts levels from 0, each name below the last of less depth."""
+    texts = []
+    for row, (name, depth) in enumerate(zip(names, depths, strict=True)):
+        above = (
+            branches.passing if _level_continues(depths, row, level) else branches.nothing for level in range(1, depth)
+        )
+        last = (branches.middle if _level_continues(depths, row, depth) else branches.last) if depth > 0 else ""
+        texts.append("".join(above) + last + name)
+    return texts
+
+
+def _level_continues(depths: Sequence[int], row: int, level: int) -> bool:
+    """Tell whether another name of this level follows before one of a lower level."""
+    return next((depth for depth in depths[row + 1 :] if depth <= level), 0) == level
+
+
+def _holds_numbers(table: Table, column: Column) -> bool:
+    values = [item for item in map(plain, table.data[column.key]) if item is not None]
+    return bool(values) and all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in values)
+
+
+def table_lines(table: TextTable, width: int, *, interactive: bool) -> list[Line]:
+    """Return the table as styled lines; a wide cell is cut for a person's terminal and folded elsewhere."""
+    widths = column_widths(table, width)
+    bodies = zip(zip(*table.rows, strict=True), widths, strict=True)
+    columns = [_fitted(texts, size, interactive=interactive) for texts, size in bodies]
+    # Files and pipes get ASCII: the encoding of their reader is unknown.
+    rule = _GAP.join(("─" if interactive else "-") * size for size in widths)
+    headers = [wrap(header, size) for header, size in zip(table.headers, widths, strict=True)]
+    depth = max(map(len, headers))
+    standing = [[""] * (depth - len(header)) + header for header in headers]
+    lines = [line_of(text, "bold") for text in _side_by_side(standing, widths, table.numeric)]
+    lines.append(line_of(rule, "dim"))
+    for row in zip(*columns, strict=True):
+        lines += map(line_of, _side_by_side(row, widths, table.numeric))
+    return lines
+
+
+def fits(table: TextTable, width: int) -> bool:
+    """Tell whether the lines of the table are at most `width` cells wide."""
+    widths = column_widths(table, width)
+    return sum(widths) + len(_GAP) * (len(widths) - 1) <= width
+
+
+def column_widths(table: TextTable, width: int) -> list[int]:
+    """Return the width of each column in cells, so that with the gaps they fill `width` if that can be."""
+    bodies = [max(map(cells, column), default=0) for column in zip(*table.rows, strict=True)]
+    full = [max(cells(header), body) for header, body in zip(table.headers, bodies, strict=True)]
+    room = width - len(_GAP) * (len(full) - 1)
+    if sum(full) <= room:
+        return full
+    for lines in _HEADER_LINES:
+        headers = [min(header_width(header, lines), _LONGEST_HEADER) for header in table.headers]
+        widths = [max(header, body) for header, body in zip(headers, bodies, strict=True)]
+        least = (
+            size if is_number else min(size, _SMALLEST_TEXT)
+            for size, is_number in zip(widths, table.numeric, strict=True)
+        )
+        if sum(least) <= room:
+            break
+    texts = [column for column, is_number in enumerate(table.numeric) if not is_number]
+    taken = sum(widths) - sum(widths[column] for column in texts)
+    for column, size in zip(texts, _shared([widths[column] for column in texts], room - taken), strict=True):
+        widths[column] = size
+    return widths
+
+
+def header_width(header: str, lines: int) -> int:
+    """Return the least width at which a header stands on so many lines, broken at spaces."""
+    widths = range(max(map(cells, header.split(" "))), cells(header))
+    return next((width for width in widths if len(wrap(header, width)) <= lines), cells(header))
+
+
+def _shared(widths: list[int], room: int) -> list[int]:
+    """Return widths that fill the room: columns within an equal part keep theirs, the others share the rest.
+
+    Of these the widest, usually the name of an op, gets twice as much.
+    """
+    wide = list(range(len(widths)))
+    while narrow := [column for column in wide if widths[column] <= max(room, 0) // len(wide)]:
+        room -= sum(widths[column] for column in narrow)
+        wide = [column for column in wide if column not in narrow]
+    if not wide:
+        return widths
+    widest = max(wide, key=widths.__getitem__)
+    limits = {column: max(room // (len(wide) + 1), _SMALLEST_TEXT) for column in wide}
+    limits[widest] = max(room - sum(limits.values()) + limits[widest], _SMALLEST_TEXT)
+    return [min(size, limits.get(column, size)) for column, size in enumerate(widths)]
+
+
+def _fitted(texts: Sequence[str], width: int, *, interactive: bool) -> list[Cell]:
+    """Return a column's cells: one line each for a person, unless two names would look the same; else folded.
+
+    Words are folded for a person too, if a few lines have room for them: without their middle they say nothing.
+    """
+    cut = [shorten(text, width) for text in texts]
+    meanings = Counter(short for short, _ in set(zip(cut, texts, strict=True)))
+    return [
+        [short] if interactive and meanings[short] == 1 and not _is_foldable(text, width) else fold(text, width, hang=2)
+        for short, text in zip(cut, texts, strict=True)
+    ]
+
+
+def _is_foldable(text: str, width: int) -> bool:
+    return bool(_WORDS.fullmatch(text)) and cells(text) <= _MOST_LINES * width
+
+
+def _side_by_side(row: Sequence[Cell], widths: Sequence[int], numeric: Sequence[bool]) -> list[str]:
+    """Return a row's lines, each cell filled up to its column: numbers to the right, text to the left."""
+    lines = []
+    for texts in zip_longest(*row, fillvalue=""):
+        filled = []
+        for text, size, is_number in zip(texts, widths, numeric, strict=True):
+            space = " " * (size - cells(text))
+            filled.append(space + text if is_number else text + space)
+        lines.append(_GAP.join(filled).rstrip(" "))
+    return lines

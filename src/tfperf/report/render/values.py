@@ -1,0 +1,140 @@
+"""Values as text, and text that is safe to show."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from tfperf.base.units import format_bytes, format_ms, format_number, format_percent, listed, without_middle
+from tfperf.report.model import Fact, Report
+
+ELLIPSIS = "…"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def encodable(text: str) -> str:
+    """Return text that can be written as UTF-8: halves of surrogate pairs become U+FFFD."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def safe(text: str) -> str:
+    r"""Return text with every unprintable character as a visible escape: `\n`, `\x1b`, `\u202e`, `\udc80`.
+
+    Unprintable is what `str.isprintable` says: control characters, bidi overrides and other invisible
+    formatting, line separators, lone surrogates, unusual spaces. The result is one line that no terminal acts on.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+COMMAND_LINE = re.compile(r"(?m)^([^\S\n]*)::")
+COMMAND_MARK = re.compile(r"##(?=\w*\[)")
+
+
+def without_commands(text: str) -> str:
+    r"""Return text on which no CI runner acts, wherever its names come from.
+
+    GitHub's runner takes each line that starts with `::` as a command, whatever blanks are before, and `##[...]`
+    anywhere in a line; Azure's takes `##vso[...]`, TeamCity `##teamcity[...]`. A backslash breaks them: `\::`, `#\#[`.
+    """
+    return COMMAND_MARK.sub(r"#\\#", COMMAND_LINE.sub(r"\1\\::", text))
+
+
+_LONG_NAME = re.compile(r"\S{401,}")
+_LONGEST_NAME, _LONGEST_SENTENCE = 400, 4000
+
+
+def for_people(text: str) -> str:
+    """Return text on one safe line that somebody can read: a long name in it loses its middle, and so does a long text.
+
+    Whatever a message, a sentence or a cell for people holds goes through here. Files for programs have all of it.
+    """
+    if len(text) > _LONGEST_NAME:
+        text = _LONG_NAME.sub(lambda name: without_middle(name[0], _LONGEST_NAME, ELLIPSIS), text)
+        text = without_middle(text, _LONGEST_SENTENCE, ELLIPSIS)
+    return safe(text)
+
+
+def brief(text: str, limit: int) -> str:
+    """Return text on one safe line of at most `limit` characters: longer text loses its middle.
+
+    Characters are counted, not cells: outside a terminal there are no cells, and measuring them is slow.
+    """
+    return without_middle(safe(text), limit, ELLIPSIS)
+
+
+Plain = float | int | str | bool | None
+
+UNKNOWN = "-"
+
+_LISTED_ITEMS = 4
+
+
+def plain(value: Any) -> Plain:
+    """Return a Python value for a numpy scalar; NaN and the infinities are unknown: None."""
+    item = value.item() if hasattr(value, "item") else value
+    if isinstance(item, float):
+        return item if math.isfinite(item) else None
+    return item if item is None or isinstance(item, (bool, int, str)) else str(item)
+
+
+def cell_text(value: Any, unit: str) -> str:
+    """Show one value without its unit, on one line and safe to print."""
+    item = plain(value)
+    if item is None:
+        return UNKNOWN
+    if isinstance(item, bool):
+        return "yes" if item else "no"
+    if isinstance(item, str):
+        return for_people(item)
+    if unit in ("ms", "us"):
+        return format_ms(item)
+    if unit == "%":
+        return format_percent(item)
+    if unit == "bytes":
+        return format_bytes(item)
+    return _number_text(item, grouped=unit == "count")
+
+
+def measure_text(value: Any, unit: str) -> str:
+    """Show one value with its unit: `15.9 ms`, `63.4%`, `1,234`."""
+    text = cell_text(value, unit)
+    return text if text == UNKNOWN else text + unit_mark(unit)
+
+
+def unit_mark(unit: str) -> str:
+    """Return what stands behind a number: ` ms`, `%`; nothing if the number has no unit, or names it itself."""
+    if unit in ("", "count", "bytes"):
+        return ""
+    return "%" if unit == "%" else f" {unit}"
+
+
+def source_facts(report: Report) -> tuple[Fact, ...]:
+    """Return what was read as facts, titled by the words of the keys: `run_name` is `Run name`."""
+    shown = ((key, value) for key, value in report.source.items() if not _is_for_programs(value))
+    return tuple(Fact(key, key.replace("_", " ").capitalize(), _listed(value)) for key, value in shown)
+
+
+def _is_for_programs(value: Any) -> bool:
+    """Tell whether people read something elsewhere, or nothing is there: objects, lists of them, what is empty."""
+    if isinstance(value, (list, tuple)):
+        return not value or isinstance(value[0], dict)
+    return isinstance(value, dict) or value == ""
+
+
+def _listed(value: Any) -> Plain:
+    """Return a list as its first items and a count of the others, anything else as it is."""
+    if not isinstance(value, (list, tuple)):
+        return plain(value)
+    return listed([cell_text(item, "") for item in value], _LISTED_ITEMS) or None
+
+
+def _number_text(number: float, *, grouped: bool) -> str:
+    """Show a number that has no unit; only counts get thousands separators, ids and step numbers do not."""
+    if isinstance(number, float) and number.is_integer() and abs(number) < 1e15:
+        number = int(number)
+    if isinstance(number, int):
+        return f"{number:,}" if grouped else str(number)
+    return format_number(number) if grouped else f"{number:.6g}"

@@ -1,0 +1,1 @@
+"""Devices: their clocks, kernels, copies, collectives and peaks."""

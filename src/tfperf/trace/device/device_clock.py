@@ -1,0 +1,369 @@
+"""The own clocks of TPU chips: their events on them, and where they stand on the clock of the host.
+
+A profiler writes two times of an event of a chip: by the chip's counter (stats `device_offset_ps` and
+`device_duration_ps`), and, as the event's own fields, the same moments converted to the clock of the host. The
+conversion can jump by hundreds of milliseconds and come back over seconds, which squeezes and stretches whatever runs
+meanwhile. So durations, order and gaps are taken from the counter; a straight line through what the conversion says
+where it does not jump leads to the clock of the host. What has no time by the counter (in some files all but ops) moves
+with the ops around it.
+
+A converted clock may still be ahead of the host's or behind it by as long as a run takes: no run begins before the host
+hands it to the chip, or ends after the host knows of its end. That tells a shift, the smallest that puts no run before
+its cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.base.arrays import NO_NUMBERS, Bools, Float64s, Int64s, lookup
+from tfperf.formats.wire.event_columns import MODULE_LINE, NO_STAT, OP_LINES, EventColumns, Line
+
+LONGEST_PS = 1 << 60
+"""13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
+_JUMP_PS = 1_000_000_000
+"""A difference of the clocks that changes by more from one event to the next has jumped: no quartz is that bad."""
+_NEAR_PS = 100_000_000
+"""So near to a line of true differences they all are: a converted clock wanders by hundredths of a millisecond."""
+_FASTEST = 1e-3
+"""Clocks drift apart by less, as a share of the time."""
+_LEAST_DRIFT_PS = 1_000_000
+"""A drift that adds up to less over the trace is rounding."""
+_PIECES = 32
+"""Lines are tried through pairs of so many pieces."""
+_ROUNDS = 5
+"""So often at most, the line through events near to the last line is found."""
+_CONTRADICTION_PS = 1_000_000_000
+"""Bounds of a shift that contradict each other by less do so by what clocks wander."""
+_LONGEST_SHIFT_PS = 10_000_000_000_000
+"""10 s: clocks of one machine that are set at the start of a profile are not further apart."""
+_OF_RUNS = ("DoEnqueueProgram", "CompleteCallbacks")
+"""What a host does when it hands a run to a chip, and first when it knows that the run is over."""
+
+
+class DeviceClock(Struct, frozen=True, kw_only=True):
+    """How the clock of a chip, which its events are on in a trace, goes beside that of the host.
+
+    Times are picoseconds. The clocks agree at `agrees_ps`; a second of the chip is `1 + drift` seconds of the host.
+    `jumps` counts how often the conversion in the file jumped away from that by more than a millisecond, and
+    `largest_jump_ps` is how far a time of it was off at most. `shift_ps` is what was added to the converted times so
+    that no run begins before it is enqueued or ends after it is known to be complete, and `shift_bounds_ps` are the
+    least and the most that would do; None where no run tells.
+    """
+
+    agrees_ps: int
+    drift: float = 0.0
+    jumps: int = 0
+    largest_jump_ps: int = 0
+    shift_ps: int = 0
+    shift_bounds_ps: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def drift_ppm(self) -> float:
+        """Return by how many millionths the clock of the host is the faster one."""
+        return self.drift * 1e6
+
+    def to_host(self, ps: Int64s) -> Int64s:
+        """Return times of the chip on the clock of the host."""
+        return np.asarray(ps + np.rint(self.drift * (ps - self.agrees_ps)).astype(np.int64), np.int64)
+
+    def to_device(self, ps: Int64s) -> Int64s:
+        """Return times of the host on the clock of the chip."""
+        return np.asarray(
+            ps - np.rint(self.drift / (1 + self.drift) * (ps - self.agrees_ps)).astype(np.int64), np.int64
+        )
+
+    def later(self, shift_ps: int) -> DeviceClock:
+        """Return the clock of a trace whose times are all later by so much."""
+        return replace(self, agrees_ps=self.agrees_ps + shift_ps)
+
+
+def put_on_device_clocks(
+    events: EventColumns, chips: Mapping[int, str], names: Sequence[str]
+) -> dict[int, DeviceClock]:
+    """Put the events of chips on their own clocks, in place; return the clock of each plane that has one.
+
+    `chips` are names of planes by their position, and `names` those of events. Events must be on the clock of the file;
+    planes whose events have no times by a counter stay on it. A line need not be in order any more.
+    """
+    timed = _timed(events)
+    planes = {plane: found for plane in chips if len((found := _PlaneEvents.of(events, plane, timed)).measured.rows)}
+    if not planes:
+        return {}
+    # All clocks are set at one moment, so that chips whose clocks go alike stay comparable without regard to the host.
+    origin = min(int(each.measured.start.min()) for each in planes.values())
+    clocks = {plane: _on_own_clock(events, each, origin) for plane, each in planes.items()}
+    handled = [_handled(events, [place for place, each in enumerate(names) if each == name]) for name in _OF_RUNS]
+    bounds = {plane: _bounds(events, handled, plane, chips[plane], clock) for plane, clock in clocks.items()}
+    shared = _common([*bounds.values()])
+    for plane, clock in clocks.items():
+        least, most = bounds[plane] if shared is None else shared
+        shift = _least_shift(least, most)
+        for line in planes[plane].lines:
+            events.start_ps[line.start : line.stop] += shift
+        clocks[plane] = replace(clock.later(shift), shift_ps=shift, shift_bounds_ps=(least, most))
+    return clocks
+
+
+def _on_own_clock(events: EventColumns, chip: _PlaneEvents, origin: int) -> DeviceClock:
+    """Put the events of a chip on its clock, in place, so that it agrees with the conversion at `origin`; return it."""
+    (rows, device, lasts), others = chip.measured, chip.others
+    converted, converted_lasts = events.start_ps[rows], events.duration_ps[rows]
+    fit = _fit(device, converted)
+    zero = fit.at(origin)
+    clock = _clock(fit, device, converted, origin + zero, zero)
+    start = device + zero
+    points = _Points.of(*(column[chip.is_point] for column in (converted, converted_lasts, start, lasts)))
+    events.start_ps[others], events.duration_ps[others] = points.moved(
+        clock, events.start_ps[others], events.duration_ps[others]
+    )
+    events.start_ps[rows], events.duration_ps[rows] = start, lasts
+    return clock
+
+
+class _Timed(NamedTuple):
+    """Events with a time by the counter of their chip: rows (ascending), start and duration."""
+
+    rows: Int64s
+    start: Int64s
+    lasts: Int64s
+
+    def only(self, which: Bools | slice) -> _Timed:
+        return _Timed(self.rows[which], self.start[which], self.lasts[which])
+
+
+def _timed(events: EventColumns) -> _Timed:
+    """Return the events that have a start and a duration by a counter, both possible."""
+    offset, duration = (events.stats.get(name, NO_STAT) for name in ("device_offset_ps", "device_duration_ps"))
+    place = lookup(duration.event, offset.event)
+    both = place >= 0
+    timed = _Timed(offset.event[both].astype(np.int64), offset.value[both], duration.value[place[both]])
+    possible = (timed.start >= 0) & (timed.start < LONGEST_PS) & (timed.lasts >= 0) & (timed.lasts < LONGEST_PS)
+    return timed.only(possible)
+
+
+class _PlaneEvents(NamedTuple):
+    """The lines of a chip, its events with times by its counter, and all others.
+
+    `is_point` marks the events with times that others move with: ops, if any have times.
+    """
+
+    lines: list[Line]
+    measured: _Timed
+    is_point: Bools
+    others: Int64s
+
+    @classmethod
+    def of(cls, events: EventColumns, plane: int, timed: _Timed) -> _PlaneEvents:
+        lines = [line for line in events.lines if line.plane == plane]
+        found, is_op, others = [timed.only(slice(0))], [np.empty(0, np.bool_)], [NO_NUMBERS]
+        for line in lines:
+            first, last = np.searchsorted(timed.rows, (line.start, line.stop)).tolist()
+            found.append(timed.only(slice(first, last)))
+            is_op.append(np.full(last - first, line.name in OP_LINES))
+            is_other = np.ones(line.stop - line.start, np.bool_)
+            is_other[found[-1].rows - line.start] = False
+            others.append(np.flatnonzero(is_other) + line.start)
+        measured = _Timed(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        is_point = np.concatenate(is_op)
+        return cls(lines, measured, is_point if is_point.any() else ~is_point, np.concatenate(others))
+
+
+class _Fit(NamedTuple):
+    """A straight line: the clock of the host less that of the chip is `value` at `middle`, and grows by `drift`."""
+
+    middle: float
+    value: float
+    drift: float
+
+    def at(self, device: int) -> int:
+        return round(self.value + self.drift * (device - self.middle))
+
+    def residual(self, device: Int64s, difference: Int64s) -> Float64s:
+        return difference - (self.value + self.drift * (device - self.middle))
+
+
+def _fit(device: Int64s, converted: Int64s) -> _Fit:
+    """Return the line on which most differences of both clocks lie; up to half of them or more may have jumped away.
+
+    Events are cut into pieces between jumps. Of the lines through the middles of two pieces, and of those without a
+    drift through one, the line counts that most events lie near to; least squares over these make it exact.
+    """
+    order = np.argsort(device, kind="stable")
+    device, difference = device[order], (converted - device)[order]
+    fit = _through_most(*_pieces(device, difference))
+    near = np.empty(0, np.bool_)
+    for _ in range(_ROUNDS):
+        before, near = near, np.abs(fit.residual(device, difference)) <= _NEAR_PS
+        if np.array_equal(before, near):
+            break
+        fit = _least_squares(device[near], difference[near])
+    length = int(device[-1] - device[0])
+    is_drift = abs(fit.drift) * length >= _LEAST_DRIFT_PS and abs(fit.drift) <= _FASTEST
+    return fit if is_drift else _Fit(fit.middle, fit.value, 0.0)
+
+
+def _through_most(x: Float64s, y: Float64s, weight: Float64s) -> _Fit:
+    first, second = np.triu_indices(len(x), 1)
+    rise, run = y[second] - y[first], x[second] - x[first]
+    possible = np.abs(rise) <= _FASTEST * run
+    at = np.concatenate((np.arange(len(x)), first[possible]))
+    slope = np.concatenate((np.zeros(len(x)), rise[possible] / np.maximum(run[possible], 1)))
+    away = (y - y[at, None]) - slope[:, None] * (x - x[at, None])
+    support = (np.abs(away) <= _NEAR_PS) @ weight
+    best = np.lexsort((np.abs(slope), -support))[0]
+    return _Fit(float(x[at[best]]), float(y[at[best]]), float(slope[best]))
+
+
+def _least_squares(device: Int64s, difference: Int64s) -> _Fit:
+    middle, level = float(device.mean()), int(difference[0])  # small numbers keep their digits
+    run, rise = device - middle, (difference - level).astype(np.float64)
+    square = float(run @ run)
+    return _Fit(middle, level + float(rise.mean()), float(run @ rise) / square if square else 0.0)
+
+
+def _pieces(device: Int64s, difference: Int64s) -> tuple[Float64s, Float64s, Float64s]:
+    """Return the middles (device time, difference) and sizes of the largest pieces without a jump inside."""
+    count = len(device)
+    jumps = np.flatnonzero(np.abs(np.diff(difference)) > _JUMP_PS) + 1
+    borders = np.unique(np.concatenate(([0], jumps, np.arange(0, count, max(1, 2 * count // _PIECES)))))
+    sizes = np.diff(borders, append=count)
+    largest = np.sort(np.argsort(-sizes, kind="stable")[:_PIECES])
+    middles = borders[largest] + sizes[largest] // 2
+    return device[middles].astype(np.float64), difference[middles].astype(np.float64), sizes[largest].astype(np.float64)
+
+
+def _clock(fit: _Fit, device: Int64s, converted: Int64s, agrees_ps: int, zero: int) -> DeviceClock:
+    order = np.argsort(device, kind="stable")
+    away = np.abs(fit.residual(device, converted - device))[order]
+    jumped = away > _JUMP_PS
+    furthest = np.abs(converted - device - zero)[order][jumped]
+    return DeviceClock(
+        agrees_ps=agrees_ps,
+        drift=fit.drift,
+        jumps=int((np.diff(away, prepend=0.0) > _JUMP_PS).sum()),
+        largest_jump_ps=int(furthest.max(initial=0)),
+    )
+
+
+class _Points(NamedTuple):
+    """Where ops start and end by the conversion (ascending), and how far that is from where they do by the chip."""
+
+    starts: Int64s
+    off_at_start: Int64s
+    ends: Int64s
+    off_at_end: Int64s
+
+    @classmethod
+    def of(cls, converted: Int64s, converted_lasts: Int64s, start: Int64s, lasts: Int64s) -> _Points:
+        converted_end, end = converted + converted_lasts, start + lasts
+        # Where the conversion stands still, the order by the chip counts.
+        first, last = np.lexsort((start, converted)), np.lexsort((end, converted_end))
+        off_at_start, off_at_end = converted - start, converted_end - end
+        return cls(converted[first], off_at_start[first], converted_end[last], off_at_end[last])
+
+    def moved(self, clock: DeviceClock, start: Int64s, duration: Int64s) -> tuple[Int64s, Int64s]:
+        """Return when other events of the chip start by its clock, and how long they last.
+
+        An event moves at its start as the first op inside it does at its own, and at its end as the last one does. One
+        without ops moves as a whole as the op next to it does, if that is near, else as the line says.
+        """
+        end = start + duration
+        first, last = np.searchsorted(self.starts, start), np.searchsorted(self.ends, end, side="right") - 1
+        count = len(self.starts)
+        begins, ends = np.minimum(first, count - 1), np.maximum(last, 0)
+        holds = (first < count) & (last >= 0)
+        holds &= (self.starts[begins] <= end) & (self.ends[ends] >= start)
+        before = np.maximum(np.searchsorted(self.ends, start, side="right") - 1, 0)
+        to_next, to_previous = np.abs(self.starts[begins] - end), np.abs(start - self.ends[before])
+        beside = np.where(to_next < to_previous, self.off_at_start[begins], self.off_at_end[before])
+        alone = np.where(np.minimum(to_next, to_previous) < _JUMP_PS, beside, start - clock.to_device(start))
+        moved = start - np.where(holds, self.off_at_start[begins], alone)
+        moved_end = end - np.where(holds, self.off_at_end[ends], alone)
+        # Where the conversion stands still, the last op inside may be the first one of the next run.
+        follows = np.append(end[:-1] <= start[1:], np.zeros(min(1, len(end)), np.bool_))
+        moved_end = np.where(follows, np.minimum(moved_end, np.append(moved[1:], moved[:1])), moved_end)
+        return moved, np.maximum(moved_end - moved, 0)
+
+
+# --- the shift between a chip and its host ---
+
+Bounds = tuple[int | None, int | None]
+
+
+class _Handled(NamedTuple):
+    """Events of the host about a run on a chip: the numbers of both, and when they start."""
+
+    ordinal: Int64s
+    run: Int64s
+    start: Int64s
+
+
+def _handled(events: EventColumns, names: list[int]) -> _Handled:
+    """Return the events with one of the names that say which run on which chip they are about."""
+    run_id, ordinal = (events.stats.get(name, NO_STAT) for name in ("run_id", "device_ordinal"))
+    which = np.flatnonzero(np.isin(events.name[run_id.event], names))
+    place = lookup(ordinal.event, run_id.event[which])
+    which, place = which[place >= 0], place[place >= 0]
+    return _Handled(ordinal.value[place], run_id.value[which], events.start_ps[run_id.event[which]])
+
+
+def _bounds(
+    events: EventColumns, handled: Sequence[_Handled], plane: int, plane_name: str, clock: DeviceClock
+) -> Bounds:
+    """Return by how much the events of a chip must be later at least, and may be at most, by its runs; None: unknown.
+
+    A run and what the host does for it (`handled`, by `_OF_RUNS`) have the number of the run and that of the plane.
+    """
+    number = re.match(r"/device:TPU:(\d{1,18})", plane_name)
+    run_id, rows = events.stats.get("run_id", NO_STAT), [NO_NUMBERS]
+    for line in events.lines:
+        if line.plane == plane and line.name == MODULE_LINE:
+            rows.append(np.arange(*np.searchsorted(run_id.event, (line.start, line.stop))))
+    of_chip = np.concatenate(rows)
+    if number is None or not len(of_chip):
+        return None, None
+    runs, which = _once(run_id.value[of_chip])
+    row = run_id.event[of_chip[which]]
+    start = clock.to_host(events.start_ps[row])
+    end = clock.to_host(events.start_ps[row] + events.duration_ps[row])
+    found: list[Int64s] = []
+    for host, times in zip(handled, (start, end), strict=True):
+        here = np.flatnonzero(host.ordinal == int(number[1]))
+        numbers, which = _once(host.run[here])
+        place = lookup(numbers, runs)
+        found.append(host.start[here[which[place[place >= 0]]]] - times[place >= 0])
+    enqueued, completed = found
+    return int(enqueued.max()) if len(enqueued) else None, int(completed.min()) if len(completed) else None
+
+
+def _once(values: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the values that stand there once, ascending, and where."""
+    distinct, first, counts = np.unique(values, return_index=True, return_counts=True)
+    return distinct[counts == 1], first[counts == 1]
+
+
+def _common(bounds: Sequence[Bounds]) -> Bounds | None:
+    """Return bounds that hold for all chips; None if no shift is right for all."""
+    least = max((each for each, _ in bounds if each is not None), default=None)
+    most = min((each for _, each in bounds if each is not None), default=None)
+    return None if least is not None and most is not None and least > most else (least, most)
+
+
+def _least_shift(least: int | None, most: int | None) -> int:
+    """Return the smallest shift within the bounds, their middle where they contradict each other a little.
+
+    It is 0 where they contradict each other, or are of clocks that nobody set.
+    """
+    if least is not None and most is not None and least > most:
+        shift = (least + most) // 2 if least - most < _CONTRADICTION_PS else 0
+    else:
+        shift = max(0, least or 0)
+        shift = shift if most is None else min(shift, most)
+    return shift if abs(shift) <= _LONGEST_SHIFT_PS else 0

@@ -1,0 +1,120 @@
+"""What devices did, event by event: which op each kernel and each copy belongs to.
+
+The profiler names the op on the event itself, in different stats over the years: `tf_op` (the op as the framework
+names it), `level 0` in files of 2020 to 2022 (where `annotation` has the whole stack of names, the outermost first),
+`hlo_op` where XLA compiled the op. An HLO op leads to the op of the framework through the compiled program in the
+profile, or through the stat `name` where JAX notes it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, group_equal
+from tfperf.formats.hlo.names import NamedInstruction, NamedProgram
+from tfperf.trace.device.device_time import is_memset, moves_data
+from tfperf.trace.event_names import mask, parse_op
+from tfperf.trace.host.activities import Attribution, Codes, device_codes
+from tfperf.trace.host_trace import HostTrace
+
+NO_TYPE = "Unknown"
+
+
+class DeviceOp(NamedTuple):
+    """The op behind device events: the framework's name and type, and the HLO op if XLA compiled it (else empty)."""
+
+    name: str
+    type: str
+    hlo_op: str = ""
+    hlo_module: str = ""
+    opcode: str = ""
+    """What kind of HLO op it is (`fusion`, `custom-call`)."""
+
+
+class DeviceWork(Struct, frozen=True):
+    """What devices did: one row per recorded event with a duration, in the order of the trace.
+
+    `rows` are rows of the trace, `plane` and `line` indices into its planes and lines; `op` is an index into `ops`, -1
+    where nothing names the op. `moves` marks copies and fills (`is_memset`) of memory: what is not marked is a kernel.
+    """
+
+    rows: Int64s
+    plane: Int64s
+    line: Int64s
+    activity: Codes
+    is_memset: Bools
+    moves: Bools
+    op: Int64s
+    ops: tuple[DeviceOp, ...]
+
+
+_NONE = np.empty(0, np.bool_)
+NO_WORK = DeviceWork(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, _NONE.astype(np.uint8), _NONE, _NONE, NO_NUMBERS, ())
+
+
+def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> DeviceWork:
+    """Return what GPUs did (a TPU's ops are names of their own, see `sections/ops`)."""
+    if trace.device_kind != "gpu":
+        return NO_WORK
+    lines = [line for line in trace.lines if line.plane in trace.devices and not line.derived]
+    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
+    rows = rows[trace.duration_ps[rows] > 0]
+    of_line = trace.line_of[rows].astype(np.int64)
+    plane_of = np.array([line.plane for line in trace.lines], np.int64)
+    codes = device_codes(trace, "corrected")
+    moves = moves_data(trace, codes)
+    codes = codes if attribution == "corrected" else device_codes(trace, attribution)
+    op, ops = _ops(trace, rows, old=attribution == "tensorflow" and trace.has_groups)
+    memset = mask(trace.names, is_memset)[trace.name[rows]]
+    return DeviceWork(rows, plane_of[of_line], of_line, codes[rows], memset, moves[rows], op, ops)
+
+
+def trace_texts(trace: HostTrace, stat: str) -> tuple[str, ...]:
+    """Return the texts of a stat, and behind them an empty one: index -1 is an event without it."""
+    return (*trace.stat(stat).texts, "")
+
+
+_ANNOTATIONS = ("hlo_op", "hlo_module", "name", "annotation", "level 0", "tf_op")
+
+
+def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[DeviceOp, ...]]:
+    """Return for each row the index of its op (-1: unknown), and the ops; work is done per distinct annotation."""
+    texts_of = {stat: trace_texts(trace, stat) for stat in _ANNOTATIONS}
+    programs, ids = trace.program_at(rows)
+    values = [*(trace.number_at(stat, rows, -1) for stat in _ANNOTATIONS), programs]
+    order, starts = group_equal(values)
+    index_of: dict[DeviceOp, int] = {}
+    index = []
+    for row in np.stack([column[order[starts]] for column in values], axis=1).tolist():
+        *values_of_op, program = row
+        texts = {stat: texts_of[stat][value] for stat, value in zip(_ANNOTATIONS, values_of_op, strict=True)}
+        op = _op(texts, trace.programs.get(ids[program]) if program >= 0 else None, old=old)
+        index.append(-1 if op is None else index_of.setdefault(op, len(index_of)))
+    of_row = np.empty(len(rows), np.int64)
+    of_row[order] = np.repeat(np.array(index, np.int64), np.diff([*starts, len(rows)]))
+    return of_row, tuple(index_of)
+
+
+def _op(texts: dict[str, str], program: NamedProgram | None, *, old: bool) -> DeviceOp | None:
+    """Return what the stats of an event say; XLA names a whole module in `tf_op` where it knows no more."""
+    outermost = "" if old else re.split("#|::", texts["annotation"], maxsplit=1)[0]
+    candidates = (texts["tf_op"], texts["level 0"], outermost)
+    annotation = next((text for text in candidates if text and not text.startswith("XlaModule:")), "")
+    hlo_op = texts["hlo_op"].split("::")[-1]
+    if not hlo_op:
+        if not annotation:
+            return None
+        op = parse_op(annotation, old_names=old)
+        return DeviceOp(op.name, op.type or NO_TYPE)
+    program = program or NamedProgram("", {})
+    instruction = program.instructions.get(hlo_op, NamedInstruction("", "", ""))
+    module = texts["hlo_module"] or program.module
+    opcode = instruction.opcode
+    name = instruction.op_name or texts["name"] or annotation
+    op = parse_op(name)
+    kind = instruction.op_type or op.type or opcode or "HLO op"
+    return DeviceOp(op.name or hlo_op, kind if name else opcode or "HLO op", hlo_op, module, opcode)

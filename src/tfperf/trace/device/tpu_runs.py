@@ -1,0 +1,329 @@
+"""Runs of programs on TPU chips, and which call of the host caused each.
+
+Each chip has an event for each run of a program (line `XLA Modules`). The event of the host that enqueued a run is the
+producer of its flow (`_ct` and `_c` of the run are `_pt` and `_p` of that event), else the enqueueing event with the
+run's id and the number of its chip: ids count per chip. From there the way to the call leads up: from an event that
+consumes a flow to its producer, on whichever thread, else to the event around it, until a jitted function of JAX is
+called. A program that several chips run together is one launch, however far apart its runs begin.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, extents, group_equal, lookup, median
+from tfperf.formats.wire.event_columns import MODULE_LINE, Line, signed
+from tfperf.trace.event_names import called_function, canonical, is_jitted_call, mask
+from tfperf.trace.host.launches import LaunchLinks, begun_before
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import last_around, nest, outermost
+
+_ENQUEUE = "DoEnqueueProgram"
+_MOST_HOPS = 256
+"""Real ways from a run to its call have about 20 events."""
+
+
+class TpuRuns(Struct, frozen=True, eq=False, kw_only=True):
+    """Runs of programs on the chips of one host, chip by chip in order of their start; columns are int64.
+
+    `plane` indexes the planes of the trace, `row` its events, and `name` the `names` of runs (`jit_f(7)`). `start_ps`
+    and `end_ps` are on the clock of the chip. `program` holds the bits of the program's id, where `known`. `run_id`
+    counts per chip (0: not in the file). `enqueue` is the row of the host's event that handed the run to the chip,
+    `call` that of the outermost call of a jitted function that led to it, -1 where the trace does not tell. Runs of one
+    program that one call started on several chips have one number of `launch`, in order of time.
+    """
+
+    names: tuple[str, ...]
+    plane: Int64s
+    row: Int64s
+    name: Int64s
+    start_ps: Int64s
+    end_ps: Int64s
+    program: Int64s
+    known: Bools
+    run_id: Int64s
+    enqueue: Int64s
+    call: Int64s
+    launch: Int64s
+
+    def __len__(self) -> int:
+        """Return how many runs there are, on all chips together."""
+        return len(self.row)
+
+    def only(self, wanted: Bools) -> TpuRuns:
+        """Return some of the runs."""
+        columns = {key: column[wanted] for key, column in asdict(self).items() if key != "names"}
+        return replace(self, **columns)
+
+    @property
+    def duration_ps(self) -> Int64s:
+        """Return how long each run takes."""
+        return self.end_ps - self.start_ps
+
+    def on_host(self, trace: HostTrace, times_ps: Int64s) -> Int64s:
+        """Return a time of each run on the clock of the host."""
+        moved = times_ps.copy()
+        for plane in distinct(self.plane).tolist():
+            here = self.plane == plane
+            moved[here] = trace.on_host_clock(plane, times_ps[here])
+        return moved
+
+
+def find_runs(trace: HostTrace) -> TpuRuns:
+    """Return the runs on all TPU chips of a host; none without the line of programs.
+
+    Where nothing of the file links runs to calls, the runs of a program belong to the calls of its function, in order.
+    """
+    lines = [line for plane in trace.devices for line in trace.device_lines(plane) if line.name == MODULE_LINE]
+    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
+    plane = np.repeat([line.plane for line in lines], [line.stop - line.start for line in lines]).astype(np.int64)
+    names, name = distinct_index(trace.name[rows])
+    texts = [trace.names[index] for index in names.tolist()]  # each plane has names of its own
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    name = np.array([numbers[text] for text in texts], np.int64)[name]
+    program, known = _programs(trace, rows, tuple(numbers), name)
+    enqueue = _enqueued_by(trace, rows, plane)
+    calls = trace.host_events(mask(trace.names, is_jitted_call))
+    call = np.full(len(rows), -1, np.int64)
+    call[enqueue >= 0] = _calls_of(trace, enqueue[enqueue >= 0], calls)
+    runs = TpuRuns(
+        names=tuple(numbers),
+        plane=plane,
+        row=rows,
+        name=name,
+        start_ps=trace.start_ps[rows],
+        end_ps=trace.end_ps[rows],
+        program=program,
+        known=known,
+        run_id=trace.number_at("run_id", rows, 0) if "run_id" in trace.read_stats else np.zeros(len(rows), np.int64),
+        enqueue=enqueue,
+        call=call,
+        launch=_launches(trace.start_ps[rows], name, plane, call),
+    )
+    return runs if not len(calls) or (call >= 0).any() else replace(runs, call=_calls_in_order(trace, runs, calls))
+
+
+def enqueue_links(trace: HostTrace, ops: Int64s) -> LaunchLinks:
+    """Link ops of TPU chips, rows that ascend, to the events of the host that enqueued their runs."""
+    runs = find_runs(trace)
+    plane_of = np.array([line.plane for line in trace.lines], np.int64)[trace.line_of[ops]]
+    enqueue = np.full(len(ops), -1, np.int64)
+    for plane in distinct(runs.plane).tolist():
+        of_chip, here = np.flatnonzero(runs.plane == plane), np.flatnonzero(plane_of == plane)
+        place = np.searchsorted(runs.start_ps[of_chip], trace.start_ps[ops[here]], side="right") - 1
+        run = of_chip[np.maximum(place, 0)]
+        inside = (place >= 0) & (trace.start_ps[ops[here]] <= runs.end_ps[run])
+        enqueue[here[inside]] = runs.enqueue[run[inside]]
+    return LaunchLinks(ops[enqueue >= 0], enqueue[enqueue >= 0])
+
+
+_BARRIER = re.compile("barrier-")
+"""How programs mark that a chip waits until all others have come as far."""
+
+
+def barrier_waits(trace: HostTrace, runs: TpuRuns) -> Int64s:
+    """Return how long the chip waits at barriers in each run; 0 where none is marked."""
+    waited = np.zeros(len(runs), np.int64)
+    is_barrier = mask(trace.names, lambda name: _BARRIER.match(name) is not None)
+    for plane in distinct(runs.plane).tolist():
+        of_chip = np.flatnonzero(runs.plane == plane)
+        for line in trace.device_lines(plane):
+            rows = np.flatnonzero(is_barrier[trace.name[line.start : line.stop]]) + line.start
+            # The clocks of two lines may differ by some nanoseconds, so the middle tells.
+            middle = trace.start_ps[rows] + trace.duration_ps[rows] // 2
+            place = np.searchsorted(runs.start_ps[of_chip], middle, side="right") - 1
+            inside = (place >= 0) & (middle <= runs.end_ps[of_chip[np.maximum(place, 0)]])
+            np.add.at(waited, of_chip[place[inside]], trace.duration_ps[rows[inside]])
+    return waited
+
+
+_C_API = 14
+"""The type of flows from JAX into libtpu through PJRT's interface of C, on one thread."""
+
+
+def recorded_twice(trace: HostTrace) -> dict[Line, Line]:
+    """Return lines of host threads that libtpu records, each with the line of the same thread that JAX records.
+
+    All calls into libtpu on the one line come from the other, and lie inside of the events there that make them.
+    """
+    producers, consumers = _Flows.of(trace, "_pt", "_p"), _Flows.of(trace, "_ct", "_c")
+    is_call = consumers.kind == _C_API
+    calls = _Flows(consumers.row[is_call], consumers.kind[is_call], consumers.id[is_call])
+    made = _producers(producers, calls)
+    start, end = (np.append(times, -1) for times in (trace.start_ps, trace.end_ps))
+    inside = (made >= 0) & (start[made] <= start[calls.row]) & (end[calls.row] <= end[made])
+    line_of, made_on = trace.line_of[calls.row], np.append(trace.line_of, -1)[made]
+    same = {}
+    for line in distinct(line_of).tolist():
+        here = line_of == line
+        origins = distinct(made_on[here]).tolist()
+        if inside[here].all() and len(origins) == 1 and origins[0] != line:
+            same[trace.lines[line]] = trace.lines[origins[0]]
+    return same
+
+
+def _launches(start: Int64s, name: Int64s, plane: Int64s, call: Int64s) -> Int64s:
+    """Number the launches in order of time: the nth run of a program on each chip, of those that one call led to.
+
+    Of runs without a call, a chip may lack the first: there, the nearest ones belong together.
+    """
+    count = len(name)
+    order, starts = group_equal([name, call, plane])
+    nth = np.zeros(count, np.int64)
+    nth[order] = np.arange(count) - np.repeat(starts, np.diff([*starts, count]))
+    for each in distinct(name[call < 0]).tolist():
+        of_chips = [np.flatnonzero((name == each) & (call < 0) & (plane == chip)) for chip in distinct(plane).tolist()]
+        most = max(of_chips, key=len)
+        for chip in of_chips:
+            if 0 < len(chip) < len(most):
+                middles = (start[most][1:] + start[most][:-1]) // 2
+                later = int(median(np.searchsorted(middles, start[chip]) - np.arange(len(chip))))
+                nth[chip] += min(max(later, 0), len(most) - len(chip))
+    order, starts = group_equal([name, call, nth])
+    launch = np.repeat(np.arange(len(starts)), np.diff([*starts, count]))
+    first = np.minimum.reduceat(start[order], starts) if len(starts) else starts
+    rank = np.zeros(len(starts), np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(starts))
+    numbers = np.zeros(count, np.int64)
+    numbers[order] = rank[launch]
+    return numbers
+
+
+_CLOCKS_APART_PS = 1_000_000_000
+"""The clocks of a TPU and its host were 0.5 ms apart in a real profile in which nothing else had moved them."""
+
+
+def _calls_in_order(trace: HostTrace, runs: TpuRuns, calls: Int64s) -> Int64s:
+    """Return the calls of runs where both are only known to be in one order."""
+    calls = outermost(trace, calls[trace.duration_ps[calls] > 0])
+    functions = np.array([canonical(called_function(trace.names[name])) for name in trace.name[calls].tolist()], object)
+    modules = np.array([canonical(module_name(name)) for name in runs.names], object)[runs.name]
+    start, _ = extents(runs.launch, *(runs.on_host(trace, runs.start_ps),) * 2, int(runs.launch.max(initial=-1)) + 1)
+    call_of = np.full(len(start), -1, np.int64)
+    for function in set(functions.tolist()):
+        launches = distinct(runs.launch[modules == function])
+        launches = launches[np.argsort(start[launches], kind="stable")]
+        called = calls[functions == function]
+        launches = launches[begun_before(start[launches] + _CLOCKS_APART_PS, trace.start_ps[called]) :][: len(called)]
+        call_of[launches] = called[: len(launches)]
+    return call_of[runs.launch]
+
+
+def module_name(run: str) -> str:
+    """Return the name of a program without the id behind it: `jit_f` of `jit_f(7)`."""
+    return re.sub(r"\(\d+\)$", "", run)
+
+
+def program_in_name(run: str) -> int | None:
+    """Return the id of the program in the name of a run, `jit_f(7)`, as an int64 keeps its bits; None without one."""
+    found = re.search(r"\(([0-9]{1,20})\)$", run)
+    return signed(int(found[1])) if found and int(found[1]) < 1 << 64 else None
+
+
+def _programs(trace: HostTrace, rows: Int64s, names: tuple[str, ...], name: Int64s) -> tuple[Int64s, Bools]:
+    """Return the ids of the programs, which events bear as a stat or in their names, and where one does."""
+    named = [program_in_name(text) for text in names]
+    program, known = trace.known_at("program_id", rows)
+    program = np.where(known, program, np.array([each or 0 for each in named], np.int64)[name])
+    return program, known | np.array([each is not None for each in named], np.bool_)[name]
+
+
+class _Flows(Struct, frozen=True, eq=False):
+    """Ends of flows: rows (ascending), and the type and the id of the flow that each ends."""
+
+    row: Int64s
+    kind: Int64s
+    id: Int64s
+
+    @classmethod
+    def of(cls, trace: HostTrace, kind: str, id: str) -> _Flows:
+        """Return the events that have both stats."""
+        if not {kind, id} <= trace.read_stats:
+            return cls(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS)
+        stat = trace.stat(id)
+        rows = stat.event.astype(np.int64)
+        place = lookup(trace.stat(kind).event, rows)
+        has_both = place >= 0
+        return cls(rows[has_both], trace.stat(kind).value[place[has_both]], stat.value[has_both])
+
+
+def _producers(producers: _Flows, consumers: _Flows) -> Int64s:
+    """Return for each consumer the row that produces its flow; -1 where none does, or several."""
+    both = [np.concatenate((producers.kind, consumers.kind)), np.concatenate((producers.id, consumers.id))]
+    order, starts = group_equal(both)
+    key = np.zeros(len(order), np.int64)
+    key[order] = np.repeat(np.arange(len(starts)), np.diff([*starts, len(order)]))
+    of_producers = key[: len(producers.row)]
+    row_of = np.full(len(starts), -1, np.int64)
+    row_of[of_producers] = producers.row
+    row_of[np.bincount(of_producers, minlength=len(starts)) > 1] = -1
+    return row_of[key[len(producers.row) :]]
+
+
+def _enqueued_by(trace: HostTrace, rows: Int64s, plane: Int64s) -> Int64s:
+    """Return the row of the host that enqueued each run: by its flow, else by chip and run id."""
+    producers, consumers = _Flows.of(trace, "_pt", "_p"), _Flows.of(trace, "_ct", "_c")
+    source = np.append(_producers(producers, consumers), -1)[lookup(consumers.row, rows)]
+    source = np.where((source >= 0) & np.append(trace.on_host, False)[source], source, -1)
+    if not {"run_id", "device_ordinal"} <= trace.read_stats:
+        return source
+    ids, chips = trace.stat("run_id"), trace.stat("device_ordinal")
+    enqueues = trace.host_events(mask(trace.names, _ENQUEUE.__eq__))
+    id_at, chip_at = lookup(ids.event, enqueues), lookup(chips.event, enqueues)
+    has_both = (id_at >= 0) & (chip_at >= 0)
+    enqueues, id_at, chip_at = enqueues[has_both], id_at[has_both], chip_at[has_both]
+    of_run = lookup(ids.event, rows)
+    numbers = {index: int(found[1]) for index in distinct(plane).tolist() if (found := _number(trace, index))}
+    chip = np.array([numbers.get(index, -1) for index in plane.tolist()], np.int64)
+    has_id = np.flatnonzero((of_run >= 0) & (chip >= 0))
+    by_id = np.full(len(rows), -1, np.int64)
+    by_id[has_id] = _producers(
+        _Flows(enqueues, chips.value[chip_at], ids.value[id_at]),
+        _Flows(rows[has_id], chip[has_id], ids.value[of_run[has_id]]),
+    )
+    return np.where(source >= 0, source, by_id)
+
+
+def _number(trace: HostTrace, plane: int) -> re.Match[str] | None:
+    return re.match(r"/device:TPU:(\d{1,9})\b", trace.planes[plane].name)
+
+
+def _calls_of(trace: HostTrace, rows: Int64s, calls: Int64s) -> Int64s:
+    """Return for each host row the outermost of the calls (rows, ascending) that led to it, -1 if none did."""
+    found = np.full(len(rows), -1, np.int64)
+    if not len(calls):
+        return found
+    producers, consumers = _Flows.of(trace, "_pt", "_p"), _Flows.of(trace, "_ct", "_c")
+    produced_by = np.append(_producers(producers, consumers), -1)
+    parents: dict[int, Int64s] = {}
+    at, climbing = rows.copy(), np.arange(len(rows))
+    for _ in range(_MOST_HOPS):
+        is_call = lookup(calls, at[climbing]) >= 0
+        found[climbing[is_call]] = at[climbing[is_call]]
+        climbing = climbing[~is_call]
+        if not len(climbing):
+            break
+        source = produced_by[lookup(consumers.row, at[climbing])]
+        at[climbing] = np.where(source >= 0, source, _parents(trace, at[climbing], parents))
+        climbing = climbing[at[climbing] >= 0]
+    outer = np.sort(outermost(trace, calls))
+    inside = np.flatnonzero((found >= 0) & (lookup(outer, found) < 0))
+    found[inside] = outer[last_around(trace, outer, found[inside])]
+    return found
+
+
+def _parents(trace: HostTrace, rows: Int64s, known: dict[int, Int64s]) -> Int64s:
+    """Return the event around each row on its line, -1 for none; `known` keeps the parents of whole lines."""
+    above = np.full(len(rows), -1, np.int64)
+    line_of = trace.line_of[rows]
+    for index in distinct(line_of).tolist():
+        line, here = trace.lines[index], line_of == index
+        if index not in known:
+            parent = nest(trace.start_ps[line.start : line.stop], trace.end_ps[line.start : line.stop]).parent
+            known[index] = np.where(parent >= 0, parent + line.start, -1)
+        above[here] = known[index][rows[here] - line.start]
+    return above

@@ -1,0 +1,1 @@
+"""JAX: calls of compiled functions, and the loops and steps made of them."""

@@ -1,0 +1,81 @@
+"""Which events of host threads belong to an op that Python ran itself, one op at a time.
+
+`EagerExecute` is the host's side of running an op or a function; `is_func` says which of them, and what it runs lies
+inside it on its thread. TensorFlow up to 2.4 has no such stat, but says in the name what is run. The innermost decides:
+what a graph runs inside an eager op (the functions of a tf.data pipeline inside `IteratorGetNext`) is not an eager op,
+and an op of a `py_function` inside a graph is one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tfperf.base.arrays import Bools, Int64s, covers, distinct, union
+from tfperf.trace.event_names import mask, runs_keras_function
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import nest
+
+NAMED, _NAMED_FUNCTION = "EagerExecute: ", "EagerExecute: __inference_"
+_GRAPHS = ("ExecutorState::Process", "InstantiatedCapturedFunction")
+
+
+def notes_running(trace: HostTrace) -> bool:
+    """Tell whether the trace notes what Python runs: an op, or a function."""
+    return bool(len(trace.stat("is_func").event)) or any(name.startswith(NAMED) for name in trace.names)
+
+
+def eager_calls(trace: HostTrace) -> Int64s:
+    """Return the rows in which Python runs an op (and no function), ascending."""
+    eager = np.zeros(len(trace.name), np.bool_)
+    named = mask(trace.names, lambda name: name.startswith(NAMED) and not name.startswith(_NAMED_FUNCTION))
+    eager[trace.host_events(named)] = True
+    is_func = trace.stat("is_func")
+    eager[is_func.event] = is_func.value == 0
+    return np.flatnonzero(eager & trace.on_host)
+
+
+def runs_keras_eagerly(trace: HostTrace) -> bool:
+    """Tell whether Keras runs its loop, and calls no function in it: `compile(run_eagerly=True)`.
+
+    Keras 3 wraps what a step returns into an `Optional`, which otherwise the function of the step does. Keras 2 marks
+    its steps, with the batch size that it was given.
+    """
+    if any(map(runs_keras_function, trace.names)):
+        return False
+    if {"OptionalFromValue", "OptionalHasValue"} <= set(trace.stat("eager_op").texts):
+        return True
+    marks = trace.host_events(mask(trace.names, lambda name: name in ("train", "TraceContext")))
+    return bool((trace.number_at("batch_size", marks, -1) >= 0).any()) and bool(len(eager_calls(trace)))
+
+
+def run_from_python(trace: HostTrace) -> Bools | None:
+    """Tell for each event whether it lies inside an eagerly run op; None if the trace notes nothing of running ops.
+
+    Only nesting on a thread counts: an executor's threads run graphs.
+    """
+    if not notes_running(trace):
+        return None
+    rows = eager_calls(trace)
+    eager = np.zeros(len(trace.name), np.bool_)
+    eager[rows] = True
+    graph = mask(trace.names, lambda name: name.startswith((*_GRAPHS, _NAMED_FUNCTION)))
+    inside = np.zeros(len(trace.name), np.bool_)
+    for index in distinct(trace.line_of[rows]).tolist():
+        line = trace.lines[index]
+        calls = rows[(rows >= line.start) & (rows < line.stop)]
+        near = np.arange(line.start, line.stop)
+        near = near[covers(union(trace.start_ps[calls], trace.end_ps[calls]), trace.start_ps[near])]
+        is_graph = (graph[trace.name[near]] | (trace.number_at("is_func", near) == 1)) & ~eager[near]
+        parent = nest(trace.start_ps[near], trace.end_ps[near]).parent
+        inside[near] = _innermost_is_eager(parent, eager[near], is_graph)
+    return inside
+
+
+def _innermost_is_eager(parent: Int64s, eager: Bools, graph: Bools) -> Bools:
+    """Tell which events have an eager one as the innermost of the eager ones and the graphs around them."""
+    count = len(parent)
+    marks = np.append(eager | graph, True)  # the last entry stands for "nothing around it" (-1)
+    around = np.append(np.where(parent >= 0, parent, count), count)
+    while not marks[around].all():
+        around = np.where(marks[around], around, around[around])
+    return np.asarray(np.append(eager, False)[around[:count]], np.bool_)

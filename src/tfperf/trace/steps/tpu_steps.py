@@ -1,0 +1,65 @@
+"""Steps on TPU cores: when each core is in a step, and whether its ops tell what it does there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tfperf.base.arrays import Int64s
+from tfperf.formats.wire.event_columns import OP_LINES
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps.find_steps import step_line
+from tfperf.trace.steps.steps import CoreSteps, Steps
+
+
+def core_steps(trace: HostTrace, steps: Steps) -> list[CoreSteps]:
+    """Return the windows of the steps on each core that recorded its steps; else those of the steps, on all cores.
+
+    Cores step together, so a step lasts as long as the core that takes longest; what another one has left until then is
+    part of its step, but for what its next step takes. Only steps that all cores have are returned. Where steps are
+    runs of programs, each core has windows of its own, from run to run; one that runs other programs has those of the
+    steps.
+    """
+    if steps.source != "device steps":
+        own = {each.plane: each for each in steps.on_cores}
+        spans = {
+            plane: [trace.on_device_clock(plane, ps) for ps in (steps.start_ps, steps.end_ps)]
+            for plane in trace.devices
+        }
+        return [own.get(plane) or CoreSteps(plane, *span) for plane, span in spans.items()]
+    lines = [(plane, line) for plane in trace.devices if (line := step_line(trace, plane)) is not None]
+    count = min(len(steps), *(line.stop - line.start for _, line in lines))
+    rows = [slice(line.start, line.start + count) for _, line in lines]
+    longest = np.max([trace.duration_ps[of_core] for of_core in rows], axis=0)
+    return [_within(plane, trace.start_ps[of_core], longest) for (plane, _), of_core in zip(lines, rows, strict=True)]
+
+
+def in_step_time(trace: HostTrace, steps: Steps, plane: Int64s, ps: Int64s) -> Int64s:
+    """Return times of cores (indices of their planes) as if each core were in a step when `steps` are.
+
+    So what a core does in a window of its own counts in that step. `steps` are all steps of the host.
+    """
+    moved = ps.copy()
+    for core in core_steps(trace, steps) if len(steps) else ():
+        mine = np.flatnonzero(plane == core.plane)
+        step = np.maximum(np.searchsorted(core.start_ps, ps[mine], side="right") - 1, 0)
+        since = ps[mine] - core.start_ps[step]
+        inside = (since >= 0) & (ps[mine] < core.end_ps[step])
+        last = np.where(inside, steps.duration_ps[step] - 1, since)  # a core may take longer than the step lasts
+        moved[mine] = steps.start_ps[step] + np.minimum(since, last)
+    return moved
+
+
+def _within(plane: int, start_ps: Int64s, longest_ps: Int64s) -> CoreSteps:
+    end_ps = start_ps + longest_ps
+    end_ps[:-1] = np.minimum(end_ps[:-1], np.maximum(start_ps[1:], start_ps[:-1]))
+    return CoreSteps(plane, start_ps, end_ps)
+
+
+def has_ops(trace: HostTrace) -> bool:
+    """Tell whether a TPU core recorded its ops."""
+    return any(line.plane in trace.devices and line.name in OP_LINES and line.stop > line.start for line in trace.lines)
+
+
+def has_categories(trace: HostTrace) -> bool:
+    """Tell whether ops say what they do (`hlo_category`), without which waiting for input is like computing."""
+    return bool(trace.name_stat("hlo_category")) or bool(len(trace.stat("hlo_category").event))

@@ -1,0 +1,156 @@
+"""Where the turns of a loop start in the sequence of what a program calls.
+
+A sequence is an array of tokens, one number for each kind of call. Nothing here knows what the calls are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from tfperf.base.arrays import Bools, Int64s, distinct, distinct_index, lookup, median
+
+AGREEMENT = 0.95
+"""A sequence repeats if so much of it agrees with itself one period later."""
+_LONGEST = 4096
+_SAMPLE = 1 << 15
+"""A period is looked for in at most this many tokens, which limits the cost of long sequences."""
+
+
+class Cycle(Struct, frozen=True):
+    """Positions where steps start.
+
+    `period` is the length of the repeated part, 0 if nothing repeats; `whole` that of a complete step, 0 if it varies.
+    `has_phases`: only the order says that a period holds several steps, first of one function, then of another.
+    """
+
+    starts: Int64s
+    period: int
+    whole: int
+    has_phases: bool = False
+
+
+def cycle_starts(token: Int64s, *, fetch_kinds: int, has_phases: bool = True) -> Cycle:
+    """Find where the steps of a program start; tokens below `fetch_kinds` are fetches, all others calls.
+
+    A step is one repetition, and starts at a fetch. Three shapes need care. If every call has its own fetch and one
+    (fetch, call) pair follows itself (a training phase, then an evaluation phase), each pair is a step. If nothing is
+    fetched and two calls follow themselves (`has_phases`: unless they are known to be parts of one step), each call is
+    a step. If a call has no fetch of its own (gradients applied after several micro-batches), it closes the repetition.
+    """
+    fetch = token < fetch_kinds
+    if not fetch.any():
+        period = smallest_period(token)
+        if has_phases and _runs_of_several(token[:period]):
+            return Cycle(np.arange(len(token)), period, 1, has_phases=True)
+        return Cycle(np.arange(0, len(token), period or 1), period, period or 1)
+    runs = run_starts(fetch)
+    period = smallest_period(token[runs[0] :])
+    if not period:
+        return Cycle(runs, 0, 0)
+    pattern = token[runs[0] : runs[0] + period]
+    paired = (pattern < fetch_kinds) | np.roll(pattern < fetch_kinds, 1)  # a fetch, or a call right after one
+    groups = [tuple(part.tolist()) for part in np.split(pattern, run_starts(pattern < fetch_kinds)[1:])]
+    if paired.all() and any(a == b for a, b in zip(groups, groups[1:] + groups[:1], strict=True)):
+        return Cycle(runs, period, 0, has_phases=len(distinct(pattern[pattern >= fetch_kinds])) > 1)
+    closing = np.flatnonzero(~paired & np.roll(paired, -1))
+    shift = int((closing[0] + 1) % period) if len(closing) else 0  # so that a call without its own fetch closes one
+    return Cycle(aligned_turns(token, int(runs[0]), pattern, shift), period, period)
+
+
+def _runs_of_several(pattern: Int64s) -> bool:
+    """Tell whether two tokens or more follow themselves in a pattern that repeats."""
+    return len(distinct(pattern[pattern == np.roll(pattern, 1)])) > 1
+
+
+def smallest_period(token: Int64s) -> int:
+    """Return the smallest period with which the sequence agrees with itself by 95 %, or 0."""
+    token = token[:_SAMPLE]
+    for period in range(1, min(len(token) // 3, _LONGEST) + 1):
+        if float((token[period:] == token[:-period]).mean()) >= AGREEMENT:
+            return period
+    return 0
+
+
+_CONTEXT = 4
+"""So many tokens in a row say at which place of a period they are."""
+_ROUGHLY = 0.4
+
+
+def nearly_periodic_turns(token: Int64s) -> Cycle | None:
+    """Find the turns of a loop that fills at least half of the sequence, some of which have a few tokens more or less.
+
+    What comes in between (a check in every tenth turn) shifts all that follows, so a period is judged by whether short
+    pieces of the sequence are pieces of the pattern, wherever they are. The smallest period counts.
+    """
+    count = len(token)
+    sample = token[:_SAMPLE].astype(np.int32)
+    for period in range(2, min(len(sample) // 3, _LONGEST) + 1):
+        same = sample[period:] == sample[:-period]
+        if float(same.mean()) < _ROUGHLY:
+            continue
+        differ = np.flatnonzero(np.concatenate(([True], ~same, [True])))
+        longest = int(np.diff(differ).argmax())
+        place = int(differ[longest])
+        if differ[longest + 1] - place <= period:  # no two whole turns follow each other
+            continue
+        pieces, pattern = _pieces(token, token[place : place + period])
+        starts = _regular_starts(pieces, pattern)
+        if len(starts) < 3 or 2 * (last := min(int(starts[-1]) + period, count)) - 2 * int(starts[0]) < count:
+            continue
+        fits = np.convolve(np.isin(pieces, pattern), np.ones(_CONTEXT))[:count] > 0
+        if len(distinct(pattern)) > 1 and float(fits[starts[0] : last].mean()) >= AGREEMENT:
+            return Cycle(starts, period, period)
+    return None
+
+
+def _pieces(token: Int64s, pattern: Int64s) -> tuple[Int64s, Int64s]:
+    """Return a number for the piece of the sequence that starts at each token, and for those of the pattern's turns."""
+    base = int(token.max()) + 1
+    turns = np.concatenate((pattern, np.resize(pattern, _CONTEXT - 1)))
+    both = []
+    for tokens in (np.append(token, np.zeros(_CONTEXT - 1, np.int64)), turns):
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, _CONTEXT)
+        both.append(windows @ base ** np.arange(_CONTEXT))
+    return both[0], both[1]
+
+
+def _regular_starts(pieces: Int64s, pattern: Int64s) -> Int64s:
+    """Return where the first piece that the pattern holds once, and the sequence about once per turn, occurs."""
+    values, index = distinct_index(pattern)
+    once = values[np.bincount(index) == 1]
+    where = lookup(values, pieces)
+    counts = np.bincount(where[where >= 0], minlength=len(values))
+    usual = median(counts[lookup(values, once)])
+    regular = once[np.abs(counts[lookup(values, once)] - usual) <= (1 - AGREEMENT) * usual + 1]
+    at = np.flatnonzero(np.isin(pieces, regular))
+    if not len(at):
+        return at
+    starts = np.flatnonzero(pieces == pieces[at[0]])
+    # The turn begins as early as what comes before fits.
+    place = int(np.flatnonzero(pattern == pieces[at[0]])[0])
+    before = np.roll(pattern, -place)[::-1]
+    before = before[: min(len(pattern) - 1, int(starts[0]))]
+    fits = pieces[starts[0] - len(before) : starts[0]][::-1] == before
+    return np.asarray(starts - int(np.append(fits, False).argmin()), np.int64)
+
+
+def run_starts(wanted: Bools) -> Int64s:
+    """Return where runs of wanted tokens start."""
+    return np.flatnonzero(wanted & np.concatenate(([True], ~wanted[:-1])))
+
+
+def aligned_turns(token: Int64s, first: int, pattern: Int64s, shift: int = 0) -> Int64s:
+    """Return where turns of the pattern start from `first` on; one begins with the token at `shift` in the pattern."""
+    head, tail = pattern[shift], pattern[shift - 1]
+    pairs = (pattern == head) & (np.roll(pattern, 1) == tail)
+    if pairs.sum() == 1 and len(pattern) > 1:
+        at = np.flatnonzero((token[1:] == head) & (token[:-1] == tail)) + 1
+        return np.concatenate(([first], at)) if first not in at else at
+    regular = np.arange(first + shift, len(token), len(pattern))
+    return np.concatenate(([first], regular)) if shift else regular
+
+
+def in_most_turns(turn: Int64s, count: int) -> bool:
+    """Tell whether what occurs in these of `count` turns occurs in nearly every one of them."""
+    return len(distinct(turn)) >= AGREEMENT * count

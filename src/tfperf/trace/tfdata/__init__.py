@@ -1,0 +1,1 @@
+"""tf.data: pipelines and the work of their stages."""

@@ -1,0 +1,197 @@
+"""A cluster of dask, in processes of its own: the same document, workers that die, a scheduler that is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from builders import event, host, logdir_of, space
+
+import tfperf
+from tfperf.analysis.parallel import cluster
+from tfperf.analysis.parallel.outcomes import Told
+from tfperf.analysis.parallel.over_hosts import over_hosts
+from tfperf.base.errors import TfperfError
+from tfperf.report.render import RenderOptions, render
+from tfperf.trace.logdir import HostFile
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+ENDLESS = """
+from pathlib import Path
+import time
+
+def endless(file):
+    file.path.with_suffix(".begun").touch()
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        file.path.with_suffix(".ended").touch()
+"""
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with modules that workers can import."""
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "endless.py").write_text(ENDLESS)
+    return folder
+
+
+@contextmanager
+def running(modules: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """The address of a cluster of one worker, and the processes of its scheduler and of the worker."""
+    address, module = f"tcp://127.0.0.1:{free_port()}", [sys.executable, "-m", "distributed.cli"]
+    alone = ["--no-dashboard", "--host", "127.0.0.1"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *filter(None, sys.path)])}
+    commands = (
+        [f"{module[2]}.dask_scheduler", *alone, "--port", address.rpartition(":")[2]],
+        [f"{module[2]}.dask_worker", address, *alone, "--nthreads", "1", "--no-nanny"],
+    )
+    processes = [
+        subprocess.Popen(
+            [*module[:2], *command],
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        for command in commands
+    ]
+    try:
+        yield address, processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def dask(modules: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The address of a cluster of one worker, and the process of its scheduler."""
+    with running(modules) as (address, processes):
+        yield address, processes[0]
+
+
+def document(analysis: tfperf.Analysis) -> str | bytes:
+    return render(analysis.report(), "json", RenderOptions())
+
+
+def awaited(path: Path) -> None:
+    for _ in range(600):
+        if path.exists():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{path} is not there")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_ctrl_c_stops_what_a_worker_is_at(
+    dask: tuple[str, subprocess.Popen[bytes]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(modules)
+    from endless import endless  # type: ignore[import-not-found]
+
+    with pytest.raises(KeyboardInterrupt), cluster.connected(dask[0]) as workers:  # noqa: PT012
+        workers.executor.submit(workers.run, endless, [HostFile("a", tmp_path / "a.xplane.pb")])
+        awaited(tmp_path / "a.xplane.begun")
+        raise KeyboardInterrupt
+    awaited(tmp_path / "a.xplane.ended")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_a_scheduler_that_hangs_is_named(
+    dask: tuple[str, subprocess.Popen[bytes]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(modules)
+    monkeypatch.setattr(cluster, "ANSWER_S", 3)
+    monkeypatch.setattr(cluster, "_ASK_S", 0.5)
+    from endless import endless
+
+    address, scheduler = dask
+    files = [HostFile("a", tmp_path / "a.xplane.pb")]
+
+    def stop() -> None:
+        awaited(tmp_path / "a.xplane.begun")
+        scheduler.send_signal(signal.SIGSTOP)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    try:
+        with (
+            pytest.raises(TfperfError, match=f"the scheduler of dask at {address} has not answered for 3 s"),
+            cluster.connected(address) as workers,
+        ):
+            over_hosts(endless, files, workers, Told())
+    finally:
+        stopper.join()
+        scheduler.send_signal(signal.SIGCONT)
+    awaited(tmp_path / "a.xplane.ended")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_the_death_of_the_only_worker_is_named(modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(modules)
+    monkeypatch.setattr(cluster, "_ASK_S", 0.5)
+    from endless import endless
+
+    def kill() -> None:
+        awaited(tmp_path / "a.xplane.begun")
+        monkeypatch.setattr(cluster, "WORKERS_S", 2)
+        processes[1].kill()
+
+    files = [HostFile("a", tmp_path / "a.xplane.pb")]
+    with running(modules) as (address, processes):
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            with (
+                pytest.raises(
+                    TfperfError, match=f"the cluster at {address} has had no worker for 2 s: did the last one die"
+                ),
+                cluster.connected(address) as workers,
+            ):
+                over_hosts(endless, files, workers, Told())
+        finally:
+            killer.join()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_a_cluster_says_the_same_until_its_scheduler_dies(
+    dask: tuple[str, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    steps = space(host(*(event("train", 100 * number, 100, step_num=number) for number in range(4))))
+    logdir = logdir_of(tmp_path, a=steps, b=b"", c=steps)
+    address, scheduler = dask
+    assert document(tfperf.load(logdir, cluster=address)) == document(tfperf.load(logdir, jobs=1))
+    lost = pytest.raises(tfperf.TfperfError, match="the connection to the cluster")
+    with lost, cluster.connected(address) as workers:
+        scheduler.send_signal(signal.SIGKILL)
+        scheduler.wait()
+        while workers.check:
+            workers.check()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_no_scheduler_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_S", 0.5)
+    with pytest.raises(tfperf.TfperfError, match=r"no scheduler of dask answers at tcp://127.0.0.1:\d+: does"):
+        tfperf.load(logdir_of(tmp_path, a=b"", b=b""), cluster=f"tcp://127.0.0.1:{free_port()}")
+    with pytest.raises(tfperf.TfperfError, match="no scheduler of dask answers at nonsense"):
+        tfperf.load(logdir_of(tmp_path / "2", a=b"", b=b""), cluster="nonsense")

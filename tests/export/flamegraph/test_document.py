@@ -1,0 +1,106 @@
+"""Flame graphs as files: of one run, and of two."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+from xml.etree import ElementTree
+
+import pytest
+from builders import event, host, line, plane, results_of, trace_of
+from report.render.flame.speedscope_schema import check
+
+from tfperf.analysis.results import Results
+from tfperf.export.flamegraph.document import SUFFIXES, FlameFormat, flame_graphs, flame_text, format_of, told
+from tfperf.export.flamegraph.question import Question
+
+
+def job(folder: Path, dense: float, *names: str, steps: int = 2, device: bool = False) -> Results:
+    """Steps of 100 us, in each of which `m/dense/MatMul` and other ops of 10 us run; a kernel on a device."""
+    folder.mkdir(parents=True)
+    events = [event("train", 100 * number, 100, step_num=number, _r=1) for number in range(steps)]
+    for number in range(max(steps, 1)):
+        events.append(event("m/dense/MatMul:MatMul", 100 * number + 1, dense))
+        events += (event(name, 100 * number + 50 + 10 * place, 10) for place, name in enumerate(names))
+    kernels = line("Stream #1", event("gemm", 30, 10, tf_op="m/dense/MatMul:MatMul"))
+    planes = [host(*events), *([plane("/device:GPU:0", kernels)] if device else [])]
+    return results_of(trace_of(folder, *planes, links=True), sections=["op_sums"])
+
+
+@pytest.mark.parametrize("form", get_args(FlameFormat))
+def test_each_format_shows_the_graph(form: FlameFormat, tmp_path: Path) -> None:
+    text = flame_text(flame_graphs(job(tmp_path / "a", 20), Question()), form)
+    assert "MatMul" in text
+    assert "dense" in text
+    if form == "svg":
+        ElementTree.fromstring(text)
+    if form == "speedscope":
+        check(json.loads(text))
+    if form == "folded":
+        assert text == "host;m;dense;MatMul 40\n"
+
+
+def test_suffixes_ask_for_formats() -> None:
+    asked = {name: format_of(Path(f"x{name}")) for name in (*SUFFIXES, ".pdf", "")}
+    assert asked == {**SUFFIXES, ".pdf": None, "": None}
+    assert format_of(Path("X.SVG")) == "svg"
+
+
+def test_one_run_is_about_the_capture_unless_steps_are_asked_for(tmp_path: Path) -> None:
+    results = job(tmp_path / "a", 20)
+    assert flame_graphs(results, Question()).sentences[-1] == "The whole capture."
+    graphs = flame_graphs(results, Question(per="step"))
+    assert graphs.sentences[-1] == "The average of 2 steps that count."
+    assert flame_text(graphs, "folded") == "host;m;dense;MatMul 20\n"
+
+
+def test_two_runs_are_compared_by_step_if_both_have_some(tmp_path: Path) -> None:
+    """30 us instead of 20 in a step; three steps instead of two do not make it slower."""
+    graphs = flame_graphs(job(tmp_path / "a", 30, steps=3), Question(), job(tmp_path / "b", 20))
+    assert graphs.sentences[-1] == "Compared with run: the average of 3 steps with that of 2."
+    assert flame_text(graphs, "folded") == "host;m;dense;MatMul 20 30\n"
+    assert "before 0.020 ms (+50.0%)" in flame_text(graphs, "html")
+
+
+def test_without_steps_the_captures_are_compared_and_that_is_said(tmp_path: Path) -> None:
+    graphs = flame_graphs(job(tmp_path / "a", 30), Question(), job(tmp_path / "b", 20, steps=0))
+    assert "the whole captures, since not both have steps that count" in graphs.sentences[-1]
+    graphs = flame_graphs(job(tmp_path / "c", 30), Question(per="capture"), job(tmp_path / "d", 20))
+    assert "the whole captures, as --per capture asks for" in graphs.sentences[-1]
+
+
+def test_what_is_gone_is_said(tmp_path: Path) -> None:
+    graphs = flame_graphs(job(tmp_path / "a", 30), Question(), job(tmp_path / "b", 20, "m/old:Op"))
+    gone = "Not drawn: 0.010 ms of the run compared with, in host stacks that this run has not."
+    assert graphs.gaps == (gone,)
+    assert [*told(graphs)] == ["host 0.030 ms in 4 boxes", gone]
+    assert gone in flame_text(graphs, "svg")
+
+
+def test_places_that_only_one_run_has_are_said(tmp_path: Path) -> None:
+    with_device = job(tmp_path / "a", 20, device=True)
+    without = job(tmp_path / "b", 20)
+    assert flame_graphs(with_device, Question(), without).gaps == ("The run compared with has no device ops.",)
+    assert flame_graphs(without, Question(), with_device).gaps == (
+        "Not drawn: device ops, which only the run compared with has.",
+    )
+
+
+def test_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
+    graphs = flame_graphs(job(tmp_path / "a", 20), Question(), job(tmp_path / "b", 20))
+    page = flame_text(graphs, "html")
+    assert page.count('<svg class="box same"') == 4
+    assert graphs.gaps == ()
+
+
+def test_sums_over_devices_are_told_with_the_mean_of_one(tmp_path: Path) -> None:
+    """Two devices run a kernel, for 10 and for 20 us."""
+    planes = [
+        plane(f"/device:GPU:{number}", line("Stream #1", event("gemm", 30, 10 * (number + 1), tf_op="m/A:A")))
+        for number in range(2)
+    ]
+    results = results_of(trace_of(tmp_path, host(event("train", 0, 100, step_num=1)), *planes), sections=["op_sums"])
+    graphs = flame_graphs(results, Question(on="device"))
+    assert [*told(graphs)] == ["device 0.030 ms on 2 devices (0.015 ms each) in 3 boxes"]
+    assert [flame.title for flame in graphs.flames] == ["Device op time by name scope, summed over 2 devices"]

@@ -1,0 +1,107 @@
+"""Which decoder reads a profile, and what is said where the fast one cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tfperf.base.errors import TfperfError, TfperfWarning
+from tfperf.formats.wire import decoder, schema
+from tfperf.trace.read import read_host
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+VERSIONS = ("0.0.1", "0.0.24", "0.0.25", "0.0.26", "0.0.100", "0.1.0", "0.10.25", "1.0.25", "0.0.25.post1", "")
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    """As in a process that has decoded nothing yet."""
+    decoder._to_columns.cache_clear()
+    yield
+    decoder._to_columns.cache_clear()
+
+
+@pytest.fixture
+def sample(samples: Path) -> Path:
+    return next(samples.glob("retracing/**/*.xplane.pb"))
+
+
+@pytest.fixture
+def odd_ptars(tmp_path: Path) -> Path:
+    """A folder of modules, in which `ptars` is of a later version than any that was tried."""
+    (tmp_path / "ptars.py").write_text("__version__ = '0.1.0'")
+    return tmp_path
+
+
+def test_known_versions_are_those_that_the_project_asks_for(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    (asked,) = [Requirement(line) for line in project["dependencies"] if line.startswith("ptars")]
+    known = [version for version in VERSIONS if decoder.is_known(version)]
+    assert known == ["0.0.25", "0.0.26", "0.0.100"]
+    assert [version for version in VERSIONS[:-2] if version in asked.specifier] == known
+    assert str(asked) in decoder._INSTALL or all(str(part) in decoder._INSTALL for part in asked.specifier)
+
+
+def test_a_decoder_is_asked_for_by_name(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFPERF_DECODER", "fast")
+    with pytest.raises(TfperfError, match="TFPERF_DECODER is 'fast': set it to ptars or protobuf"):
+        read_host(sample)
+
+
+def test_without_ptars_reading_is_slow_and_that_is_said_once(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFPERF_DECODER", "")
+    expected = read_host(sample)
+    decoder._to_columns.cache_clear()
+    monkeypatch.setitem(sys.modules, "ptars", None)
+    with pytest.warns(TfperfWarning, match="reading profiles is slow: ptars cannot be used") as said:
+        again = [read_host(sample), read_host(sample)][1]
+    assert len(said) == 1
+    assert "\n" not in str(said[0].message)
+    assert "pip install 'ptars>=0.0.25,<0.1'" in str(said[0].message)
+    assert (again.duration_ps == expected.duration_ps).all()
+
+
+def test_ptars_that_was_asked_for_is_not_replaced_in_silence(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFPERF_DECODER", "ptars")
+    monkeypatch.setitem(sys.modules, "ptars", None)
+    with pytest.raises(TfperfError, match="TFPERF_DECODER is ptars, but ptars cannot be used"):
+        read_host(sample)
+
+
+def test_ptars_that_decodes_otherwise_is_not_used(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ptars
+
+    class Odd(ptars.HandlerPool):
+        """As if a later version took another message for the one that is asked for."""
+
+        def get_for_message(self, descriptor: object) -> object:
+            return super().get_for_message(schema.descriptor("Stat"))
+
+    monkeypatch.setenv("TFPERF_DECODER", "")
+    monkeypatch.setattr(ptars, "HandlerPool", Odd)
+    with pytest.warns(TfperfWarning, match="decodes otherwise than protobuf"):
+        assert read_host(sample).event_count > 0
+
+
+@pytest.mark.parametrize("name", ["", "protobuf"])
+def test_the_command_line_says_it_in_one_line(name: str, sample: Path, odd_ptars: Path, root: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{odd_ptars}{os.pathsep}{root / 'src'}", "TFPERF_DECODER": name}
+    program = [sys.executable, "-m", "tfperf", "analyze", str(sample), "--format", "json"]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["diagnosis"]
+    if name:
+        assert done.stderr == ""
+    else:
+        assert done.stderr.startswith("Warning: reading profiles is slow: ptars cannot be used (version 0.1.0 ")
+        assert done.stderr.count("\n") == 1

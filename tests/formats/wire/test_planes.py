@@ -1,0 +1,290 @@
+"""Planes decoded: headers, events and the wanted stats, from hand-built bytes; and where lines are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Plane, event, host, line, plane, ref, space, u64
+from protobytes import BYTES, field, message, nested_groups, tag, varint
+
+from tfperf.base.errors import TraceFormatError
+from tfperf.formats.wire import planes, schema
+from tfperf.formats.wire.event_columns import EventColumns, Stat, join_columns
+from tfperf.formats.wire.planes import PlaneHeader, line_groups, line_pieces, read_events, read_header
+from tfperf.formats.wire.stats import WantedStats
+from tfperf.formats.wire.trace_file import Span, TraceFile, walk
+
+WANTED = WantedStats({"id": "number", "step_num": "number", "tf_op": "text", "graph_type": "text"})
+EVENT = field(4, message(field(1, 1), field(2, 5), field(3, 7)))
+
+
+def decoded(tmp_path: Path, data: bytes, wanted: WantedStats = WANTED) -> tuple[PlaneHeader, list[EventColumns]]:
+    """Decode the only plane of a space."""
+    path = tmp_path / "made.xplane.pb"
+    path.write_bytes(data)
+    with TraceFile(path) as file:
+        (span,) = walk(file).planes
+        header, span = read_header(file, span, wanted)
+        return header, list(read_events(file, span, header, wanted))
+
+
+def only_batch(tmp_path: Path, made: Plane, wanted: WantedStats = WANTED) -> EventColumns:
+    (batch,) = decoded(tmp_path, space(made), wanted)[1]
+    return batch
+
+
+def texts(stat: Stat) -> list[str]:
+    assert stat.type == "text"
+    return [stat.text(position) for position in range(len(stat.value))]
+
+
+def plane_bytes(*fields: bytes) -> bytes:
+    """A space with one host plane of these fields."""
+    return field(1, message(field(2, b"/host:CPU"), *fields))
+
+
+def stat_metadata(stat_id: int, name: bytes) -> bytes:
+    return field(5, message(field(1, stat_id), field(2, message(field(1, stat_id), field(2, name)))))
+
+
+def event_with(stat: bytes) -> bytes:
+    return field(3, field(4, message(field(1, 1), field(3, 7), field(4, stat))))
+
+
+def test_header_names_events_and_stats(tmp_path: Path) -> None:
+    made = plane("/host:CPU", line("t", event("train", 0, 1, step_num=1), event("eval", 2, 1)), stats={"core_count": 4})
+    header, _ = decoded(tmp_path, space(made))
+    assert header.name == "/host:CPU"
+    assert dict(zip(header.event_ids.tolist(), header.event_names, strict=True)) == {1: "train", 2: "eval"}
+    assert header.stat_names == {1: "step_num", 2: "core_count"}
+    assert header.stats == {"core_count": 4}
+
+
+def test_plane_stats_of_every_arm(tmp_path: Path) -> None:
+    facts = {"int": -4, "unsigned": u64((1 << 64) - 1), "double": 1.5, "text": "V100", "reference": ref("A100")}
+    header, _ = decoded(tmp_path, space(plane("/host:CPU", stats=facts)))
+    assert header.stats == {"int": -4, "unsigned": (1 << 64) - 1, "double": 1.5, "text": "V100", "reference": "A100"}
+
+
+def test_names_that_are_no_utf8_become_replacement_characters(tmp_path: Path) -> None:
+    made = plane("/host:CPU", line("t", event("a\udcff", 0, 1, tf_op="b\udcfe")))
+    header, (batch,) = decoded(tmp_path, space(made))
+    assert header.event_names == ["a\ufffd"]
+    assert texts(batch.stats["tf_op"]) == ["b\ufffd"]
+
+
+def test_metadata_without_content_has_an_empty_name(tmp_path: Path) -> None:
+    header, _ = decoded(
+        tmp_path, plane_bytes(field(4, field(1, 7)), field(4, b""), field(5, field(1, 3)), field(5, b""))
+    )
+    assert (header.event_ids.tolist(), header.event_names) == ([7, 0], ["", ""])
+    assert header.stat_names == {3: "", 0: ""}
+
+
+def test_stats_of_event_names(tmp_path: Path) -> None:
+    names = {"op": {"tf_op": "a/b:MatMul", "id": 5}, "other": {"tf_op": ref("c:Add"), "junk": 1}}
+    made = plane("/device:TPU:0", line("t", event("op", 0, 1), event("other", 1, 1)), name_stats=names)
+    header, _ = decoded(tmp_path, space(made))
+    assert header.event_stats == {"tf_op": {0: "a/b:MatMul", 1: "c:Add"}, "id": {0: 5}}
+
+
+def test_events_of_several_lines_share_a_batch(tmp_path: Path) -> None:
+    lines = line("one", event("a", 1, 2), event("b", 3, 4)), line("empty"), line("two", event("a", 5, 6))
+    header, (batch,) = decoded(tmp_path, space(plane("/host:CPU", *lines)))
+    assert [(info.id, info.name) for info in batch.lines] == [(1, "one"), (2, "empty"), (3, "two")]
+    assert [(line.start, line.stop) for line in batch.lines] == [(0, 2), (2, 2), (2, 3)]
+    assert [header.event_names[name] for name in batch.name.tolist()] == ["a", "b", "a"]
+    assert batch.start_ps.tolist() == [1_000_000, 3_000_000, 5_000_000]
+    assert batch.duration_ps.tolist() == [2_000_000, 4_000_000, 6_000_000]
+
+
+@pytest.mark.parametrize("number", [0, 1, -1, (1 << 63) - 1, -(1 << 63), u64(7), u64(1 << 63), u64((1 << 64) - 1)])
+def test_both_integer_arms_keep_all_bits(number: int, tmp_path: Path) -> None:
+    column = only_batch(tmp_path, host(event("a", 0, 1, id=number))).stats["id"]
+    assert column.value.view(np.uint64).tolist() == [number % (1 << 64)]
+
+
+def test_a_stat_knows_which_events_carry_it(tmp_path: Path) -> None:
+    events = event("a", 0, 1, id=10), event("b", 1, 1), event("c", 2, 1, junk=1, id=12), event("d", 3, 1, tf_op="x")
+    stats = only_batch(tmp_path, host(*events)).stats
+    assert (stats["id"].event.tolist(), stats["id"].value.tolist()) == ([0, 2], [10, 12])
+    assert (stats["tf_op"].event.tolist(), texts(stats["tf_op"])) == ([3], ["x"])
+    assert stats.keys() == {"id", "tf_op"}
+
+
+def test_texts_are_stored_directly_or_by_reference(tmp_path: Path) -> None:
+    values = ("direct", ref("shared"), "direct", "", ref("shared"))
+    column = only_batch(tmp_path, host(*[event("a", n, 1, tf_op=value) for n, value in enumerate(values)])).stats[
+        "tf_op"
+    ]
+    assert texts(column) == ["direct", "shared", "direct", "", "shared"]
+
+
+def test_a_reference_to_nothing_is_an_empty_text(tmp_path: Path) -> None:
+    data = plane_bytes(event_with(field(1, 1) + field(7, 99)), stat_metadata(1, b"tf_op"))
+    assert texts(decoded(tmp_path, data)[1][0].stats["tf_op"]) == [""]
+
+
+@pytest.mark.parametrize("stat_id", [0, 1, 127, 128, 16383, 16384, 1 << 40, -1, -(1 << 63)])
+def test_stat_metadata_ids_may_be_any_number(stat_id: int, tmp_path: Path) -> None:
+    stat = message(field(1, stat_id) if stat_id else b"", field(4, 42))
+    data = plane_bytes(event_with(stat), stat_metadata(stat_id, b"step_num"), stat_metadata(55, b"junk"))
+    (batch,) = decoded(tmp_path, data)[1]
+    assert batch.stats["step_num"].value.tolist() == [42]
+
+
+@pytest.mark.parametrize("stat_id", [5, 20_000, -5])
+def test_a_narrowed_stat_is_read_only_on_events_of_that_name(stat_id: int, tmp_path: Path) -> None:
+    events = [
+        field(4, message(field(1, n), field(3, 7), field(4, field(1, stat_id) + field(4, 10 + n)))) for n in (1, 2)
+    ]
+    names = [
+        field(4, message(field(1, n), field(2, field(2, name)))) for n, name in ((1, b"Iterator::A"), (2, b"MatMul"))
+    ]
+    data = plane_bytes(field(3, message(*events)), *names, stat_metadata(stat_id, b"id"))
+    wanted = WantedStats({"id": "number"}, {"id": lambda name: name.startswith("Iterator")})
+    (batch,) = decoded(tmp_path, data, wanted)[1]
+    assert (batch.stats["id"].event.tolist(), batch.stats["id"].value.tolist()) == ([0], [11])
+
+
+def test_a_narrowed_stat_without_such_names_is_not_read(tmp_path: Path) -> None:
+    wanted = WantedStats({"id": "number"}, {"id": lambda name: name.startswith("Iterator")})
+    assert only_batch(tmp_path, host(event("MatMul", 0, 1, id=5)), wanted).stats == {}
+
+
+def test_an_unwanted_stat_is_not_even_parsed(tmp_path: Path) -> None:
+    broken = field(1, 1) + b"\xff\xff"
+    assert decoded(tmp_path, plane_bytes(event_with(broken), stat_metadata(1, b"junk")))[1][0].stats == {}
+    with pytest.raises(TraceFormatError, match="not a valid Stat"):
+        decoded(tmp_path, plane_bytes(event_with(broken), stat_metadata(1, b"id")))
+
+
+def test_an_event_that_stands_for_many_is_marked(tmp_path: Path) -> None:
+    many = field(4, message(field(1, 1), field(5, 1000), field(3, 7)))
+    (batch,) = decoded(tmp_path, plane_bytes(field(3, EVENT + many)))[1]
+    assert batch.aggregated.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("lines", [(), (b"",), (b"", b"")])
+def test_planes_without_lines_and_lines_without_events(lines: tuple[bytes, ...], tmp_path: Path) -> None:
+    header, batches = decoded(tmp_path, plane_bytes(*(field(3, body) for body in lines)))
+    assert header.name == "/host:CPU"
+    assert [len(batch.lines) for batch in batches] == [len(lines)] * bool(lines)
+    assert sum(len(batch.name) for batch in batches) == 0
+
+
+def test_fields_out_of_order_give_the_same_plane(tmp_path: Path) -> None:
+    made = plane("/host:CPU", line("t", event("a", 1, 2, id=3), event("b", 4, 5, tf_op=ref("x"))))
+    whole: Any = schema.message_class("XSpace").FromString(space(made)).planes[0]
+    lines: Any = schema.message_class("XPlane")(lines=whole.lines)
+    whole.ClearField("lines")
+    data = field(1, whole.SerializeToString() + lines.SerializeToString())
+    assert repr(decoded(tmp_path, data)) == repr(decoded(tmp_path, space(made)))
+
+
+def test_lines_behind_a_very_long_header_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planes, "_LONG_HEADER", 30)
+    header, (batch,) = decoded(tmp_path, plane_bytes(stat_metadata(1, b"a name that takes room"), field(3, EVENT)))
+    assert header.stat_names == {1: "a name that takes room"}
+    assert batch.duration_ps.tolist() == [7]
+
+
+def test_a_header_that_no_decoder_takes_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = plane_bytes(field(6, field(6, bytes(100))))
+    assert decoded(tmp_path, data)[0].name == "/host:CPU"
+    monkeypatch.setattr(schema, "LARGEST_MESSAGE", 99)
+    with pytest.raises(TraceFormatError, match="a plane with 115 bytes of names and facts at byte 2"):
+        decoded(tmp_path, data)
+
+
+def test_a_plane_with_very_many_names(tmp_path: Path) -> None:
+    names = [field(4, message(field(1, n), field(2, field(2, b"op %d" % n)))) for n in range(100_000)]
+    header, _ = decoded(tmp_path, plane_bytes(field(3, EVENT), *names))
+    assert len(header.event_names) == 100_000
+    assert (header.event_ids[-1], header.event_names[-1]) == (99_999, "op 99999")
+
+
+def with_odd(place: str, odd: bytes) -> bytes:
+    """A space with one event and something odd in it, in this place."""
+    stat = message(field(1, 1), field(4, 7), odd if place == "stat" else b"")
+    one_event = message(field(3, 7), field(4, stat), odd if place == "event" else b"")
+    line_with_event = message(field(4, one_event), odd if place == "line" else b"")
+    return plane_bytes(field(3, line_with_event), stat_metadata(1, b"id"), odd if place == "header" else b"")
+
+
+@pytest.mark.parametrize("place", ["line", "event", "stat", "header"])
+def test_groups_are_skipped_but_not_to_any_depth(place: str, tmp_path: Path) -> None:
+    (batch,) = decoded(tmp_path, with_odd(place, nested_groups(50)))[1]
+    assert (batch.duration_ps.tolist(), batch.stats["id"].value.tolist()) == ([7], [7])
+    with pytest.raises(TraceFormatError, match="not a valid"):
+        decoded(tmp_path, with_odd(place, nested_groups(300_000)))
+
+
+@pytest.mark.parametrize("place", ["line", "event", "stat", "header"])
+@pytest.mark.parametrize("length", [100, 1 << 31, 1 << 63, (1 << 64) - 1])
+def test_impossible_lengths_are_refused(length: int, place: str, tmp_path: Path) -> None:
+    number = {"line": 4, "event": 4, "stat": 5, "header": 6}[place]
+    with pytest.raises(TraceFormatError, match="not a valid"):
+        decoded(tmp_path, with_odd(place, tag(number, BYTES) + varint(length) + b"."))
+
+
+@pytest.mark.parametrize("limit", [1, 64, 200])
+def test_what_a_writer_puts_behind_the_events_of_a_large_line_is_not_lost(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planes, "BATCH_BYTES", limit)
+    data = plane_bytes(field(3, EVENT * 20 + field(1, 5) + field(2, b"late") + field(3, 9) + field(11, b"shown")))
+    (line,) = join_columns(decoded(tmp_path, data)[1]).lines
+    assert (line.id, line.raw_name, line.name, line.timestamp_ns) == (5, "late", "shown", 9)
+    assert (line.start, line.stop) == (0, 20)
+
+
+LOOKALIKE = message(field(4, field(1, 1) + field(2, 5)), b'{"a": "b"}', b'"' * 20)
+EVENTS: dict[str, Callable[[int], bytes]] = {
+    "plain": lambda n: message(field(1, n), field(2, 1000 * n), field(3, 7)),
+    "aggregated": lambda n: message(field(1, n), field(5, 3)),
+    "without offset": lambda n: message(field(1, n), field(3, 7)),
+    "texts that look like events": lambda n: message(
+        field(1, n), field(2, n), field(4, field(1, 1) + field(5, LOOKALIKE * 3))
+    ),
+    "longer than a piece": lambda n: message(field(1, n), field(2, n), field(4, field(5, b"x" * 1000))),
+    "empty": lambda n: b"",
+}
+
+
+@pytest.mark.parametrize("limit", [1, 50, 333])
+@pytest.mark.parametrize("kind", EVENTS)
+def test_pieces_hold_whole_events_and_all_bytes(kind: str, limit: int, tmp_path: Path) -> None:
+    events = [field(4, EVENTS[kind](n)) for n in range(1, 40)]
+    body = message(field(1, 5), field(2, b"python"), *events)
+    path = tmp_path / "line"
+    path.write_bytes(b"before" + body + b"behind")
+    with TraceFile(path) as file:
+        pieces = list(line_pieces(file, Span(0, 6, 6 + len(body)), limit))
+    assert b"".join(payload for _, payload in pieces) == body
+    assert [position for position, _ in pieces] == [*accumulate((len(payload) for _, payload in pieces), initial=6)][
+        :-1
+    ]
+    borders = {0, 2, 10} | {10 + sum(map(len, events[:n])) for n in range(len(events) + 1)}
+    assert {position - 6 for position, _ in pieces} <= borders
+    assert all(len(payload) <= max(limit, len(events[-1]), 8) for _, payload in pieces)
+
+
+def test_neighbouring_lines_are_grouped_up_to_the_limit() -> None:
+    lines = [Span(0, 2, 10), Span(10, 12, 20), Span(20, 22, 30), Span(30, 33, 90), Span(90, 92, 100)]
+    assert list(line_groups(tuple(lines), 20)) == [(0, 20), (20, 30), lines[3], (90, 100)]
+
+
+def test_lines_with_something_between_them_are_not_grouped() -> None:
+    assert list(line_groups((Span(0, 2, 10), Span(15, 17, 20)), 100)) == [(0, 10), (15, 20)]
+
+
+def test_no_lines_make_no_groups() -> None:
+    assert list(line_groups((), 100)) == []

@@ -1,0 +1,396 @@
+"""Each rule on a small graph that it is about, and on one that looks like it and is fine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lint_builders import HALF, IMAGE, REFERENCE, fed, graph, ints, linted, op, rules_in
+
+from tfperf.models.linter.catalogue import RULES, rules_of
+from tfperf.models.linter.engine import LintError, LintOptions, LintResult, lint_model, lint_path
+from tfperf.models.linter.padding import LEVELS
+
+Nodes = list[dict[str, Any]]
+LARGE = (4096, 1024)
+SQUARE = (1024, 1024)
+
+
+def convolved(batch: int, features: int, outputs: int, *, name: str = "c", dtype: int = 1, **attrs: Any) -> Nodes:
+    """A convolution of images, its input and its kernel."""
+    return [
+        fed(f"{name}/x", batch, 56, 56, features, dtype=dtype),
+        fed(f"{name}/k", 3, 3, features, outputs, dtype=dtype),
+        op(name, "Conv2D", f"{name}/x", f"{name}/k", out=(batch, 56, 56, outputs), dtype=dtype, **attrs),
+    ]
+
+
+def transposed(source: str, perm: tuple[int, ...], out: tuple[int, ...], name: str = "t") -> Nodes:
+    return [ints(f"{name}/perm", *perm), op(name, "Transpose", source, f"{name}/perm", out=out)]
+
+
+def normed(axes: tuple[int, ...], variance: tuple[int, ...]) -> Nodes:
+    """A norm of images over some axes, written as many ops."""
+    return [
+        fed("x", *IMAGE),
+        ints("bn/axes", *axes),
+        op("bn/mean", "Mean", "x", "bn/axes", out=variance),
+        op("bn/difference", "SquaredDifference", "x", "bn/mean", out=IMAGE),
+        op("bn/variance", "Mean", "bn/difference", "bn/axes", out=variance),
+        op("bn/epsilon", "Const", out=()),
+        op("bn/add", "AddV2", "bn/variance", "bn/epsilon", out=variance),
+        op("bn/Rsqrt", "Rsqrt", "bn/add", out=variance),
+        op("bn/mul", "Mul", "x", "bn/Rsqrt", out=IMAGE),
+    ]
+
+
+PRODUCT = [fed("a", *SQUARE), fed("b", *SQUARE), op("m", "MatMul", "a", "b", out=SQUARE)]
+BIASED = [*PRODUCT, fed("v", 1024), op("bias", "BiasAdd", "m", "v", out=SQUARE), op("act", "Relu", "bias", out=SQUARE)]
+X = fed("x", *IMAGE)
+WIDE = fed("w", 64, 256, 256)
+
+FIRES: dict[str, Nodes] = {
+    "TPU-MM-1": [*transposed("a", (1, 0), SQUARE), *PRODUCT[:2], op("m", "MatMul", "t", "b", out=SQUARE)],
+    "TPU-MM-2": [*BIASED, op("cut", "TopKV2", "bias", out=SQUARE)],
+    "TPU-MM-3": [
+        fed("a", 1000, 100, 100), fed("b", 1000, 100, 100), op("m", "BatchMatMulV2", "a", "b", out=(1000, 100, 100)),
+    ],
+    "TPU-CV-1": convolved(100, 64, 64),
+    "TPU-CV-2": convolved(60, 64, 64),
+    "TPU-CV-3": [
+        fed("x", 64, 56, 56, 128), *transposed("x", (3, 1, 2, 0), (128, 56, 56, 64)), fed("k", 3, 3, 64, 128),
+        op("c", "Conv2D", "t", "k", out=(128, 56, 56, 128)),
+    ],
+    "TPU-CV-4": [*convolved(128, 64, 64), op("act", "Relu", "c", out=(128, 56, 56, 64))],
+    "TPU-PL-1": [X, op("p", "MaxPool", "x", out=(30, 14, 14, 20))],
+    "TPU-PL-2": [X, op("g", "MaxPoolGrad", "x", "x", "x", out=IMAGE)],
+    "TPU-CS-1": [WIDE, ints("axis", -1), op("c", "Split", "axis", "w", out=(64, 256, 64), num_split=4)],
+    "TPU-CS-2": [WIDE, ints("axis", -1), op("c", "ConcatV2", "w", "axis", out=(64, 256, 256))],
+    "TPU-TR-1": [X, *transposed("x", (0, 3, 1, 2), (30, 20, 28, 28))],
+    "TPU-TR-2": [
+        X, *transposed("x", (0, 3, 1, 2), (30, 20, 28, 28)), op("r", "Relu", "t", out=(30, 20, 28, 28)),
+        *transposed("r", (0, 2, 3, 1), IMAGE, "u"),
+    ],
+    "TPU-BS-1": [X, op("s", "SpaceToDepth", "x", out=(30, 14, 14, 80))],
+    "TPU-RS-1": [X, ints("to", 30, -1), op("r", "Reshape", "x", "to", out=(30, 15680))],
+    "TPU-RS-2": [op("x", "Placeholder", out=IMAGE), op("r", "Relu", "x", out=IMAGE)],
+    "TPU-RN-1": [op("r", "Multinomial", out=(4, 3))],
+    "TPU-RN-2": [op("r", "TruncatedNormal", out=(4, 3))],
+    "TPU-RN-3": [op("r", "StatelessRandomUniformV2", out=(4, 3))],
+    "TPU-RD-1": [X, ints("i", 3), op("s", "Sum", "x", "i", out=(30, 28, 28)), op("e", "Sum", "s", "i", out=(30, 28))],
+    "TPU-RD-2": [
+        X, ints("i", 1, 2), op("m", "Mean", "x", "i", out=(30, 1, 1, 20)),
+        op("d", "SquaredDifference", "x", "m", out=IMAGE), op("v", "Mean", "d", "i", out=(30, 1, 1, 20)),
+    ],
+    "TPU-RD-3": [X, ints("i", 3), op("s", "Sum", "x", "i", out=(30, 28, 28)), fed("y"), op("m", "Mul", "s", "y")],
+    "TPU-BN-1": normed((0, 1, 2), (1, 1, 1, 20)),
+    "GPU-MM-1": [fed("a", 1024, 1023), fed("b", 1023, 1024), op("m", "MatMul", "a", "b", out=SQUARE)],
+    "GPU-CV-1": convolved(32, 6, 64),
+    "GPU-CV-2": convolved(32, 3, 64),
+    "GPU-LY-1": [
+        fed("x", 32, 64, 56, 56), fed("k", 3, 3, 64, 64),
+        op("c", "Conv2D", "x", "k", out=(32, 64, 56, 56), dtype=HALF, data_format="NCHW"),
+    ],
+    "GPU-LY-2": [*convolved(32, 64, 64), *transposed("c", (0, 3, 1, 2), (32, 64, 56, 56))],
+    "GPU-BT-1": convolved(1, 64, 64),
+}  # fmt: skip
+
+FINE: dict[str, Nodes] = {
+    # The transpose is read by something else too.
+    "TPU-MM-1": [*FIRES["TPU-MM-1"], op("other", "TopKV2", "t", out=SQUARE)],
+    # Nothing follows the product that could be fused.
+    "TPU-MM-2": [*PRODUCT, op("cut", "TopKV2", "m", out=SQUARE)],
+    # A head of ten classes is mostly padding, and small.
+    "TPU-MM-3": [fed("a", 128, 1024), fed("b", 1024, 10), op("m", "MatMul", "a", "b", out=(128, 10))],
+    "TPU-CV-1": convolved(128, 64, 64),
+    "TPU-CV-2": convolved(128, 64, 64),
+    # Height and width are exchanged too.
+    "TPU-CV-3": [
+        fed("x", 64, 56, 56, 128), *transposed("x", (3, 2, 1, 0), (128, 56, 56, 64)), fed("k", 3, 3, 64, 128),
+        op("c", "Conv2D", "t", "k", out=(128, 56, 56, 128)),
+    ],
+    "TPU-CV-4": [*convolved(128, 64, 64), op("act", "Softmax", "c", out=(128, 56, 56, 64))],
+    "TPU-PL-1": [fed("x", 128, 56, 56, 128), op("p", "MaxPool", "x", out=(128, 28, 28, 128))],
+    "TPU-PL-2": [X, ints("s", *IMAGE), op("g", "AvgPoolGrad", "s", "x", out=IMAGE)],
+    "TPU-CS-1": [WIDE, ints("axis", -1), op("c", "Split", "axis", "w", out=(64, 256, 128), num_split=2)],
+    "TPU-CS-2": [WIDE, ints("axis", -1), op("c", "ConcatV2", "w", "w", "axis", out=(64, 256, 512))],
+    # Only dimensions of size 1 move.
+    "TPU-TR-1": [fed("x", 30, 1, 28, 20), *transposed("x", (0, 2, 1, 3), (30, 28, 1, 20))],
+    # What is between them is read elsewhere too.
+    "TPU-TR-2": [*FIRES["TPU-TR-2"], op("other", "TopKV2", "r", out=IMAGE)],
+    # The usual remedy for images of three channels.
+    "TPU-BS-1": [fed("x", 32, 224, 224, 3), op("s", "SpaceToDepth", "x", out=(32, 112, 112, 12))],
+    # The last two dimensions stay.
+    "TPU-RS-1": [X, ints("to", 840, 28, 20), op("r", "Reshape", "x", "to", out=(840, 28, 20))],
+    "TPU-RS-2": [op("x", "Placeholder", out=(30, 15680)), op("r", "Relu", "x", out=(30, 15680))],
+    "TPU-RN-1": [op("r", "RandomUniform", out=(4, 3))],
+    "TPU-RN-2": [op("r", "RandomUniform", out=(4, 3))],
+    "TPU-RN-3": [op("r", "RandomStandardNormal", out=(4, 3))],
+    "TPU-RD-1": [X, ints("i", 3), op("s", "Sum", "x", "i", out=(30, 28, 28)), op("e", "Max", "s", "i", out=(30, 28))],
+    # A softmax: the sum waits for the maximum, which is of another kind.
+    "TPU-RD-2": [
+        X, ints("i", 3), op("m", "Max", "x", "i", out=(30, 28, 28, 1)), op("d", "Sub", "x", "m", out=IMAGE),
+        op("e", "Exp", "d", out=IMAGE), op("s", "Sum", "e", "i", out=(30, 28, 28, 1)),
+        op("q", "RealDiv", "e", "s", out=IMAGE),
+    ],
+    # The sum divides, which does not distribute.
+    "TPU-RD-3": [X, ints("i", 3), op("s", "Sum", "x", "i", out=(30, 28, 28)), fed("y"), op("m", "RealDiv", "y", "s")],
+    # A layer norm: each example has a variance of its own.
+    "TPU-BN-1": normed((3,), (30, 28, 28, 1)),
+    "GPU-MM-1": PRODUCT,
+    "GPU-CV-1": convolved(32, 8, 64),
+    "GPU-CV-2": convolved(32, 6, 64),
+    "GPU-LY-1": convolved(32, 64, 64, dtype=HALF, data_format="NHWC"),
+    "GPU-LY-2": [fed("x", 32, 56, 56, 64), *transposed("x", (0, 3, 1, 2), (32, 64, 56, 56))],
+    "GPU-BT-1": convolved(8, 64, 64),
+}  # fmt: skip
+WITHOUT_GRAPH = {"TPU-BN-2", "TPU-OP-1"}
+
+
+def of(rule: str, nodes: Nodes) -> LintResult:
+    return linted(*nodes, device=rule[:3].lower())
+
+
+@pytest.mark.parametrize("rule", FIRES)
+def test_a_rule_finds_what_it_is_about(rule: str) -> None:
+    found = [each for each in of(rule, FIRES[rule]).violations if each.rule == rule]
+    assert found
+    assert all(each.level in RULES[rule].level.split(", ") for each in found)
+    assert all(each.what and each.advice and each.unless and each.ops for each in found)
+
+
+@pytest.mark.parametrize("rule", FINE)
+def test_a_rule_leaves_its_counter_example_alone(rule: str) -> None:
+    result = of(rule, FINE[rule])
+    assert rule not in rules_in(result)
+    assert result.evaluated
+
+
+def test_every_rule_has_an_example_and_a_counter_example() -> None:
+    assert FIRES.keys() == FINE.keys() == RULES.keys() - WITHOUT_GRAPH
+
+
+def test_rules_are_declared_whole() -> None:
+    assert {*rules_of("tpu"), *rules_of("gpu")} == {*RULES}
+    for rule in RULES.values():
+        assert {*rule.level.split(", ")} <= {*LEVELS}
+        assert all((rule.title, rule.needs, rule.when, rule.advice, rule.unless, rule.says, rule.source)), rule.id
+
+
+# --- what the rules say, to the digit ---
+
+
+def test_padding_of_a_convolution_is_that_of_its_tensors() -> None:
+    (found,) = (each for each in linted(*convolved(100, 64, 64)).violations if each.rule == "TPU-CV-1")
+    activation, result, kernel = found.tensors
+    assert (activation.least.padded, round(activation.least.ratio, 2)) == ((128, 56, 56, 64), 1.28)
+    assert result.least.padded == (128, 56, 56, 64)
+    assert (kernel.least.padded, kernel.most.padded) == ((3, 3, 64, 128), (3, 3, 128, 64))
+    assert found.level == "medium"
+    assert "100x56x56x64 becomes 128x56x56x64" in found.what
+
+
+def test_gradients_of_kernels_are_padded_the_other_way_round() -> None:
+    nodes = [
+        *convolved(128, 3, 64), ints("shape", 3, 3, 3, 64),
+        op("g", "Conv2DBackpropFilter", "c/x", "shape", "c", out=(3, 3, 3, 64)),
+    ]  # fmt: skip
+    (found,) = (each for each in linted(*nodes).violations if each.ops == ("g",))
+    assert found.tensors[0].least.padded == (128, 56, 56, 128)
+    (forward,) = (each for each in linted(*nodes).violations if each.ops == ("c",))
+    assert forward.tensors[0].least.padded == (128, 56, 56, 8)
+    assert "space-to-depth" in forward.advice
+
+
+def test_of_equally_usual_batch_sizes_the_larger_counts() -> None:
+    result = linted(*convolved(32, 64, 64, name="a"), *convolved(128, 64, 64, name="b"))
+    (found,) = (each for each in result.violations if each.rule == "TPU-CV-2")
+    assert "32 in 1, 128 in 1" in found.what
+    (padded,) = (each for each in result.violations if each.rule == "TPU-CV-1")
+    assert (padded.ops, padded.tensors[0].least.padded) == (("a",), (128, 56, 56, 64))
+
+
+def test_channels_first_have_their_features_elsewhere() -> None:
+    nodes = [fed("x", 100, 64, 56, 56), fed("k", 3, 3, 64, 60)]
+    conv = op("c", "Conv2D", "x", "k", out=(100, 60, 56, 56), data_format="NCHW")
+    (found,) = (each for each in linted(*nodes, conv).violations if each.rule == "TPU-CV-1")
+    assert found.tensors[1].least.padded == (128, 64, 56, 56)
+
+
+def test_pooling_has_the_layout_of_the_convolution_after_it_too() -> None:
+    pool = [fed("x", 128, 112, 112, 3), op("c/x", "MaxPool", "x", out=(128, 56, 56, 3))]
+    conv = [fed("k", 3, 3, 3, 64), op("c", "Conv2D", "c/x", "k", out=(128, 56, 56, 64))]
+    (found,) = (each for each in linted(*pool, *conv).violations if each.rule == "TPU-PL-1")
+    assert found.tensors[0].least == found.tensors[0].most
+    (alone,) = (each for each in linted(*pool).violations if each.rule == "TPU-PL-1")
+    assert alone.tensors[0].least != alone.tensors[0].most
+
+
+def test_what_is_fused_into_the_next_product_does_not_block() -> None:
+    nodes = [*BIASED, fed("w", *SQUARE), op("next", "MatMul", "bias", "w", out=SQUARE)]
+    (found,) = (each for each in linted(*nodes).violations if each.rule == "TPU-MM-2")
+    assert found.level == "info"
+
+
+def test_both_halves_of_a_separable_convolution_are_judged() -> None:
+    nodes = [
+        fed("x", 100, 56, 56, 20), fed("d", 3, 3, 20, 1), fed("p", 1, 1, 20, 60),
+        op("depth", "DepthwiseConv2dNative", "x", "d", out=(100, 56, 56, 20)),
+        op("point", "Conv2D", "depth", "p", out=(100, 56, 56, 60)),
+    ]  # fmt: skip
+    assert {each.ops[0] for each in linted(*nodes).violations if each.rule == "TPU-CV-1"} == {"depth", "point"}
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "masks", "rules"),
+    [
+        ((0, 0, 0), (0, 0, 128), {"begin_mask": 7, "end_mask": 3}, set()),
+        ((0, 0, 0), (0, 0, 100), {"begin_mask": 7, "end_mask": 3}, {"TPU-CS-1"}),
+        ((0, 100), (0, 0), {"ellipsis_mask": 1, "end_mask": 2}, {"TPU-CS-1"}),
+        ((0, 128), (0, 0), {"ellipsis_mask": 1, "end_mask": 2}, set()),
+        ((0, -128), (0, 0), {"ellipsis_mask": 1, "end_mask": 2}, set()),
+        ((3,), (4,), {"shrink_axis_mask": 1}, set()),
+        ((0, 0, 3), (0, 0, 4), {"begin_mask": 3, "end_mask": 3, "shrink_axis_mask": 4}, {"TPU-CS-1"}),
+        ((0, 0, 0, 100), (0, 0, 0, 0), {"new_axis_mask": 1, "begin_mask": 7, "end_mask": 15}, {"TPU-CS-1"}),
+    ],
+)
+def test_slices_as_python_writes_them(
+    begin: tuple[int, ...], end: tuple[int, ...], masks: dict[str, Any], rules: set[str]
+) -> None:
+    nodes = [WIDE, ints("b", *begin), ints("e", *end), ints("s", *(1 for _ in begin))]
+    result = linted(*nodes, op("cut", "StridedSlice", "w", "b", "e", "s", **masks))
+    assert (rules_in(result), result.unknown) == (rules, {"w": result.unknown["w"]})
+
+
+def test_a_slice_that_takes_out_what_was_put_in() -> None:
+    both = [WIDE, fed("v", 64, 256, 256), ints("axis", 2), op("c", "ConcatV2", "w", "v", "axis", out=(64, 256, 512))]
+    cut = [ints("b", 0, 0, 256), ints("n", -1, -1, -1), op("s", "Slice", "c", "b", "n", out=(64, 256, 256))]
+    assert [each.ops for each in linted(*both, *cut).violations if each.rule == "TPU-CS-2"] == [("s",)]
+
+
+def test_cuts_of_shapes_are_not_looked_at() -> None:
+    result = linted(
+        X, op("shape", "Shape", "x", out=(4,)), ints("o", 1), op("s", "StridedSlice", "shape", "o", "o", "o")
+    )
+    assert (result.evaluated, [*result.unknown]) == (0, ["x"])
+
+
+def test_random_numbers_are_told_once_for_each_scope() -> None:
+    draws = [op(f"{scope}/r{n}", "RandomUniform", out=(2,)) for scope in ("a", "b") for n in range(3)]
+    assert [len(each.ops) for each in linted(*draws).violations] == [3, 3]
+
+
+def test_first_values_of_variables_are_drawn_once() -> None:
+    result = linted(op("kernel/Initializer/random_uniform", "RandomUniform", out=(2,)))
+    assert (result.violations, result.evaluated) == ((), 1)
+
+
+def test_a_transpose_that_is_undone_is_told_once() -> None:
+    assert [each.rule for each in linted(*FIRES["TPU-TR-2"]).violations] == ["TPU-TR-2"]
+
+
+def test_reductions_of_one_tensor_are_parallel() -> None:
+    (found,) = linted(
+        X, ints("i", 1, 2, 3), op("s", "Sum", "x", "i", out=(30,)), op("m", "Max", "x", "i", out=(30,))
+    ).violations
+    assert (found.rule, found.level, found.ops) == ("TPU-RD-2", "info", ("s", "m"))
+
+
+# --- what cannot be judged ---
+
+
+def test_open_dimensions_are_counted_and_are_never_findings() -> None:
+    nodes = [fed("x", -1, 56, 56, 20), fed("k", 3, 3, 20, 60), op("c", "Conv2D", "x", "k", out=(-1, 56, 56, 60))]
+    result = linted(*nodes)
+    assert (result.violations, result.evaluated, [*result.unknown]) == ((), 0, ["c", "x", "k"])
+    assert result.is_empty
+    assert "3 not evaluable because a dimension of its tensors is not known" in result.headline
+    judged = linted(*nodes, batch=100)
+    assert rules_in(judged) == {"TPU-CV-1"}
+    assert "c" not in judged.unknown
+
+
+def test_computed_permutations_are_not_evaluable() -> None:
+    result = linted(X, fed("perm", 4), op("t", "Transpose", "x", "perm", out=IMAGE))
+    assert result.unknown["t"] == "which dimensions it exchanges is computed"
+
+
+# --- what is asked ---
+
+
+def test_rules_are_chosen_and_ignored() -> None:
+    nodes = FIRES["TPU-CV-2"]
+    assert rules_in(linted(*nodes)) == {"TPU-CV-1", "TPU-CV-2"}
+    assert rules_in(linted(*nodes, rules=("tpu-cv-2",))) == {"TPU-CV-2"}
+    assert "TPU-CV-2" not in rules_in(linted(*nodes, ignore=("TPU-CV-2",)))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"rules": ("TPU-CV-11",)}, "is not a rule: did you mean TPU-CV-"),
+        ({"rules": ("GPU-CV-1",), "device": "tpu"}, "no rule of a TPU is left"),
+        ({"rules": ("TPU-OP-1",)}, "needs a list of supported ops"),
+    ],
+)
+def test_what_means_nothing_is_an_error(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(LintError, match=why):
+        linted(X, **options)
+
+
+def test_the_device_is_that_of_the_graph() -> None:
+    placed = {**op("r", "Relu", "x", out=IMAGE), "device": b"/job:worker/device:GPU:0"}
+    auto = LintOptions()
+    assert lint_model(graph(X, placed), auto).device == "gpu"
+    assert lint_model(graph(X), auto).device == "tpu"
+    assert lint_model(graph(X), auto).notes
+    assert lint_model(graph(X), LintOptions(rules=("GPU-CV-1",))).device == "gpu"
+
+
+def test_ops_that_a_list_does_not_have(tmp_path: Path) -> None:
+    path = tmp_path / "ops.txt"
+    path.write_text("# supported\nRelu\n* `tf.raw_ops.MatMul`\n\n")
+    nodes = [
+        *PRODUCT,
+        op("r", "Relu", "m", out=SQUARE),
+        op("s", "Where", "r", out=SQUARE),
+        op("t", "Where", "r", out=SQUARE),
+    ]
+    (found,) = (each for each in linted(*nodes, supported_ops=path).violations if each.rule == "TPU-OP-1")
+    assert (found.op_type, found.ops, found.level) == ("Where", ("s", "t"), "high")
+    path.write_text("\n# none\n")
+    with pytest.raises(LintError, match="names no op"):
+        linted(*nodes, supported_ops=path)
+
+
+def test_what_is_no_model_is_an_error() -> None:
+    with pytest.raises(LintError, match="is not a model that can be checked"):
+        lint_model(3.5)
+
+
+# --- graphs that TensorFlow made ---
+
+
+@pytest.mark.skipif(not REFERENCE.exists(), reason="the graphs of the reference are not here")
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("conv_maxpool_train", {"TPU-CV-1", "TPU-CV-4", "TPU-PL-1", "TPU-PL-2"}),
+        ("fused_bn", set()),
+        ("keras3_bn_infer", {"TPU-BN-1"}),
+        ("keras3_bn_train", {"TPU-BN-1"}),
+        ("nn_bn", {"TPU-BN-1"}),
+        ("reduce_chain", {"TPU-RD-1"}),
+        ("reduce_mul", {"TPU-RD-3"}),
+        ("reduce_parallel", {"TPU-RD-2"}),
+        ("rng", {"TPU-RN-1", "TPU-RN-2", "TPU-RN-3"}),
+        ("s2b", {"TPU-BS-1"}),
+        ("slices", {"TPU-CS-1", "TPU-CS-2"}),
+        ("transposes", {"TPU-CV-1", "TPU-CV-3", "TPU-MM-1", "TPU-TR-1"}),
+    ],
+)
+def test_graphs_of_the_reference(name: str, rules: set[str]) -> None:
+    result = lint_path(REFERENCE / f"{name}.graph.pb")
+    assert rules_in(result) == rules
+    assert result.evaluated

@@ -1,0 +1,89 @@
+"""What padding costs: the worked examples of the fact sheet, to the digit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfperf.models.linter.padding import (
+    MIB,
+    Level,
+    both_orders,
+    convolution_multiples,
+    level_of,
+    pad,
+    padding,
+    with_multiples,
+)
+
+
+@pytest.mark.parametrize(
+    ("dims", "of_dim", "elements", "padded", "waste", "ratio"),
+    [
+        ((30, 28, 28, 20), {0: 8, 3: 128}, 470_400, 3_211_264, 85.35, 6.83),
+        ((30, 28, 28, 20), {0: 128, 3: 8}, 470_400, 2_408_448, 80.47, 5.12),
+        ((100, 56, 56, 64), {0: 128, 3: 8}, 20_070_400, 25_690_112, 21.88, 1.28),
+        ((128, 224, 224, 3), {0: 128, 3: 8}, 19_267_584, 51_380_224, 62.50, 2.67),
+        ((128, 224, 224, 3), {0: 8, 3: 128}, 19_267_584, 822_083_584, 97.66, 42.67),
+        ((100, 784), {0: 8, 1: 128}, 78_400, 93_184, 15.87, 1.19),
+        ((784, 128), {0: 8, 1: 128}, 100_352, 100_352, 0.0, 1.0),
+        ((32, 10), {0: 8, 1: 128}, 320, 4_096, 92.19, 12.8),
+        ((3, 3, 3, 20), {2: 8, 3: 128}, 540, 9_216, 94.14, 17.07),
+        ((3, 3, 3, 20), {2: 128, 3: 8}, 540, 27_648, 98.05, 51.2),
+    ],
+)
+def test_worked_examples(
+    dims: tuple[int, ...], of_dim: dict[int, int], elements: int, padded: int, waste: float, ratio: float
+) -> None:
+    found = with_multiples(dims, of_dim)
+    assert (found.elements, found.padded_elements) == (elements, padded)
+    assert (round(100 * found.waste, 2), round(found.ratio, 2)) == (waste, ratio)
+
+
+@pytest.mark.parametrize(
+    ("batch", "forward", "kernel_gradient"),
+    [(30, (8, 128), (128, 8)), (63, (8, 128), (128, 8)), (64, (128, 8), (8, 128)), (128, (128, 8), (8, 128))],
+)
+def test_multiples_of_convolutions(batch: int, forward: tuple[int, int], kernel_gradient: tuple[int, int]) -> None:
+    assert convolution_multiples(batch) == forward
+    assert convolution_multiples(batch, kernel_gradient=True) == kernel_gradient
+
+
+def test_without_a_layout_there_is_a_range() -> None:
+    head = both_orders("result", (2048, 10), 4)
+    assert (head.least.ratio, head.most.ratio) == (1.6, 12.8)
+    assert head.least.padded == (2048, 16)
+    assert head.padded_bytes == 2048 * 16 * 4
+    assert head.wasted_bytes == 2048 * 6 * 4
+
+
+@pytest.mark.parametrize(
+    ("ratio", "padded_bytes", "level"),
+    [(2.0, MIB, "high"), (50.0, MIB - 1, "medium"), (1.25, 1 << 40, "medium"), (1.24, 1 << 40, "info")],
+)
+def test_small_tensors_never_rank_high(ratio: float, padded_bytes: int, level: Level) -> None:
+    assert level_of(ratio, padded_bytes) == level
+
+
+def test_dimensions_that_are_not_known_have_no_padding() -> None:
+    with pytest.raises(ValueError, match="not known"):
+        padding((-1, 28), (8, 128))
+    with pytest.raises(ValueError, match="not 1"):
+        padding((1, 2), (8,))
+
+
+def test_huge_dimensions_are_exact() -> None:
+    assert padding((2**62, 2**62 + 1), (8, 128)).padded == (2**62, 2**62 + 128)
+
+
+def test_nothing_wastes_nothing() -> None:
+    found = padding((0, 10), (8, 128))
+    assert (found.ratio, found.waste) == (1.0, 0.0)
+
+
+@given(size=st.integers(0, 2**40), multiple=st.integers(1, 1024))
+def test_a_size_is_rounded_up_to_the_next_multiple(size: int, multiple: int) -> None:
+    found = pad(size, multiple)
+    assert found % multiple == 0
+    assert size <= found < size + multiple

@@ -1,0 +1,357 @@
+"""The model of a profile: what tfprof's views show of a job of TensorFlow 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import Event, event, line, logdir_of, plane, space
+from places import SHARED
+from synthetic_tpu import offload_tpu
+from tfprof_builders import graph, node, op_log
+
+import tfperf
+from tfperf.models.tfprof.attributes import ATTRIBUTES, PLACE, OptionError
+from tfperf.models.tfprof.from_trace import NO_FRAMES, TracedModel, trace_model
+from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.models.tfprof.model import AVERAGE
+from tfperf.models.tfprof.options import Options
+from tfperf.models.tfprof.report import ReportDetail, view_report
+from tfperf.models.tfprof.step_times import nano_values
+from tfperf.models.tfprof.tree import Shown
+from tfperf.models.tfprof.views import View, show_ops, show_tree
+
+PYTRACER = SHARED / "tfprof" / "tf2_pytracer"
+OFFLOAD = PYTRACER.parents[1] / "traces" / "tpu_v6e" / "offload"
+US = 1_000_000
+
+
+def step(number: int, *, frames: bool = False) -> list[Event]:
+    """A step of 1000 us: MatMul takes 300 (in step 2, 360) with a Cast of 60 inside, Sum 100, Assign 40."""
+    at = 1000 * number
+    longer = 60 if number == 2 else 0
+    events = [
+        event("train", at, 1000, step_num=number + 7, _r=1),
+        event("net/dense/MatMul:_FusedMatMul", at + 100, 300 + longer),
+        event("net/dense/Cast:Cast", at + 110, 60),
+        event("net/Sum:Sum", at + 500, 100),
+        event("sgd/Assign:AssignVariableOp", at + 700, 40),
+    ]
+    of_python = [
+        event("$train.py:9 step", at + 50, 900),
+        event("EagerExecute", at + 60, 800, eager_op="__inference_train_step_3", is_func=1),
+        event("$train.py:20 load", at + 960, 30),
+        event("EagerLocalExecute: Cast", at + 965, 20),
+    ]
+    return [*events, *(of_python if frames else ())]
+
+
+def logs(folder: Path, *others: Any, frames: bool = False, before: tuple[Event, ...] = ()) -> Path:
+    main = [event("$train.py:1 main", 0, 3000)] if frames else []
+    events = [each for number in range(3) for each in step(number, frames=frames)]
+    return logdir_of(folder, a=space(plane("/host:CPU", line("python", *main, *before, *events)), *others))
+
+
+def values(traced: TracedModel, step_number: int = AVERAGE) -> dict[str, dict[str, int]]:
+    """Return the own values of each node that are not 0."""
+    model = traced.model
+    of_all = model.values(step_number)
+    return {
+        name: {attribute: int(value) for attribute, value in zip(ATTRIBUTES, of_all[:, place], strict=True) if value}
+        for place, name in enumerate(model.names)
+    }
+
+
+def shown(traced: TracedModel, view: View, **options: Any) -> dict[str, tuple[int, int]]:
+    """Return own and total microseconds of the rows of a view."""
+    rows: Shown = show_tree(traced.model, view, Options(order_by="micros", **options))
+    micros = PLACE["micros"]
+    return {
+        name: (int(own), int(total))
+        for name, own, total in zip(rows.tree.names, rows.tree.own[micros], rows.total[micros], strict=True)
+    }
+
+
+def test_scopes_of_a_step_and_of_the_mean(tmp_path: Path) -> None:
+    traced = trace_model(logs(tmp_path))
+    assert [*traced.model.steps] == [7, 8, 9]
+    time = {"runs": 1, "definitions": 1}
+    assert values(traced, 9) == {
+        "net/Sum": {"micros": 100, "cpu_micros": 100, **time},
+        "net/dense/Cast": {"micros": 60, "cpu_micros": 60, **time},
+        "net/dense/MatMul": {"micros": 300, "cpu_micros": 300, **time},
+        "sgd/Assign": {"micros": 40, "cpu_micros": 40, **time},
+    }
+    # 240 of MatMul itself in two steps, 300 in the third: 260 on average.
+    assert shown(traced, "scope") == {
+        "_TFProfRoot": (0, 460),
+        "net": (0, 420),
+        "net/dense": (0, 320),
+        "net/dense/MatMul": (260, 260),
+        "net/dense/Cast": (60, 60),
+        "net/Sum": (100, 100),
+        "sgd": (0, 40),
+        "sgd/Assign": (40, 40),
+    }
+    assert traced.notes == (
+        "Op types are those of the kernels that ran (_FusedMatMul), and a fused op has the name of its last part.",
+        "The mean is over 3 train steps, whether an op ran in all of them or not. An op counts in the step in which "
+        "the host started it.",
+    )
+
+
+def test_types_are_those_of_kernels(tmp_path: Path) -> None:
+    ops = show_ops(trace_model(logs(tmp_path), "op").model, Options(order_by="micros"))
+    micros = dict(zip(ops.names, ops.own[PLACE["micros"]].tolist(), strict=True))
+    assert micros == {"_FusedMatMul": 260, "Sum": 100, "Cast": 60, "AssignVariableOp": 40}
+
+
+def test_an_op_that_ran_in_one_step_is_divided_by_all(tmp_path: Path) -> None:
+    traced = trace_model(logs(tmp_path, before=(event("summary/Write:WriteSummary", 1800, 90),)))
+    assert values(traced)["summary/Write"]["micros"] == 30
+    assert values(traced, 8)["summary/Write"]["micros"] == 90
+    assert "micros" not in values(traced, 7)["summary/Write"]
+    assert nano_values(traced.model, AVERAGE)[PLACE["micros"], traced.model.names.index("summary/Write")] == 30_000
+    (section,) = view_report(traced.model, "op", Options(select=("micros",)), ReportDetail()).sections
+    rows = section.tables[0].data
+    assert dict(zip(rows["name"], rows["time_ms"], strict=True))["WriteSummary"] == 0.03
+
+
+def test_a_mean_without_the_first_steps_is_that_of_the_others(tmp_path: Path) -> None:
+    path = logs(tmp_path, before=(event("summary/Write:WriteSummary", 1800, 90),))
+    traced = trace_model(path, skip_first=1)
+    assert [*traced.model.steps] == [8, 9]
+    found = values(traced)
+    assert found["summary/Write"]["micros"] == 45
+    assert found["net/dense/MatMul"]["micros"] == 270
+    assert nano_values(traced.model, AVERAGE)[PLACE["micros"], traced.model.names.index("summary/Write")] == 45_000
+    assert "The mean is over 2 train steps" in traced.notes[1]
+    assert "; 1 first step skipped." in traced.notes[1]
+    with pytest.raises(OptionError, match="cannot skip the first 3 of 3 steps"):
+        trace_model(path, skip_first=3)
+
+
+def test_steps_that_are_not_whole_do_not_count(tmp_path: Path) -> None:
+    calls = [event("net/MatMul:MatMul", 1000 * number + 10, 30) for number in range(5)]
+    marks = [event("train", 1000 * number, 1000, step_num=number) for number in range(1, 5)]
+    slow = [event("train", -9000, 10000, step_num=0), event("net/MatMul:MatMul", -5000, 900)]
+    data = space(plane("/host:CPU", line("python", *slow, *marks, *calls)))
+    traced = trace_model(logdir_of(tmp_path, a=data))
+    assert [*traced.model.steps] == [1, 2, 3, 4]
+    assert values(traced)["net/MatMul"]["micros"] == 30
+    assert "1 other step (cut off, slow, or of another kind) left out" in traced.notes[1]
+
+
+def test_without_steps_the_capture_is_one(tmp_path: Path) -> None:
+    data = space(
+        plane("/host:CPU", line("python", event("net/MatMul:MatMul", 10, 30), event("net/MatMul:MatMul", 50, 5)))
+    )
+    traced = trace_model(logdir_of(tmp_path, a=data))
+    assert values(traced, 0) == values(traced)
+    assert values(traced)["net/MatMul"] == {"micros": 35, "cpu_micros": 35, "runs": 2, "definitions": 1}
+    assert "step 0 is the whole capture" in traced.notes[1]
+
+
+def test_kernels_are_the_time_of_the_accelerator(tmp_path: Path) -> None:
+    launches = tuple(event("cuLaunchKernel", 1000 * n + 150, 5, correlation_id=n + 1) for n in range(3))
+    # The kernel of the last step runs after it: it counts where it was launched.
+    kernels = line(
+        "Stream #1",
+        *(
+            event("gemm", 1000 * n + 900, 80, correlation_id=n + 1, tf_op="net/dense/MatMul:_FusedMatMul")
+            for n in range(3)
+        ),
+        event("gemm", 2990, 7, correlation_id=99, tf_op="net/only/Relu:Relu"),
+    )
+    traced = trace_model(logs(tmp_path, plane("/device:GPU:0", kernels), before=launches))
+    found = values(traced)
+    assert found["net/dense/MatMul"] == {
+        "micros": 340,
+        "accelerator_micros": 80,
+        "cpu_micros": 260,
+        "runs": 1,
+        "definitions": 1,
+    }
+    assert found["net/only/Relu"]["accelerator_micros"] in (2, 3)
+    model = traced.model
+    devices = dict(zip(model.names, model.device, strict=True))
+    assert devices["net/dense/MatMul"] == "/device:gpu:0"
+    assert devices["net/Sum"] == "/device:cpu:0"
+    assert shown(traced, "scope", account_type_regexes=(".*gpu.*",))["_TFProfRoot"][1] in (342, 343)
+    # Nothing tells how often Relu ran.
+    with pytest.raises(ValueError, match="occurrence is unknown: some ops show in their kernels only"):
+        traced.check(Options(select=("micros", "occurrence")))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"select": ("micros", "bytes")}, "bytes is unknown: a profile does not say which op holds which memory"),
+        ({"order_by": "params"}, "params is unknown: a profile has no sizes of variables; give the graph"),
+        ({"min_float_ops": 1}, "float_ops is unknown"),
+    ],
+)
+def test_what_a_profile_does_not_tell_is_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    traced = trace_model(logs(tmp_path))
+    traced.check(Options(select=("micros", "cpu_micros", "occurrence", "device", "op_types"), order_by="micros"))
+    with pytest.raises(ValueError, match=words):
+        traced.check(Options(**options))
+
+
+def with_graph(folder: Path) -> tuple[Path, Path]:
+    nodes = [
+        node("x", "Placeholder", outputs=[[4, 8]]),
+        node("net/dense/kernel", "VariableV2", outputs=[[8, 2]], variable=[8, 2]),
+        node("net/dense/MatMul", "MatMul", "x", "net/dense/kernel", outputs=[[4, 2]]),
+        node("net/Sum", "Sum", "net/dense/MatMul", outputs=[[]]),
+    ]
+    (folder / "graph.pb").write_bytes(graph(*nodes))
+    entries: dict[str, dict[str, Any]] = {
+        "net/dense/MatMul": {"float_ops": 128, "stack": [("project/model.py", 12, "dense")]},
+        "net/dense/kernel": {"types": ["_trainable_variables"]},
+    }
+    (folder / "log").write_bytes(op_log(entries))
+    return folder / "graph.pb", folder / "log"
+
+
+def test_a_graph_is_joined_by_name(tmp_path: Path) -> None:
+    graph_file, log = with_graph(tmp_path)
+    traced = trace_model(logs(tmp_path), "graph", graph=graph_file, op_log=log)
+    assert traced.notes[0].startswith("2 of the 4 ops that ran are in the graph by name")
+    model = traced.model
+    types = dict(zip(model.names, model.ops, strict=True))
+    assert (types["net/dense/MatMul"], types["net/dense/Cast"]) == ("MatMul", "Cast")
+    assert values(traced)["net/dense/MatMul"]["float_ops"] == 128
+    assert values(traced)["net/dense/kernel"] == {"params": 16, "definitions": 1}
+    traced.check(Options(select=("micros", "params", "float_ops")))
+    # Sum is fed by MatMul: 100 and 260.
+    assert shown(traced, "graph")["net/Sum"] == (100, 360)
+    # The type of the kernel counts beside that of the graph.
+    assert shown(traced, "scope", account_type_regexes=("_FusedMatMul",))["_TFProfRoot"][1] == 260
+    assert shown(trace_model(logs(tmp_path), "code", graph=graph_file, op_log=log), "code") == {
+        "_TFProfRoot": (0, 260),
+        "model.py:12:dense": (260, 260),
+    }
+
+
+def test_an_inlined_function_is_joined_by_the_names_of_its_body(tmp_path: Path) -> None:
+    graph_file, _ = with_graph(tmp_path)
+    ops = [event("StatefulPartitionedCall/net/Sum:Sum", 10, 9), event("StatefulPartitionedCall/new/Sum:Sum", 30, 9)]
+    path = logdir_of(tmp_path, a=space(plane("/host:CPU", line("python", *ops))))
+    assert values(trace_model(path, graph=graph_file))["net/Sum"]["micros"] == 9
+    assert "StatefulPartitionedCall/new/Sum" in trace_model(path, graph=graph_file).model.names
+    assert "StatefulPartitionedCall/net/Sum" in trace_model(path).model.names
+
+
+def test_the_graph_view_needs_a_graph(tmp_path: Path) -> None:
+    with pytest.raises(
+        TfprofInputError, match="a profile has no graph, so it has no graph view: give one with --graph"
+    ):
+        trace_model(logs(tmp_path), "graph")
+
+
+def test_code_is_by_functions_of_python(tmp_path: Path) -> None:
+    traced = trace_model(logs(tmp_path, frames=True), "code")
+    assert shown(traced, "code") == {
+        "_TFProfRoot": (0, 820),
+        "train.py:1:main": (0, 820),
+        "train.py:9:step": (800, 800),
+        "train.py:20:load": (20, 20),
+    }
+    assert traced.model.values(AVERAGE)[PLACE["runs"]].tolist() == [1, 1]
+    assert {*traced.model.ops} == {"tf.function", "Cast"}
+    with pytest.raises(ValueError, match="accelerator_micros is unknown: kernels are launched by threads without"):
+        traced.check(Options(select=("accelerator_micros",)))
+
+
+def test_without_frames_the_code_view_says_how_to_get_some(tmp_path: Path) -> None:
+    with pytest.raises(TfprofInputError) as raised:
+        trace_model(logs(tmp_path), "code")
+    assert str(raised.value) == NO_FRAMES
+    assert "\n" not in NO_FRAMES
+    assert "tfperf run --python-trace" in NO_FRAMES
+
+
+def test_frames_without_calls_are_no_empty_tree(tmp_path: Path) -> None:
+    data = space(plane("/host:CPU", line("python", event("$train.py:1 main", 0, 9))))
+    with pytest.raises(TfprofInputError, match="no call into TensorFlow lies in them"):
+        trace_model(logdir_of(tmp_path, a=data), "code")
+
+
+def test_a_profile_without_ops_is_refused(tmp_path: Path) -> None:
+    data = space(plane("/host:CPU", line("python", event("train", 0, 9))))
+    with pytest.raises(TfprofInputError, match="has no op of TensorFlow: take the profile with --host-tracer-level 2"):
+        trace_model(logdir_of(tmp_path, a=data))
+
+
+def test_one_of_several_hosts(tmp_path: Path) -> None:
+    data = space(plane("/host:CPU", line("python", event("net/MatMul:MatMul", 10, 30))))
+    path = logdir_of(tmp_path, a=data, b=space(plane("/host:CPU", line("python", event("net/Sum:Sum", 10, 4)))))
+    assert trace_model(path).notes[-1] == "These are the costs of a, one of 2 hosts."
+    assert trace_model(path, host="b").model.names == ["net/Sum"]
+
+
+@pytest.mark.parametrize("name", ["input_bound", "input_fixed", "custom_loop", "retracing"])
+def test_sums_over_samples_are_those_of_queries(name: str, samples: Path, asked_here: None) -> None:
+    traced = trace_model(samples / name)
+    analysis = tfperf.load(samples / name)
+    steps = analysis["steps"].steps
+    counted = steps.numbers[steps.headline].tolist()
+    assert [*traced.model.steps] == counted
+    # Types whose ops have no op inside, so that their own time is their duration.
+    recorded = tfperf.sql(
+        analysis,
+        """
+        select s.step, sum(e.duration_ps) as ps, count(*) as runs from events e join host_steps s
+        on e.start_ps >= s.start_ps and e.start_ps < s.end_ps
+        where regexp_matches(e.name, '^[^:$]+:(_FusedMatMul|_MklMatMul|MatMul|_MklNativeFusedMatMul|BiasAddGrad)$')
+        group by s.step order by s.step
+        """,
+    )
+    micros = dict(zip(recorded["step"].tolist(), (recorded["ps"] / US).tolist(), strict=True))
+    ops = {
+        number: show_ops(
+            traced.model,
+            Options(
+                step=number, account_type_regexes=("_FusedMatMul|_MklMatMul|MatMul|_MklNativeFusedMatMul|BiasAddGrad",)
+            ),
+        )
+        for number in counted
+    }
+    assert sum(micros[number] for number in counted) > 0
+    for number, shown_ops in ops.items():
+        nodes = sum(len(nodes) for nodes in shown_ops.nodes)
+        assert int(shown_ops.root_total[PLACE["cpu_micros"]]) == pytest.approx(micros[number], abs=nodes)
+
+
+@pytest.mark.skipif(not PYTRACER.is_dir(), reason="the profile with Python frames is not beside the project")
+def test_a_real_profile_has_a_tree_of_the_users_functions() -> None:
+    traced = trace_model(PYTRACER / "remote_py1.xplane.pb", "code")
+    rows = shown(traced, "code", max_depth=1000)
+    assert rows["a7srv.py:13:one"][1] > rows["a7srv.py:11:load_batch"][1] > 0
+    frames = tfperf.load(PYTRACER / "remote_py1.xplane.pb", sections=["python"])["python"]
+    one = next(each for each in frames.functions if each.function == "a7srv.py:13 one")
+    assert rows["a7srv.py:13:one"][1] * 1e6 * 118 < one.total_ps
+    with pytest.raises(TfprofInputError, match="no Python frames"):
+        trace_model(PYTRACER / "py0.xplane.pb", "code")
+
+
+def test_copies_of_a_tpu_stay_and_sums_over_cores_are_told(tmp_path: Path) -> None:
+    """On each of two chips a step waits 720 ms for copies and computes for 80."""
+    traced = trace_model(logdir_of(tmp_path, a=offload_tpu()), view="scope")
+    of_scope = {name: own.get("accelerator_micros", 0) for name, own in values(traced).items()}
+    copies = sum(micros for name, micros in of_scope.items() if name.startswith("(no framework op)/"))
+    assert copies == pytest.approx(2 * 720_000, abs=2)
+    assert of_scope["jit(f)/jit(main)/add"] == pytest.approx(2 * 80_000, abs=2)
+    assert traced.notes[0].startswith("Times are sums over 2 TPU cores: 800 ms per core and step.")
+    assert traced.notes[-1].endswith("An op counts in the step in which it started.")
+
+
+@pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the real TPU profile is not here")
+def test_a_step_of_the_real_tpu_profile_is_as_long_as_its_ops() -> None:
+    """Each core has steps of its own; 24.05 ms of each are computing, the rest is waiting for copies."""
+    traced = trace_model(OFFLOAD, view="op")
+    of_op = {name: own.get("accelerator_micros", 0) / 4000 for name, own in values(traced).items()}
+    assert sum(of_op.values()) == pytest.approx(784.13, abs=0.01)
+    assert of_op["jit(f)/jit(main)/add"] == pytest.approx(24.05, abs=0.01)

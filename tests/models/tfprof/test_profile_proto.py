@@ -1,0 +1,138 @@
+"""Profiles that tfprof wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from protobytes import field
+from tfprof_builders import GPU, STREAMS, graph, node, profile
+
+from tfperf.models.tfprof.attributes import PLACE
+from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.profile_proto import read_profile
+
+
+def read(folder: Path, data: bytes) -> Model:
+    (folder / "profile").write_bytes(data)
+    return read_profile(InputFile(folder / "profile", "ProfileProto"))
+
+
+def times(device: str, *pairs: list[int]) -> dict[str, Any]:
+    return {"key": device.lower().encode(), "value": {"times": [{"int64_values": pair} for pair in pairs]}}
+
+
+def of_step(step: int, **fields: Any) -> dict[str, Any]:
+    return {"key": step, "value": fields}
+
+
+X = {
+    "name": b"x",
+    "op": b"Placeholder",
+    "shape": [4, 8],
+    "output_shapes": [{"key": 1, "value": {"int64_values": [4, 8]}}],
+}
+Y = {
+    "name": b"a/y",
+    "op": b"MatMul",
+    "op_types": [b"MatMul", b"_trainable_variables"],
+    "inputs": [{"key": 1, "value": 1}, {"key": 0, "value": 3}],
+    "src_output_index": [{"key": 1, "value": 1}],
+    "canonical_device": GPU.lower().encode(),
+    "float_ops": 128,
+    "trace": {"traces": [{"file_id": 1, "lineno": 3, "function_id": 2}]},
+    "execs": [
+        of_step(
+            20,
+            run_count=2,
+            all_start_micros=10,
+            latest_end_micros=40,
+            cpu_execs=[times(GPU, [10, 5], [20, 6])],
+            accelerator_execs=[times(STREAMS, [12, 9])],
+            memory_execs=[{"requested_bytes": 100, "output_bytes": 7}, {"requested_bytes": 11, "peak_bytes": 1}],
+        ),
+        of_step(10, run_count=1, cpu_execs=[times(GPU, [1, 3])]),
+    ],
+}
+Z = {"name": b"z", "op": b"NoOp", "attrs": [{"key": b"data_format", "value": b"\x12\x04NHWC"}]}
+
+
+def test_nodes_are_sorted_by_name(tmp_path: Path) -> None:
+    model = read(tmp_path, profile([X, Y, Z], {1: "main.py", 2: "<module>"}))
+    assert (model.names, model.ops) == (["a/y", "x", "z"], ["MatMul", "Placeholder", "NoOp"])
+    assert (model.device, model.float_ops.tolist(), model.nhwc) == ([GPU.lower(), "", ""], [128, 0, 0], ["z"])
+    assert (model.shape.dims(1), model.kernel) == ((4, 8), ["", "", ""])
+    assert [(model.names[owner], model.types[kind]) for owner, kind in zip(*model.type_of, strict=True)] == [
+        ("a/y", "MatMul"),
+        ("a/y", "_trainable_variables"),
+    ]
+
+
+def test_inputs_are_in_order_with_the_shapes_that_come_in(tmp_path: Path) -> None:
+    model = read(tmp_path, profile([X, Y, Z]))
+    assert [model.names[source] for source in model.input_source.tolist()] == ["z", "x"]
+    assert (model.input_of.tolist(), model.input_shape.dims(0), model.input_shape.dims(1)) == ([0, 0], (), (4, 8))
+
+
+def test_steps_have_times_and_memory(tmp_path: Path) -> None:
+    model = read(tmp_path, profile([X, Y, Z]))
+    assert [*model.steps] == [10, 20]
+    values = {name: model.values(20)[place, 0] for name, place in PLACE.items()}
+    assert (values["cpu_micros"], values["accelerator_micros"], values["micros"], values["runs"]) == (11, 9, 20, 2)
+    assert (values["bytes"], values["peak_bytes"], values["output_bytes"], values["float_ops"]) == (111, 1, 7, 256)
+    step = model.steps[20]
+    assert (step.started.tolist(), step.ended.tolist(), step.cpu_nanos.tolist()) == ([10], [40], [11_000])
+    singles = step.intervals
+    rows = zip(singles.device.tolist(), singles.start.tolist(), singles.duration.tolist(), strict=True)
+    assert sorted((model.devices[device], start, duration) for device, start, duration in rows) == [
+        (STREAMS.lower(), 12, 9),
+        (GPU.lower(), 10, 5),
+        (GPU.lower(), 20, 6),
+    ]
+
+
+def test_stacks_are_read(tmp_path: Path) -> None:
+    stacks = read(tmp_path, profile([X, Y, Z], {1: "main.py", 2: "<module>"})).stacks
+    assert (stacks.ends.tolist(), stacks.files, stacks.lines, stacks.functions) == (
+        [0, 1, 1, 1],
+        ["main.py"],
+        [3],
+        ["<module>"],
+    )
+
+
+def test_of_two_records_of_a_step_the_last_counts(tmp_path: Path) -> None:
+    twice = {"name": b"x", "op": b"A", "execs": [of_step(1, run_count=5), of_step(1, run_count=7)]}
+    assert read(tmp_path, profile([twice])).values(1)[PLACE["runs"]].tolist() == [7]
+
+
+def test_inputs_that_are_not_there_and_impossible_slots(tmp_path: Path) -> None:
+    odd = {
+        "name": b"y",
+        "op": b"A",
+        "inputs": [{"key": 0, "value": 1}, {"key": 1, "value": 99}],
+        "src_output_index": [{"key": 1, "value": (1 << 63) - 1}],
+        "output_shapes": [{"key": -(1 << 63), "value": {"int64_values": [3]}}],
+    }
+    model = read(tmp_path, profile([X, odd]))
+    assert model.input_source.tolist() == [0, -1]
+    assert [model.input_shape.dims(place) for place in range(2)] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is empty: it should be a profile of tfprof"),
+        (field(2, 1), "a profile without nodes"),
+        (profile([{"op": b"A"}]), "nodes without a name"),
+        (profile([X, X]), "two nodes of the name 'x'"),
+        (profile([{"name": b"x", "execs": [of_step(-1, run_count=1)]}]), "the first of them -1"),
+        (profile([X, Y])[:-1], "damaged"),
+        (graph(node("x", "Relu")), r"is a graph of TensorFlow \(GraphDef\)"),
+    ],
+)
+def test_what_is_no_profile(tmp_path: Path, data: bytes, said: str) -> None:
+    with pytest.raises(TfprofInputError, match=said):
+        read(tmp_path, data)

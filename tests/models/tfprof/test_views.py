@@ -1,0 +1,150 @@
+"""The views of small models: by scope, by what feeds what, and by op type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tfprof_builders import CPU, GPU, model, node, op_log, ran, run_metadata
+
+from tfperf.models.tfprof.attributes import PLACE
+from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.options import options_from
+from tfperf.models.tfprof.tree import ROOT
+from tfperf.models.tfprof.views import View, accounted, show_ops, show_tree
+
+
+def tree(of: Model, view: View, **given: Any) -> list[str]:
+    """Return the rows as `depth name own/total` in microseconds."""
+    shown = show_tree(of, view, options_from({"max_depth": 100, **given}))
+    own, total = shown.tree.own[PLACE["micros"]], shown.total[PLACE["micros"]]
+    rows = zip(shown.tree.depth.tolist(), shown.tree.names, own.tolist(), total.tolist(), strict=True)
+    return [f"{depth} {name} {one}/{every}" for depth, name, one, every in rows]
+
+
+def ops(of: Model, **given: Any) -> list[str]:
+    shown = show_ops(of, options_from({"max_depth": 100, **given}))
+    rows = zip(shown.names, shown.own[PLACE["micros"]].tolist(), shown.total[PLACE["micros"]].tolist(), strict=True)
+    return [f"{name} {one}/{every}" for name, one, every in rows]
+
+
+@pytest.fixture
+def layers(tmp_path: Path) -> Model:
+    """Two layers; `a` is a node and a scope too. loss <- b/out <- a/in/mul, a; a/in/mul <- x, a."""
+    nodes = [
+        node("loss", "Sum", "b/out", "^x"),
+        node("b/out", "Relu", "a/in/mul", "a"),
+        node("a/in/mul", "Mul", "x", "a"),
+        node("a", "Mul", "x"),
+        node("x", "Placeholder"),
+        node("alone", "NoOp"),
+    ]
+    times = {"loss": 1, "b/out": 2, "a/in/mul": 4, "a": 8, "x": 16}
+    records = [ran(name, 10, micros) for name, micros in times.items()]
+    return model(tmp_path, nodes, {0: run_metadata({CPU: records[:3], GPU: records[3:]})})
+
+
+def test_scopes_hold_what_is_in_them(layers: Model) -> None:
+    assert tree(layers, "scope") == [
+        f"0 {ROOT} 0/31",
+        "1 a 8/12",
+        "2 a/in 0/4",
+        "3 a/in/mul 4/4",
+        "1 alone 0/0",
+        "1 b 0/2",
+        "2 b/out 2/2",
+        "1 loss 1/1",
+        "1 x 16/16",
+    ]
+
+
+def test_a_node_of_a_graph_is_below_the_first_that_it_feeds(layers: Model) -> None:
+    assert tree(layers, "graph") == [
+        f"0 {ROOT} 0/31",
+        "1 alone 0/0",
+        "1 loss 1/31",
+        "2 b/out 2/30",
+        "3 a/in/mul 4/28",
+        "4 a 8/8",
+        "4 x 16/16",
+    ]
+
+
+def test_op_types_count_all_that_follow(layers: Model) -> None:
+    assert ops(layers) == ["Mul 12/31", "NoOp 0/19", "Placeholder 16/19", "Relu 2/3", "Sum 1/1"]
+    assert ops(layers, order_by="micros") == ["Placeholder 16/31", "Mul 12/15", "Relu 2/3", "Sum 1/1", "NoOp 0/0"]
+
+
+LISTS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"max_depth": 1}, ["Mul 12/31", "NoOp 0/19"]),
+    ({"start_name_regexes": ["P.*"]}, ["Placeholder 16/19", "Relu 2/3", "Sum 1/1"]),
+    ({"start_name_regexes": ["gone"]}, []),
+    ({"trim_name_regexes": ["Pl.*", "Sum"]}, ["Mul 12/31", "NoOp 0/19"]),
+    ({"trim_name_regexes": ["Mul"], "start_name_regexes": ["Mul"]}, []),
+    ({"show_name_regexes": ["Relu"]}, ["Relu 2/3"]),
+    ({"hide_name_regexes": [".*o.*"]}, ["Mul 12/31", "Relu 2/3", "Sum 1/1"]),
+    ({"min_micros": 19}, ["Mul 12/31", "NoOp 0/19", "Placeholder 16/19"]),
+    ({"min_occurrence": 2}, ["Mul 12/31"]),
+    ({"show_name_regexes": ["Relu"], "account_displayed_op_only": True}, ["Relu 2/2"]),
+    ({"hide_name_regexes": [".*"], "account_displayed_op_only": True}, []),
+    ({"account_type_regexes": ["Relu|Sum"]}, ["Relu 2/3", "Sum 1/1"]),
+    ({"order_by": "occurrence", "max_depth": 0}, ["Mul 12/31"]),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), LISTS)
+def test_the_list_of_op_types(layers: Model, given: dict[str, Any], expected: list[str]) -> None:
+    assert ops(layers, **given) == expected
+
+
+def test_types_decide_what_counts(layers: Model) -> None:
+    assert tree(layers, "scope", account_type_regexes=["Relu", "Mul"]) == [
+        f"0 {ROOT} 0/14",
+        "1 a 8/12",
+        "2 a/in 0/4",
+        "3 a/in/mul 4/4",
+        "1 b 0/2",
+        "2 b/out 2/2",
+    ]
+    assert tree(layers, "graph", account_type_regexes=["Mul"]) == [f"0 {ROOT} 0/12", "1 a/in/mul 4/12", "2 a 8/8"]
+
+
+def test_devices_are_matched_whatever_their_case(layers: Model) -> None:
+    """The reference writes devices in lower case, so that its users' `.*CPU:0` matches nothing (D5)."""
+    expected = [name in ("loss", "b/out", "a/in/mul") for name in layers.names]
+    for regex in (".*CPU:0", ".*cpu:0", ".*/Device:Cpu:0"):
+        assert accounted(layers, options_from({"account_type_regexes": [regex]})).tolist() == expected
+    assert not accounted(layers, options_from({"account_type_regexes": ["RELU"]})).any()
+
+
+def test_a_cycle_that_nothing_leaves_is_not_in_the_graph_view(tmp_path: Path) -> None:
+    of = model(tmp_path, [node("a", "A", "b"), node("b", "B", "a"), node("c", "C", "c")])
+    assert tree(of, "graph") == [f"0 {ROOT} 0/0"]
+    assert len(tree(of, "scope")) == 4
+
+
+def test_scopes_of_odd_names(tmp_path: Path) -> None:
+    of = model(tmp_path, [node(name, "A") for name in ("a.b", "a/c", "a\0d", "a", "/e", "f/", "g//h")])
+    names = [row.split(" ")[1] for row in tree(of, "scope")]
+    assert names == [ROOT, "", "/e", "a", "a/c", "a\0d", "a.b", "f", "f/", "g", "g/", "g//h"]
+
+
+def test_a_model_without_anything_that_counts(layers: Model) -> None:
+    given = {"account_type_regexes": ["gone"]}
+    assert (ops(layers, **given), tree(layers, "scope", **given)) == ([], [f"0 {ROOT} 0/0"])
+
+
+def test_a_step_that_was_not_recorded_is_refused_by_each_view(layers: Model) -> None:
+    for view in ("scope", "graph", "code"):
+        with pytest.raises(ValueError, match="step 3 was not recorded: use one of 0"):
+            tree(layers, view, step=3)
+    with pytest.raises(ValueError, match="step 3 was not recorded"):
+        ops(layers, step=3)
+
+
+def test_a_scope_counts_as_a_definition_and_not_as_a_parameter(tmp_path: Path) -> None:
+    of = model(tmp_path, [node("a/w", "VariableV2", variable=[3])], log=op_log({"a/w": {"float_ops": 5}}))
+    shown = show_tree(of, "scope", options_from({}))
+    columns = {name: shown.total[PLACE[name]].tolist() for name in ("definitions", "params", "float_ops")}
+    assert columns == {"definitions": [2, 2, 1], "params": [3, 3, 3], "float_ops": [5, 5, 5]}

@@ -1,0 +1,147 @@
+"""Which activity an event stands for, by name and by stat, in both attributions; when activities happen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import event, host, line, plane, trace_of
+
+from tfperf.trace.host.activities import (
+    Activity,
+    ActivityTimes,
+    Attribution,
+    busy_times,
+    corrected_times,
+    device_codes,
+    host_codes,
+    tpu_activity,
+    tpu_codes,
+    tpu_times,
+)
+
+US = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "corrected", "tensorflow"),
+    [
+        ("IteratorGetNextOp::DoCompute", Activity.WAIT_INPUT, Activity.WAIT_INPUT),
+        ("IteratorGetNext:_Send", Activity.STAGING, Activity.WAIT_INPUT),
+        ("x/MatMul:MatMul", Activity.HOST_COMPUTE, Activity.HOST_COMPUTE),
+        ("tf.function-graph_building", Activity.COMPILE, Activity.HOST_COMPUTE),
+        ("ExecutorState::Process", Activity.KERNEL_LAUNCH, Activity.KERNEL_LAUNCH),
+        ("$model.py:7 call", Activity.NONE, Activity.HOST_COMPUTE),
+        ("EagerExecute: Add", Activity.NONE, Activity.NONE),
+        ("MemcpyHToD", Activity.HOST_TO_DEVICE, Activity.HOST_TO_DEVICE),
+    ],
+)
+def test_names_of_host_events(name: str, corrected: Activity, tensorflow: Activity, tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(event(name, 0, 1)))
+    both: tuple[Attribution, ...] = ("corrected", "tensorflow")
+    assert [host_codes(trace, how, has_device=True)[0] for how in both] == [corrected, tensorflow]
+
+
+def test_without_a_device_nothing_is_launched(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(event("ExecutorState::Process", 0, 1)))
+    assert host_codes(trace, "corrected", has_device=False)[0] == Activity.HOST_COMPUTE
+
+
+@pytest.mark.parametrize(
+    ("name", "stats", "activity"),
+    [
+        ("sgemm_128x64", {}, Activity.COMPUTE_32),
+        ("hgemm_half", {}, Activity.COMPUTE_16),
+        ("sgemm", {"shape": "(half[2,3])"}, Activity.COMPUTE_32),
+        ("fusion_3", {"shape": "(half[2,3];int32[])"}, Activity.COMPUTE_16),
+        ("fusion_3", {"shape": "(int32[])"}, Activity.COMPUTE_32),
+        ("void Copy<int>(int*)", {}, Activity.COMPUTE_32),
+        ("void Copy<int>(int*)", {"shape": "(half[2])"}, Activity.COMPUTE_16),
+        ("fusion_3", {"shape": ""}, Activity.COMPUTE_UNKNOWN),
+        ("fusion_3", {}, Activity.COMPUTE_UNKNOWN),
+        ("ncclKernel_AllReduce", {}, Activity.COLLECTIVES),
+        ("MemcpyD2H", {}, Activity.DEVICE_TO_HOST),
+        ("copy", {"memcpy_details": "kind:Unknown size:8"}, Activity.COMPUTE_UNKNOWN),
+        ("copy", {"memcpy_details": "kind:HtoD size:8"}, Activity.HOST_TO_DEVICE),
+    ],
+)
+def test_events_of_a_gpu(name: str, stats: dict[str, str], activity: Activity, tmp_path: Path) -> None:
+    gpu = plane("/device:GPU:0", line("Stream #1", event(name, 0, 1, **stats)))
+    assert device_codes(trace_of(tmp_path, gpu), "corrected").tolist() == [activity]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "activity"),
+    [
+        ("Philox<half>", "(int32[3])", Activity.COMPUTE_32),
+        ("sgemm", "(half[2,3])", Activity.COMPUTE_16),
+        ("fusion_3", "", Activity.COMPUTE_32),
+        ("gemm_fp16", "", Activity.COMPUTE_16),
+    ],
+)
+def test_to_tensorflow_inputs_decide_before_the_name(name: str, shape: str, activity: Activity, tmp_path: Path) -> None:
+    """What it knows nothing of is 32 bit."""
+    gpu = plane("/device:GPU:0", line("Stream #1", event(name, 0, 1, shape=shape)))
+    assert device_codes(trace_of(tmp_path, gpu), "tensorflow").tolist() == [activity]
+
+
+def test_ops_of_a_tpu_by_category() -> None:
+    named = [tpu_activity(category) for category in ("Infeed", "all-reduce fusion", "convolution")]
+    assert named == [Activity.WAIT_INPUT, Activity.COLLECTIVES, Activity.COMPUTE_32]
+
+
+def busy(times: ActivityTimes) -> dict[str, list[tuple[int, int]]]:
+    """Activity -> start and end of its intervals in microseconds."""
+    return {
+        kind.name: list(zip((sets.start // US).tolist(), (sets.end // US).tolist(), strict=True))
+        for kind, sets in times.busy.items()
+    }
+
+
+def test_activities_in_real_time_are_united_over_threads(tmp_path: Path) -> None:
+    threads = line("a", event("x:MatMul", 0, 10), id=1), line("b", event("y:Add", 5, 10), id=2)
+    gpu = plane("/device:GPU:0", line("Stream #1", event("k", 8, 4), event("MemcpyH2D", 20, 5)))
+    trace = trace_of(tmp_path, plane("/host:CPU", *threads), gpu)
+    window = np.array([0]), np.array([30 * US])
+    expected = {"HOST_COMPUTE": [(0, 15)], "COMPUTE_UNKNOWN": [(8, 12)], "HOST_TO_DEVICE": [(20, 25)]}
+    assert busy(corrected_times(busy_times(trace), *window)) == expected
+
+
+def test_where_no_op_is_an_infeed_waiting_of_the_host_explains_idle_time(tmp_path: Path) -> None:
+    core = plane("/device:TPU:0", line("XLA Ops", event("fusion", 10, 5, hlo_category="loop fusion")))
+    trace = trace_of(tmp_path, host(event("IteratorGetNextOp::DoCompute", 0, 9)), core)
+    times = tpu_times(trace, 1, tpu_codes(trace), np.array([0]), np.array([30 * US]))
+    assert busy(times) == {"COMPUTE_32": [(10, 15)], "WAIT_WHILE_IDLE": [(0, 9)]}
+
+
+COPY = "%copy-done = {0} copy-done(({0}, {1}, u32[]) %copy-start)"
+HBM, HOST = "f32[8]{0}", "f32[8]{0:S(5)}"
+
+
+def test_a_core_that_awaits_copies_does_not_compute(tmp_path: Path) -> None:
+    ops = [(COPY.format(HBM, HOST), "copy-done"), (COPY.format(HOST, HBM), "copy-done"), ("copy-done.9", "copy-done")]
+    ops += [("all-gather-done", "all-gather-done"), ("fusion", "loop fusion")]
+    events = [event(name, 10 * place, 10) for place, (name, _) in enumerate(ops)]
+    core = plane(
+        "/device:TPU:0",
+        line("XLA Ops", *events),
+        name_stats={name: {"hlo_category": category} for name, category in ops},
+    )
+    trace = trace_of(tmp_path, core)
+    times = tpu_times(trace, 0, tpu_codes(trace), np.array([0]), np.array([50 * US]))
+    assert busy(times) == {
+        "HOST_TO_DEVICE": [(0, 10)],
+        "DEVICE_TO_HOST": [(10, 20)],
+        "DEVICE_TO_DEVICE": [(20, 30)],
+        "COLLECTIVES": [(30, 40)],
+        "COMPUTE_32": [(40, 50)],
+    }
+
+
+def test_cores_wait_for_each_other_at_barriers(tmp_path: Path) -> None:
+    marks = line("XLA TraceMe", event("barrier-cores", 0, 9), event("dependency-wait", 9, 1), id=2)
+    core = plane("/device:TPU:0", line("XLA Ops", event("all-reduce", 10, 5, hlo_category="all-reduce"), id=1), marks)
+    trace = trace_of(tmp_path, core)
+    times = tpu_times(trace, 0, tpu_codes(trace), np.array([0]), np.array([30 * US]))
+    assert busy(times) == {"COLLECTIVES": [(10, 15)], "BARRIER": [(0, 9)]}

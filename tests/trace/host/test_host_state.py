@@ -1,0 +1,88 @@
+"""What the threads of a host do; which state a name stands for, and whole gaps, are in the tests of idle time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import event, line, plane, trace_of
+
+from tfperf.trace.host.host_state import State, host_states, state_of
+from tfperf.trace.host.launches import launch_links
+
+US = 1_000_000
+
+
+def test_states_of_the_main_thread_and_of_a_worker(tmp_path: Path) -> None:
+    """Python runs around the calls of the main thread; the worker launches the kernel; tf.data says nothing."""
+    main = line("python", event("TFE_Py_Execute", 0, 40), event("cuStreamSynchronize", 60, 30), id=1)
+    worker = line("worker", event("x/MatMul:MatMul", 10, 20), event("cuLaunchKernel", 15, 5, correlation_id=3), id=2)
+    data = line("tf_data_prefetch", event("y/Cast:Cast", 0, 100), id=3)
+    gpu = plane("/device:GPU:0", line("Stream #1", event("k", 50, 40, correlation_id=3)))
+    trace = trace_of(tmp_path, plane("/host:CPU", main, worker, data), gpu)
+    states = host_states(trace, launch_links(trace, np.array([5])))
+    assert [State(code) for code in states.code[:5]] == [State.CALL, State.SYNC, State.LAUNCH, State.LAUNCH, State.NONE]
+    assert (states.main, states.drives) == (0, {1: frozenset({1})})
+    until = {state: covered.total() // US for state, covered in states.until(1)}
+    assert until == {State.LAUNCH: 20, State.SYNC: 50, State.CALL: 70, State.PYTHON: 100}
+
+
+def test_waiting_until_a_tpu_has_room_is_neither_launching_nor_waiting_for_results(tmp_path: Path) -> None:
+    worker = line("w", event("TpuExecutable::ExecutePrepare", 0, 100), event("Acquire semaphore", 10, 70), id=1)
+    trace = trace_of(tmp_path, plane("/host:CPU", worker))
+    (times,) = host_states(trace, launch_links(trace, np.empty(0, np.int64))).lines.values()
+    assert {state: covered.total() // US for state, covered in times.items()} == {State.LAUNCH: 30}
+
+
+def test_a_host_without_a_recorded_call_has_no_main_thread(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, plane("/host:CPU", line("t", event("x/MatMul:MatMul", 0, 10))))
+    assert host_states(trace, launch_links(trace, np.empty(0, np.int64))).main is None
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("cuStreamSynchronize", State.SYNC),
+        ("hipStreamSynchronize", State.SYNC),
+        ("MemcpyD2H", State.SYNC),
+        ("cuMemcpyDtoHAsync_v2", State.SYNC),
+        ("$ops.py:395 numpy", State.SYNC),
+        ("cuEventQuery", State.NONE),
+        ("MemcpyH2D", State.COPY),
+        ("cuMemcpyHtoDAsync_v2", State.COPY),
+        ("IteratorGetNext/_1:_Send", State.COPY),
+        ("hipMemcpyDtoDAsync", State.LAUNCH),
+        ("cuLaunchKernel", State.LAUNCH),
+        ("hipModuleLaunchKernel", State.LAUNCH),
+        ("cuModuleLoadData", State.COMPILE),
+        ("PJRT_LoadedExecutable_Execute", State.LAUNCH),
+        ("PjitFunction(f)", State.CALL),
+        ("EagerExecute: MatMul", State.CALL),
+        ("MemoryAllocation", State.NONE),
+        ("Iterator::Root::Prefetch", State.NONE),
+        ("MatMul:MatMul", State.COMPUTE),
+        ("TfrtTpuLoadedExecutable::ExecuteLaunch", State.LAUNCH),
+        ("tpu::System::Execute=>IssueSequencedEvent", State.LAUNCH),
+        ("DoEnqueueProgram", State.LAUNCH),
+        ("tpu::System::Execute=>Done", State.NONE),
+        ("ReadSyncFlag", State.NONE),
+        ("CompleteCallbacks", State.NONE),
+        ("Acquire semaphore", State.NONE),
+        ("MutexLock::Acquire", State.NONE),
+        ("LoadProgram", State.COMPILE),
+        ("TfrtTpuCompiler::Compile", State.COMPILE),
+        ("tpu::System::TransferToDevice=>IssueEvent", State.COPY),
+        ("MapDmaBuffer", State.COPY),
+        ("XlaLinearize", State.COPY),
+        ("XlaDelinearize", State.SYNC),
+        ("tpu::System::TransferFromDevice", State.SYNC),
+        ("PCIe/Memcpy Dispatch", State.SYNC),
+        ("ArrayImpl.copy_to_host_async", State.SYNC),
+        ("block_until_ready", State.SYNC),
+        ("", State.OTHER),
+        ("\x1b[31m" * 1000, State.OTHER),
+    ],
+)
+def test_names_tell_states(name: str, state: State) -> None:
+    assert state_of(name) == state

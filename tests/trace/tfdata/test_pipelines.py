@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders import Event, Line, event, host, line, plane, trace_of, u64
+from builders import iterator_call as call
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfperf.trace.tfdata.pipeline_tree import stage_path
+from tfperf.trace.tfdata.pipelines import Pipelines, find_pipelines
+
+US = 1_000_000
+
+
+def pipelines_of(tmp_path: Path, *lines: Line) -> Pipelines:
+    pipelines = find_pipelines(trace_of(tmp_path, plane("/host:CPU", *lines)))
+    assert pipelines is not None
+    return pipelines
+
+
+def tree(pipelines: Pipelines, number: int = 0) -> list[str]:
+    """Stages with as many dots as their depth."""
+    return ["." * pipelines.stages[stage].depth + pipelines.stages[stage].name for stage in pipelines.members(number)]
+
+
+def calls(pipelines: Pipelines, name: str) -> int:
+    (stage,) = [index for index, stage in enumerate(pipelines.stages) if stage.name == name]
+    return int((pipelines.calls.stage == stage).sum())
+
+
+def test_a_trace_without_tf_data_has_no_pipelines(tmp_path: Path) -> None:
+    assert find_pipelines(trace_of(tmp_path, host(event("train", 0, 10), event("a:MatMul", 1, 2)))) is None
+
+
+@pytest.mark.parametrize("first", [1, 1 << 63, (1 << 64) - 9, -9])
+def test_one_thread(first: int, tmp_path: Path) -> None:
+    ids = [first + number for number in range(3)]
+    events = [
+        call("Root", 0, 10, ids[0]),
+        call("Root::Map", 1, 8, ids[1], ids[0]),
+        call("Root::Map::Range", 2, 3, ids[2], ids[1]),
+    ]
+    pipelines = pipelines_of(tmp_path, line("python", *events))
+    assert tree(pipelines) == ["Root", ".Map", "..Range"]
+    assert pipelines.calls.around.tolist() == [-1, 0, 1]
+    assert (pipelines.device, pipelines.cut) == ((False,), (False,))
+
+
+def test_the_unsigned_and_the_signed_form_of_an_id_are_the_same(tmp_path: Path) -> None:
+    events = [call("Root", 0, 10, u64((1 << 64) - 7)), call("Root::Map", 1, 8, 5, -7)]
+    assert tree(pipelines_of(tmp_path, line("python", *events))) == ["Root", ".Map"]
+
+
+def test_across_threads_a_stage_is_found_by_its_consumer_s_id(tmp_path: Path) -> None:
+    pipelines = pipelines_of(
+        tmp_path,
+        line("main", call("Root", 0, 10, 1), call("Root::Prefetch", 1, 8, 2, 1, buffer_limit=4, buffered_elements=3)),
+        line("reader", event("PrefetchProduce", 0, 7, element_id=1), call("Root::Prefetch::Map", 1, 5, 3, 2)),
+    )
+    assert tree(pipelines) == ["Root", ".Prefetch", "..Map"]
+    assert pipelines.settings["buffer_limit"].tolist() == [-1, 4, -1]
+    assert pipelines.buffered[1] == 3.0
+    assert pipelines.produced.stage.tolist() == [1], "what is made for the prefetch is the prefetch's work"
+    assert pipelines.calls.in_produce.tolist() == [-1, -1, 0]
+
+
+def test_a_hand_over_that_fetches_nothing_belongs_to_the_others_on_its_thread(tmp_path: Path) -> None:
+    pipelines = pipelines_of(
+        tmp_path,
+        line("main", call("Root", 0, 10, 1), call("Root::Prefetch", 1, 8, 2, 1)),
+        line(
+            "reader",
+            event("PrefetchProduce", 0, 7),
+            call("Root::Prefetch::Map", 1, 5, 3, 2),
+            event("PrefetchProduce", 8, 2),
+        ),
+    )
+    assert pipelines.produced.stage.tolist() == [1, 1]
+
+
+def test_iterators_of_many_files_are_one_stage(tmp_path: Path) -> None:
+    events = [call("Root", 0, 100, 1), call("Root::ParallelInterleaveV4", 1, 98, 2, 1)]
+    for number in range(5):
+        events += [
+            call(f"Root::ParallelInterleaveV4[{number}]::FlatMap", 10 * number + 2, 9, 10 + number, 2),
+            call(
+                f"Root::ParallelInterleaveV4[{number}]::FlatMap[{number}]::TFRecord",
+                10 * number + 3,
+                5,
+                20 + number,
+                10 + number,
+            ),
+        ]
+    pipelines = pipelines_of(tmp_path, line("python", *events))
+    assert tree(pipelines) == ["Root", ".ParallelInterleaveV4", "..FlatMap", "...TFRecord"]
+    assert calls(pipelines, "TFRecord") == 5
+
+
+def test_the_inputs_of_zip_stay_apart(tmp_path: Path) -> None:
+    events = [
+        call("Root", 0, 100, 1),
+        call("Root::Zip", 1, 98, 2, 1),
+        call("Root::Zip[0]::Map", 2, 9, 3, 2),
+        call("Root::Zip[1]::Map", 12, 9, 4, 2),
+    ]
+    pipelines = pipelines_of(tmp_path, line("python", *events))
+    assert tree(pipelines) == ["Root", ".Zip", "..Map", "..Map"]
+
+
+def test_a_cache_hides_its_second_iterator_behind_the_same_path(tmp_path: Path) -> None:
+    # TensorFlow names both below Prefetch; only the ids say that one asks the other.
+    events = [
+        call("Root", 0, 100, 1),
+        call("Root::MemoryCacheImpl", 2, 9, 3, 2),
+        call("Root::MemoryCache", 1, 98, 2, 1),
+        call("Root::MemoryCacheImpl::Map", 3, 5, 4, 3),
+    ]
+    assert tree(pipelines_of(tmp_path, line("python", *events))) == [
+        "Root",
+        ".MemoryCache",
+        "..MemoryCacheImpl",
+        "...Map",
+    ]
+
+
+def two_at_once() -> tuple[Line, Line]:
+    return (
+        line("one", call("Root", 0, 10, 1), call("Root::Map", 1, 5, 2, 1), call("Root", 30, 10, 1)),
+        line("two", call("Root", 5, 10, 11), call("Root::Map", 6, 5, 12, 11)),
+    )
+
+
+def test_two_pipelines_with_the_same_stages(tmp_path: Path) -> None:
+    pipelines = pipelines_of(tmp_path, *two_at_once())
+    assert [tree(pipelines, number) for number in (0, 1)] == [["Root", ".Map"]] * 2
+
+
+def test_a_new_iterator_in_each_epoch_is_the_same_pipeline(tmp_path: Path) -> None:
+    # The second Map has the address, and so the id, of the first, which is gone.
+    epochs = [
+        call("Root", 0, 10, 1),
+        call("Root::Map", 1, 5, 7, 1),
+        call("Root", 20, 10, 2),
+        call("Root::Map", 21, 5, 7, 2),
+        call("Root", 40, 10, 3),
+        call("Root::Map", 41, 5, 8, 3),
+    ]
+    pipelines = pipelines_of(tmp_path, line("python", *epochs))
+    assert tree(pipelines) == ["Root", ".Map"]
+    assert (pipelines.roots, calls(pipelines, "Map"), pipelines.iterators) == ((0,), 3, (3,))
+
+
+def test_training_and_validation_in_turn_stay_apart(tmp_path: Path) -> None:
+    events = []
+    for turn, function in enumerate(("train_1", "test_2", "train_1", "test_2")):
+        at = 100 * turn
+        events += [
+            event(f"EagerExecute: __inference_{function}", at, 20),
+            event("FunctionRun", at + 1, 3, id=50 + turn),
+            event("IteratorGetNextOp::DoCompute", at + 5, 12, id=50 + turn),
+            call("Root", at + 6, 10, 1 + turn),
+        ]
+    pipelines = pipelines_of(tmp_path, line("python", *events))
+    assert (pipelines.iterators, pipelines.calls.stage.tolist()) == ((2, 2), [0, 1, 0, 1])
+
+
+def test_what_hands_batches_to_a_device_is_a_device_pipeline(tmp_path: Path) -> None:
+    pipelines = pipelines_of(
+        tmp_path,
+        line("main", call("Prefetch", 0, 10, 1), call("Root", 20, 5, 7)),
+        line("device", event("PrefetchProduce", 0, 9), call("Prefetch::Generator", 1, 8, 2, 1)),
+    )
+    assert sorted(zip(pipelines.device, (tree(pipelines, number) for number in (0, 1)), strict=True)) == [
+        (False, ["Root"]),
+        (True, ["Prefetch", ".Generator"]),
+    ]
+
+
+def test_stages_whose_consumer_has_no_call_in_the_capture_find_their_place(tmp_path: Path) -> None:
+    # The call of MapAndBatch lasts longer than the capture, so that it is not recorded.
+    pipelines = pipelines_of(
+        tmp_path,
+        line("main", call("Root", 0, 10, 1), call("Root::Prefetch", 1, 8, 2, 1)),
+        line("runner", *[call("Root::Prefetch::MapAndBatch::Range", at, 1, 4, 3) for at in (2, 4, 6)]),
+    )
+    assert tree(pipelines) == ["Root", ".Prefetch", "..MapAndBatch", "...Range"]
+    assert [stage.recorded for stage in pipelines.stages if stage.name == "MapAndBatch"] == [False]
+    assert pipelines.cut == (False,)
+
+
+@pytest.mark.parametrize(("second_us", "expected"), [(4, 2), (40, 1)])
+def test_an_iterator_that_only_fills_its_buffer_is_a_pipeline_of_its_own(
+    second_us: float, expected: int, tmp_path: Path
+) -> None:
+    """Nobody asks the second one in the capture. Called after the first one, it may have followed it."""
+    asked = [made for at in (0, 20) for made in (call("Root", at, 10, 1), call("Root::Prefetch", at + 1, 8, 2, 1))]
+    first = [call("Root::Prefetch::Map", at, 5, 3, 2) for at in (2, 12, 22)]
+    second = [
+        made
+        for at in (0, 10, 20)
+        for made in (
+            call("Root::Prefetch::Map", at + second_us, 5, 13, 12),
+            call("Root::Prefetch::Map::Zip", at + second_us + 1, 2, 14, 13),
+        )
+    ]
+    pipelines = pipelines_of(tmp_path, line("main", *asked), line("a", *first), line("b", *second))
+    assert len(pipelines.roots) == expected
+    assert pipelines.cut == (False, True)[:expected]
+    assert calls(pipelines, "Zip") == 3
+    assert "..Map" in tree(pipelines)
+    assert "...Zip" in tree(pipelines, expected - 1)
+
+
+def test_a_pipeline_without_its_outermost_stage_is_cut(tmp_path: Path) -> None:
+    pipelines = pipelines_of(tmp_path, line("runner", call("Root::Prefetch::BatchV2::Range", 2, 1, 4, 3)))
+    assert tree(pipelines) == ["Root", ".Prefetch", "..BatchV2", "...Range"]
+    assert pipelines.cut == (True,)
+
+
+def test_with_two_pipelines_of_the_same_path_a_lost_stage_is_not_guessed(tmp_path: Path) -> None:
+    pipelines = pipelines_of(tmp_path, *two_at_once(), line("runner", call("Root::BatchV2::Range", 2, 1, 4, 3)))
+    assert [tree(pipelines, number)[-1] for number in range(3)] == [".Map", ".Map", "..Range"]
+    assert pipelines.cut == (False, False, True)
+
+
+@pytest.mark.parametrize("name", ["Run", "RunAsync", "RunWithBorrowedArgs"])
+def test_a_run_of_a_function_lasts_as_long_as_its_executor(name: str, tmp_path: Path) -> None:
+    pipelines = pipelines_of(
+        tmp_path,
+        line(
+            "runner",
+            call("Root", 0, 90, 1),
+            call("Root::Map", 1, 80, 2, 1),
+            event(f"InstantiatedCapturedFunction::{name}", 2, 3, id=77),
+        ),
+        line(
+            "pool",
+            event("ExecutorState::Process", 4, 20, id=77),
+            event("img/DecodeJpeg:DecodeJpeg", 5, 10),
+            event("ExecutorState::Process", 30, 5, id=78),
+        ),
+        line("pool 2", event("ExecutorState::Process", 24, 6, id=77), event("ExecutorState::Process", 31, 1, id=77)),
+    )
+    runs = pipelines.runs
+    assert (runs.start.tolist(), runs.end.tolist(), runs.busy.tolist()) == ([2 * US], [32 * US], [27 * US])
+    assert [pipelines.stages[stage].name for stage in runs.stage] == ["Map"]
+    assert runs.ops == {(int(runs.stage[0]), "img/DecodeJpeg", "DecodeJpeg"): (1, 10 * US)}
+    assert runs.is_async.tolist() == [name == "RunAsync"]
+
+
+def test_a_function_without_executor_events_works_as_long_as_its_event(tmp_path: Path) -> None:
+    events = [call("Root", 0, 90, 1), event("InstantiatedCapturedFunction::Run", 2, 30, id=5)]
+    runs = pipelines_of(tmp_path, line("main", *events)).runs
+    assert (runs.busy.tolist(), runs.end.tolist()) == ([30 * US], [32 * US])
+
+
+def test_older_versions_record_no_hand_over_around_a_function(tmp_path: Path) -> None:
+    pipelines = pipelines_of(
+        tmp_path,
+        line("main", call("Model", 0, 90, 1), call("Model::ParallelMapV2", 1, 80, 2, 1)),
+        line(
+            "runner",
+            call("Model::ParallelMapV2::TensorSlice", 2, 5, 3, 2),
+            event("InstantiatedCapturedFunction::RunAsync", 8, 1, id=5),
+        ),
+    )
+    assert [pipelines.stages[stage].name for stage in pipelines.runs.stage] == ["ParallelMapV2"]
+
+
+def test_at_the_edge_of_a_capture_the_consumer_that_runs_functions_gets_the_run(tmp_path: Path) -> None:
+    # The first ParallelMapProduce and BatchV2 began before the capture; only what was inside them is left.
+    made = (
+        call("Root::ParallelMapV2::BatchV2::Range", 1, 1, 4, 3),
+        event("InstantiatedCapturedFunction::RunAsync", 3, 1, id=50),
+        event("ParallelMapProduce", 5, 9),
+        call("Root::ParallelMapV2::BatchV2", 6, 5, 3, 2),
+        call("Root::ParallelMapV2::BatchV2::Range", 7, 1, 4, 3),
+        event("InstantiatedCapturedFunction::RunAsync", 12, 1, id=51),
+    )
+    pipelines = pipelines_of(
+        tmp_path, line("main", call("Root", 0, 90, 1), call("Root::ParallelMapV2", 1, 80, 2, 1)), line("runner", *made)
+    )
+    assert [pipelines.stages[stage].name for stage in pipelines.runs.stage] == ["ParallelMapV2"] * 2
+
+
+def test_paths_lose_the_numbers_of_inputs_that_are_alike() -> None:
+    assert stage_path("Iterator::Root::FlatMap[12]::TFRecord") == "Iterator::Root::FlatMap::TFRecord"
+    assert stage_path("Iterator::Root::Zip[1]::Concatenate[0]::Map") == "Iterator::Root::Zip[1]::Concatenate[0]::Map"
+
+
+names = st.sampled_from(
+    [
+        "Root",
+        "Root::A",
+        "Root::A::B",
+        "Root::A[0]::B",
+        "Root::Zip[1]::C",
+        "",
+        "::",
+        "Root::A[9]::B::C::D",
+        "Prefetch",
+        "Prefetch::Generator",
+    ]
+)
+iterator_events = st.builds(
+    call, names, st.integers(0, 50), st.integers(1, 50), st.integers(-3, 5), st.none() | st.integers(-3, 5)
+)
+other_events = st.builds(
+    lambda name, start, length, run: event(name, start, length, id=run),
+    st.sampled_from(["PrefetchProduce", "InstantiatedCapturedFunction::RunAsync", "ExecutorState::Process", "a:Add"]),
+    st.integers(0, 50),
+    st.integers(1, 50),
+    st.integers(-3, 5),
+)
+threads = st.lists(st.lists(iterator_events | other_events, max_size=8), min_size=1, max_size=4)
+
+
+@given(threads)
+def test_whatever_the_ids_say_every_call_is_in_one_stage_of_one_tree(
+    tmp_path_factory: pytest.TempPathFactory, made: list[list[Event]]
+) -> None:
+    lines = [line(f"thread {number}", *events) for number, events in enumerate(made)]
+    pipelines = find_pipelines(trace_of(tmp_path_factory.mktemp("made"), plane("/host:CPU", *lines)))
+    if pipelines is None:
+        return
+    assert ((pipelines.calls.stage >= 0) & (pipelines.calls.stage < len(pipelines.stages))).all()
+    members = [stage for number in range(len(pipelines.roots)) for stage in pipelines.members(number)]
+    assert sorted(members) == list(range(len(pipelines.stages)))
