@@ -36,8 +36,8 @@ SHARE_JOBS = {
 }
 """One worker runs these files, so that the jobs that they share are started once."""
 SHARE_ANALYSES = {
-    f"tests/sections/{name}.py"
-    for name in ("diagnosis/test_first_causes", "diagnosis/test_section", "diagnosis/test_work_causes", "test_tabular")
+    "tests/analysis/test_tabular.py",
+    *(f"tests/sections/diagnosis/test_{name}.py" for name in ("first_causes", "section", "work_causes")),
 }
 """One worker runs these files, so that `real_runs.py` analyzes each run once for all of them."""
 SHARE_SERVERS = {f"tests/base/storage/test_{name}.py" for name in ("download", "listing", "upload")}

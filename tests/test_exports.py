@@ -76,7 +76,7 @@ def test_one_name_is_the_same_for_type_checkers_and_for_programs() -> None:
         module, _, attribute = place.rpartition(".")
         assert value is (
             sys.modules[place]
-            if place in ("tfperf.keras", "tfperf.models.tfprof")
+            if place in ("tfperf.keras", "tfperf.tfprof")
             else getattr(sys.modules[module], attribute)
         )
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tfperf.base.version import __version__
 
 if TYPE_CHECKING:
-    from tfperf import keras
+    from tfperf import keras, tfprof
     from tfperf.analysis.load import Analysis, load
     from tfperf.analysis.registry import SectionSpec, TableSpec
     from tfperf.analysis.results import HostResults
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from tfperf.judge.gate.lint_output import lint
     from tfperf.live.sampling.jobs import sample
     from tfperf.live.sampling.result import Sampled
-    from tfperf.models import tfprof
     from tfperf.report.model import Column, Fact, Finding, Ranked, Section
 
 __all__ = [
@@ -100,7 +99,7 @@ _PUBLIC = {
     "serve": ("capture.server:serve", "let tfperf capture profile this process from outside"),
     "sample": ("live.sampling.jobs:sample", "profile running jobs from outside; returns a Sampled"),
     "keras": ("keras", "the module with ProfileCallback"),
-    "tfprof": ("models.tfprof", "the module with Collector and Profiler: what a model costs"),
+    "tfprof": ("tfprof", "the module with Collector and Profiler: what a model costs"),
     "Analysis": ("analysis.load:Analysis", 'a profile, analyzed: analysis["kernels"] is the result of a section'),
     "RemotePath": ("base.storage.remote_path:RemotePath", "the address of a profile, and how it is reached"),
     "Captured": ("capture.outcomes:Captured", "what came of profiling one worker"),

@@ -23,7 +23,7 @@ _SCRIPT = '''
 import json, os, sys, warnings
 import numpy as np
 import tensorflow as tf
-from tfperf.models.tfprof import Collector
+from tfperf.tfprof import Collector
 
 v1 = tf.compat.v1
 facts = {}

@@ -36,7 +36,7 @@ _JOB = '''
 import json, sys
 import numpy as np
 import tensorflow as tf
-from tfperf.models.tfprof import Collector
+from tfperf.tfprof import Collector
 
 v1 = tf.compat.v1
 (v1.enable_control_flow_v2 if CONTROL_FLOW == 2 else v1.disable_control_flow_v2)()

@@ -14,10 +14,10 @@ from places import SAMPLES
 from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
 
 import tfperf
-from tfperf.models.tfprof import ProfileOptionBuilder, Profiler, profile
 from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof.op_log import read_op_log
 from tfperf.models.tfprof.profile_proto import read_profile
+from tfperf.tfprof import ProfileOptionBuilder, Profiler, profile
 
 SAMPLE = SAMPLES / "tfprof_mlp"
 
@@ -301,7 +301,7 @@ def test_code_of_the_article_needs_other_imports_only(article: Path) -> None:
 
 def test_public_names_are_there_and_documented() -> None:
     assert tfperf.tfprof.__all__ == sorted(tfperf.tfprof.__all__)
-    assert all(getattr(tfperf.models.tfprof, name).__doc__ for name in tfperf.tfprof.__all__)
-    assert {*tfperf.tfprof.__all__} <= {*dir(tfperf.models.tfprof)}
+    assert all(getattr(tfperf.tfprof, name).__doc__ for name in tfperf.tfprof.__all__)
+    assert {*tfperf.tfprof.__all__} <= {*dir(tfperf.tfprof)}
     with pytest.raises(AttributeError, match="no attribute 'anything'"):
-        getattr(tfperf.models.tfprof, "anything")  # noqa: B009
+        getattr(tfperf.tfprof, "anything")  # noqa: B009
