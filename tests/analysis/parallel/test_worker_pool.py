@@ -49,7 +49,7 @@ def test_what_is_printed_does_not_disturb_answers(pool: WorkerPool) -> None:
 
 
 def test_warnings_come_from_the_worker_once(pool: WorkerPool) -> None:
-    text = "__import__('warnings').warn('slow', __import__('tfperf.base.errors').errors.TfperfWarning)"
+    text = "__import__('warnings').warn('slow', __import__('tfperf').TfperfWarning)"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):

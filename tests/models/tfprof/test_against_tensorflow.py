@@ -112,7 +112,7 @@ del profiler, views
 # Ours, of the live graph, stored as a profile, which the reference reads.
 from tensorflow.core.profiler import tfprof_options_pb2
 from tensorflow.python.util import _pywrap_tfprof
-from tfperf.models import tfprof
+from tfperf import tfprof
 
 ours = tfprof.Profiler(graph)
 for step, record in records.items():

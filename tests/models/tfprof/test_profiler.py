@@ -177,7 +177,7 @@ import contextlib, ctypes, json, os, sys
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.profiler import model_analyzer, option_builder
-from tfperf.models import tfprof
+from tfperf import tfprof
 
 sys.path.insert(0, SAMPLE)
 from collect import BATCH, dense
