@@ -93,7 +93,7 @@ def of_first_loop(trace: HostTrace, calls: JaxCalls) -> tuple[JaxCalls, tuple[st
     """Return the calls of the loop that trains, or takes most time, and a sentence for each loop of another thread."""
     if len(distinct(trace.line_of[calls.row])) == 1:
         return calls, ()
-    from tfperf.trace import loops  # few programs call functions on several threads
+    from tfperf.trace.steps import loops  # few programs call functions on several threads
 
     loop = loops.loop_of(trace, calls.row, calls.name, calls.name)
     trains = calls.of_class("gradient")
