@@ -56,7 +56,7 @@ import sys, time
 from pathlib import Path
 from tfperf.capture.address import parse_address
 from tfperf.capture.client import ProfilerClient, profile_request
-from tfperf.capture.tracer_options import TracerOptions
+from tfperf.capture.outcomes import TracerOptions
 request = profile_request(TracerOptions(), 1, Path("logs/session/host.xplane.pb"))
 with ProfilerClient(parse_address(f"127.0.0.1:{sys.argv[1]}")) as client:
     begin = time.monotonic()

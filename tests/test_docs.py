@@ -39,12 +39,11 @@ import tfperf
 from tfperf.analysis.registry import OURS, all_tables
 from tfperf.capture.outcomes import Captured
 from tfperf.cli import main
-from tfperf.cli.explanations.entries import page_of
-from tfperf.cli.explanations.glossary import glossary_terms
+from tfperf.cli.explain import glossary_terms, page_of
 from tfperf.judge.compare import diff_tables
 from tfperf.judge.compare.diff_tables import COLUMNS as DIFF_COLUMNS
 from tfperf.judge.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
-from tfperf.live.sampling.reports import CAPTURED_COLUMNS, capture_report
+from tfperf.live.sampling import CAPTURED_COLUMNS, capture_report
 from tfperf.models.linter.catalogue import RULES
 from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
 from tfperf.report.render import render

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from tfperf.judge.compare.diff_report import diff
     from tfperf.judge.gate.check import check_profile as check
     from tfperf.judge.gate.lint_output import lint
-    from tfperf.live.sampling.jobs import sample
-    from tfperf.live.sampling.result import Sampled
+    from tfperf.live.sampling import Sampled, sample
     from tfperf.report.model import Column, Fact, Finding, Ranked, Section
 
 __all__ = [
@@ -97,13 +96,13 @@ _PUBLIC = {
     "stop": ("capture.local:stop", "stop, and write the profile"),
     "step": ("capture.local:step", "mark a step of a training loop of one's own"),
     "serve": ("capture.server:serve", "let tfperf capture profile this process from outside"),
-    "sample": ("live.sampling.jobs:sample", "profile running jobs from outside; returns a Sampled"),
+    "sample": ("live.sampling:sample", "profile running jobs from outside; returns a Sampled"),
     "keras": ("keras", "the module with ProfileCallback"),
     "tfprof": ("tfprof", "the module with Collector and Profiler: what a model costs"),
     "Analysis": ("analysis.load:Analysis", 'a profile, analyzed: analysis["kernels"] is the result of a section'),
     "RemotePath": ("base.storage.remote_path:RemotePath", "the address of a profile, and how it is reached"),
     "Captured": ("capture.outcomes:Captured", "what came of profiling one worker"),
-    "Sampled": ("live.sampling.result:Sampled", "what came of profiling jobs"),
+    "Sampled": ("live.sampling:Sampled", "what came of profiling jobs"),
     "CaptureError": ("base.errors:CaptureError", "a job could not be profiled"),
     "OutputError": ("base.errors:OutputError", "a file could not be written"),
     "TfperfError": ("base.errors:TfperfError", "the base of all errors of tfperf"),

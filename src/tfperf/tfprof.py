@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfperf.capture.graph_collector import Collected, Collector
-    from tfperf.capture.graph_log import write_op_log
+    from tfperf.capture.graph_collector import Collected, Collector, write_op_log
     from tfperf.models.tfprof.option_builder import ProfileOptionBuilder
     from tfperf.models.tfprof.profile_result import ProfileNode
     from tfperf.models.tfprof.profiler import Profiler, profile
@@ -34,7 +33,7 @@ _PUBLIC = {
     "ProfileOptionBuilder": "tfperf.models.tfprof.option_builder:ProfileOptionBuilder",
     "Profiler": "tfperf.models.tfprof.profiler:Profiler",
     "profile": "tfperf.models.tfprof.profiler:profile",
-    "write_op_log": "tfperf.capture.graph_log:write_op_log",
+    "write_op_log": "tfperf.capture.graph_collector:write_op_log",
     "read_folder": "tfperf.models.tfprof.sources:read_folder",
 }
 """Where each public name is, imported when it is first used: the command line must start without numpy."""

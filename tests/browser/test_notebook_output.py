@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tfperf.notebook.html import html_of
+from tfperf.notebook.values import html_of
 from tfperf.report.model import Column, Data, Table, table_of
 
 Open = Callable[..., Any]

@@ -23,7 +23,7 @@ from job_environment import job_environment
 from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.client import ProfilerClient, profile_request
-from tfperf.capture.tracer_options import TracerOptions
+from tfperf.capture.outcomes import TracerOptions
 
 HERE = Path(__file__).parent
 

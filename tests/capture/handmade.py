@@ -16,7 +16,7 @@ from capture.double import response
 from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.client import ProfilerClient, profile_request
-from tfperf.capture.tracer_options import TracerOptions
+from tfperf.capture.outcomes import TracerOptions
 
 Handler = Callable[[socket.socket], object]
 Headers = Sequence[tuple[str, str]]

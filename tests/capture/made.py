@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfperf.capture.doctor import gpu_checks
-from tfperf.capture.doctor_software import software_checks
+from tfperf.capture.doctor import gpu_checks, software_checks
 from tfperf.capture.machine import Machine
 from tfperf.capture.outcomes import Check
 

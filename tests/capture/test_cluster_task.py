@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from tfperf.capture.cluster_task import host_name, this_task
-from tfperf.capture.job_facts import job_facts
-from tfperf.capture.machine import Machine
+from tfperf.capture.machine import Machine, host_name, job_facts, this_task
 
 CLUSTER = {"worker": ["a:1", "b:1"], "ps": ["c:1"]}
 

@@ -15,7 +15,7 @@ from capture.handmade import CERTIFICATE, KEY, Handler, frame, greet, here, list
 
 from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
-from tfperf.capture.connection import check_greeting
+from tfperf.capture.client import check_greeting
 
 
 def failure(address: Address, seconds: float = 20.0, *, tls_ca: Path | None = None) -> CaptureError:

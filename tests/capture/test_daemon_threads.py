@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tfperf.capture.daemon_threads import DaemonThreads
+from tfperf.capture.client import DaemonThreads
 
 
 def test_results_and_errors_are_in_the_futures() -> None:
@@ -28,7 +28,7 @@ def test_calls_run_side_by_side() -> None:
 
 def test_the_end_of_the_program_waits_for_none() -> None:
     script = (
-        "import time; from tfperf.capture.daemon_threads import DaemonThreads\n"
+        "import time; from tfperf.capture.client import DaemonThreads\n"
         "with DaemonThreads(1, 'test') as threads: threads.submit(time.sleep, 600)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from capture.made import Made
 
-from tfperf.capture.doctor_software import software_checks
+from tfperf.capture.doctor import software_checks
 from tfperf.capture.outcomes import Check
 
 

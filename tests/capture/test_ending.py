@@ -18,7 +18,7 @@ from capture.handmade import frame, listening
 from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.client import ProfilerClient
-from tfperf.capture.ending import on_each, on_each_within
+from tfperf.capture.remote import on_each, on_each_within
 
 
 @pytest.mark.timing

@@ -18,8 +18,7 @@ from capture.double import Answer, response, serving
 
 from tfperf.capture.address import Address
 from tfperf.capture.remote import CaptureRequest
-from tfperf.live.sampling.jobs import sample_continuously
-from tfperf.live.sampling.result import Sampled
+from tfperf.live.sampling import Sampled, sample_continuously
 
 
 def steps(*durations_ms: float) -> bytes:

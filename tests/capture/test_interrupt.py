@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from live.top.fake_jobs import fake_job, gives, steps_trace
+from live.fake_jobs import fake_job, gives, steps_trace
 
 from tfperf.capture import remote
 from tfperf.capture.remote import stop_on_signal

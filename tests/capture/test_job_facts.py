@@ -10,7 +10,7 @@ import pytest
 from capture.made import Made
 
 import tfperf
-from tfperf.capture.job_facts import job_facts
+from tfperf.capture.machine import job_facts
 
 CPU = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 17\nmodel name\t: AMD EPYC 7V13  \ncache size\t: 512 KB\n"
 DRIVER = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfperf.capture.keras_facts import facts_of_call, keras_facts
+from tfperf.capture.keras_callback import facts_of_call, keras_facts
 
 
 class Model:

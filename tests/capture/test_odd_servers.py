@@ -20,9 +20,8 @@ from capture.handmade import CERTIFICATE, KEY, answering, frame, listening, sile
 from protobytes import field
 
 from tfperf.capture.address import parse_address
-from tfperf.capture.outcomes import Captured
+from tfperf.capture.outcomes import Captured, TracerOptions
 from tfperf.capture.remote import CaptureRequest, profile_workers
-from tfperf.capture.tracer_options import TracerOptions
 
 TRACE = space(host(event("a/b:MatMul", 0, 5), event("a/b:MatMul", 9, 5)))
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from tfperf.capture.python_watch import PythonWatch
+from tfperf.capture.tensorflow_session import PythonWatch
 
 
 def test_collections_are_noted_with_the_line_that_ran() -> None:

@@ -21,8 +21,7 @@ from click.testing import Result
 from tfperf.capture.address import Address, parse_address
 from tfperf.capture.client import PendingReply, ProfilerClient
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.remote import CaptureRequest, profile_workers
-from tfperf.capture.replies import RECEIVERS, Replies, TimeLimits
+from tfperf.capture.remote import RECEIVERS, CaptureRequest, Replies, TimeLimits, profile_workers
 from tfperf.formats.wire.profiler_service import SERVICE
 
 Run = Callable[..., Result]

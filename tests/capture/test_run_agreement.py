@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tfperf.base.errors import TfperfError
-from tfperf.capture.run_agreement import agreed_run, check_run_name, process_start_s
+from tfperf.capture.run_folder import agreed_run, check_run_name, process_start_s
 
 KEY = "0123456789abcdef"
 
@@ -59,7 +59,7 @@ def test_who_comes_later_joins(runs: Runs) -> None:
 def test_processes_that_come_at_the_same_time(tmp_path: Path) -> None:
     """Eight real processes, forty runs: each run is made once, and all go there."""
     script = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom tfperf.capture.run_agreement import agreed_run\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom tfperf.capture.run_folder import agreed_run\n"
         "runs = Path(sys.argv[1])\n"
         "children = []\n"
         "for child in range(8):\n"

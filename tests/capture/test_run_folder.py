@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tfperf.base.errors import CaptureError, TraceFormatError
-from tfperf.capture.run_folder import RunFolder, local_folder
-from tfperf.capture.run_name import RunName
+from tfperf.capture.run_folder import RunFolder, RunName, local_folder
 from tfperf.formats.wire.schema import message_class
 
 

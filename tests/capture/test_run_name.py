@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tfperf.base.errors import TfperfError
-from tfperf.capture.cluster_task import this_task
-from tfperf.capture.run_name import ProfileCount, RunName
+from tfperf.capture.machine import this_task
+from tfperf.capture.run_folder import ProfileCount, RunName
 
 
 def task(index: int, **cluster: list[str]) -> dict[str, str]:

@@ -24,9 +24,9 @@ from job_environment import job_environment
 
 import tfperf
 from tfperf.capture import script_run
+from tfperf.capture.outcomes import TracerOptions
 from tfperf.capture.script_child import _ScriptJob, _source_of_tfperf
-from tfperf.capture.script_plan import Orders, Plan, choose_plan
-from tfperf.capture.tracer_options import TracerOptions
+from tfperf.capture.script_run import Orders, Plan, choose_plan
 from tfperf.models.tfprof.from_trace import trace_model
 from tfperf.models.tfprof.options import Options
 from tfperf.models.tfprof.views import show_tree

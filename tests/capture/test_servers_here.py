@@ -11,10 +11,10 @@ import pytest
 from capture.conftest import Job
 from click.testing import Result
 
-from tfperf.capture import servers_here
+from tfperf.capture import remote as servers_here
 from tfperf.capture.address import Address
 from tfperf.capture.machine import Listener, Machine
-from tfperf.capture.servers_here import ServerHere, find_servers
+from tfperf.capture.remote import ServerHere, find_servers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
 

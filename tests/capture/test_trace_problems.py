@@ -9,7 +9,7 @@ from builders import Plane, event, host, line, plane, space
 from places import SHARED
 
 from tfperf.capture.machine import Machine
-from tfperf.capture.trace_problems import missing_gpu, missing_gpu_message
+from tfperf.capture.outcomes import missing_gpu, missing_gpu_message
 from tfperf.formats.wire.contents import Contents, look_into
 
 TRACES = SHARED / "traces"

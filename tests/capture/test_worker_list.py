@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from tfperf.base.errors import CaptureError
-from tfperf.capture.address import Address, parse_address
-from tfperf.capture.worker_list import check_workers, workers_in, workers_of_cluster, workers_of_file
+from tfperf.capture.address import (
+    Address,
+    check_workers,
+    parse_address,
+    workers_in,
+    workers_of_cluster,
+    workers_of_file,
+)
 
 CLUSTER = {"worker": ["a:2222", "b:2222", "a:2223"], "ps": {"0": "[::1]:2222"}}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tfperf.cli.browser import new_page, show_page
+from tfperf.cli.analyze import new_page, show_page
 
 Run = Callable[..., Result]
 

@@ -21,8 +21,8 @@ from places import ROOT
 
 from tfperf.base.errors import Reason
 from tfperf.capture.outcomes import Captured
-from tfperf.cli.typed import DURATION, SIZE, step_range
-from tfperf.live.sampling.reports import capture_report
+from tfperf.cli.options import DURATION, SIZE, step_range
+from tfperf.live.sampling import capture_report
 from tfperf.report.render import FORMATS, render
 
 
@@ -143,7 +143,7 @@ def test_the_page_lists_every_reason() -> None:
 
 
 def test_the_request_is_sent_before_anything_heavy_is_imported() -> None:
-    script = "import sys; import tfperf.cli.capture, tfperf.live.sampling.jobs; print(*sys.modules)"
+    script = "import sys; import tfperf.cli.capture, tfperf.live.sampling; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"numpy", "pandas", "pyarrow", "ptars", "rich", "tensorflow"} & set(done.stdout.split())
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tfperf.cli import main
-from tfperf.cli.explanations.entries import KINDS
+from tfperf.cli.explain import KINDS
 from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
 
 Run = Callable[..., Result]

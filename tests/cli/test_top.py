@@ -70,4 +70,4 @@ def test_help_imports_neither_grpc_nor_what_draws() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     modules = set(done.stderr.split())
     assert "tfperf.cli.top" in modules, "or this test looks at the wrong process"
-    assert not {"numpy", "grpc", "google.protobuf", "rich", "tfperf.live.top.live", "http.server"} & modules
+    assert not {"numpy", "grpc", "google.protobuf", "rich", "tfperf.live.top", "http.server"} & modules

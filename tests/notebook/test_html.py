@@ -11,7 +11,7 @@ from builders import event, host, line, logdir_of, plane, space
 
 import tfperf
 from tfperf.analysis.registry import section_names
-from tfperf.notebook.html import MOST_ROWS, bars_of, cells_of, html_of
+from tfperf.notebook.values import MOST_ROWS, bars_of, cells_of, html_of
 from tfperf.report.model import BarChart, Column, Table, table_of
 
 HOSTILE = "</table><script>alert(1)</script><img src=x onerror=alert(2)>\u202e$x$\" data-x='"

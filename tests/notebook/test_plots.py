@@ -15,7 +15,7 @@ from builders import event, host, line, logdir_of, plane, space
 
 import tfperf
 from tfperf.base.units import PS_PER_MS
-from tfperf.notebook.plots import COLOURS
+from tfperf.notebook.values import COLOURS
 from tfperf.trace.steps.categories import CATEGORY_TITLES, WITH_COPIES
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 160
 _LONGEST_TEXT = 60
-_HTML = "tfperf.notebook.html:html_of"
-_PLOT = "tfperf.notebook.plots:plot"
+_HTML = "tfperf.notebook.values:html_of"
+_PLOT = "tfperf.notebook.values:plot"
 
 
 class Shown:

@@ -1,13 +1,19 @@
-"""Addresses of profiler servers, as people write them."""
+"""Addresses of profiler servers: one as users write it, a list, a file, the cluster of TF_CONFIG."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from tfperf.base.errors import CaptureError
+from tfperf.base.units import listed
 
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/@\s]+)):(?P<port>\d{1,5})")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1|0:0:0:0:0:0:0:1")
@@ -62,3 +68,122 @@ def parse_address(text: str) -> Address:
     if not 0 < port < 1 << 16:
         raise CaptureError("bad_address", f"{text!r} has port {port}; a port is a number from 1 to 65535")
     return Address(parts["six"] or parts["host"], port)
+
+
+MOST_WORKERS = 256
+_LONGEST_FILE = 1 << 20
+_EXAMPLE = 'it looks like {"cluster": {"worker": ["host1:2222", "host2:2222"]}}'
+
+
+class Ports:
+    """Where the tasks of a machine listen if only its name is known: the first at this port, the second at the next."""
+
+    def __init__(self, first: int | None) -> None:
+        self._first = first
+        self._counts: Counter[str] = Counter()
+
+    def address(self, text: str) -> Address:
+        """Return the address that a text names: HOST:PORT, or HOST if there is a first port; raises CaptureError."""
+        host = text.strip()
+        if self._first is None or _has_port(host):
+            return parse_address(text)
+        number = self._counts[host.lower()]
+        self._counts[host.lower()] += 1
+        return parse_address(f"{host}:{self._first + number}")
+
+
+def workers_in(text: str, port: int | None = None) -> list[Address]:
+    """Return the addresses of a list with commas; raises CaptureError `bad_address`."""
+    ports = Ports(port)
+    addresses = [ports.address(part) for part in text.split(",") if part.strip()]
+    if not addresses:
+        raise CaptureError("bad_address", f"{text!r} names no workers; write HOST:PORT,HOST:PORT")
+    return addresses
+
+
+def workers_of_file(path: Path, port: int | None = None) -> list[Address]:
+    """Return the addresses of a file with one on each line; what follows a # is a comment.
+
+    Raises CaptureError `bad_address` with the line, or if the file cannot be read.
+    """
+    ports, addresses = Ports(port), list[Address]()
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not (entry := line.partition("#")[0].strip()):
+            continue
+        try:
+            addresses.append(ports.address(entry))
+        except CaptureError as error:
+            raise CaptureError(error.reason, f"{path}, line {number}: {error}") from error
+    if not addresses:
+        raise CaptureError("bad_address", f"{path} names no workers; write HOST:PORT, one on each line")
+    return addresses
+
+
+def workers_of_cluster(
+    path: Path | None, port: int | None = None, environment: Mapping[str, str] = os.environ
+) -> list[Address]:
+    """Return an address for each task of the cluster in a file, or in TF_CONFIG; their traces are named by the tasks.
+
+    TensorFlow's servers answer a profiler at the addresses of the cluster. With a `port`, these are the machines' names
+    alone: the first task of each listens at this port, the second at the next. Raises CaptureError `bad_address`.
+    """
+    if path is None and not environment.get("TF_CONFIG"):
+        raise CaptureError("bad_address", "TF_CONFIG is not set here; name a file with the cluster")
+    text, origin = (environment["TF_CONFIG"], "TF_CONFIG") if path is None else (_text(path), str(path))
+    ports, addresses = Ports(port), list[Address]()
+    for job, tasks in _cluster(text, origin).items():
+        entries = tasks.items() if isinstance(tasks, dict) else enumerate(tasks) if isinstance(tasks, list) else ()
+        for index, place in entries:
+            task = f"{job}-{index}"
+            try:
+                named = parse_address(str(place))
+                address = ports.address(_machine(named)) if port is not None else named
+            except CaptureError as error:
+                raise CaptureError(error.reason, f"{origin}, task {task}: {error}") from error
+            addresses.append(Address(address.host, address.port, address.path, task))
+    if not addresses:
+        raise CaptureError("bad_address", f"{origin} names no tasks; {_EXAMPLE}")
+    return addresses
+
+
+def check_workers(addresses: Sequence[Address]) -> None:
+    """Raise CaptureError `bad_address` for too many workers, and for one that is named twice."""
+    if len(addresses) > MOST_WORKERS:
+        problem = f"{len(addresses)} workers are named, and {MOST_WORKERS} are profiled at once at most"
+        raise CaptureError("bad_address", f"{problem}; name some of them, which tell about the others")
+    counts = Counter((address.host.lower(), address.port, address.path) for address in addresses)
+    twice = [str(each) for each in addresses if counts[each.host.lower(), each.port, each.path] > 1]
+    if twice:
+        names = listed(list(dict.fromkeys(twice)), 3)
+        raise CaptureError("bad_address", f"a worker is named twice; name each once: {names}")
+
+
+def _has_port(text: str) -> bool:
+    return text.startswith(("unix:", "grpc:")) or ":" in text.rpartition("]")[2]
+
+
+def _machine(address: Address) -> str:
+    return f"[{address.host}]" if ":" in address.host else address.host
+
+
+def _cluster(text: str, origin: str) -> dict[str, object]:
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CaptureError("bad_address", f"{origin} is not JSON ({error}); {_EXAMPLE}") from error
+    cluster = config.get("cluster", config) if isinstance(config, dict) else None
+    if not isinstance(cluster, dict):
+        raise CaptureError("bad_address", f"{origin} has no cluster; {_EXAMPLE}")
+    return cluster
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LONGEST_FILE + 1)
+        if len(data) > _LONGEST_FILE:
+            raise CaptureError("bad_address", f"{path} is too large for a list of workers")
+        return data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        words = getattr(error, "strerror", None) or "it is not text"
+        raise CaptureError("bad_address", f"cannot read {path}: {words}; name a file with the workers") from error

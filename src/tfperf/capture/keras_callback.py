@@ -5,25 +5,117 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
-from functools import partialmethod, wraps
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial, partialmethod, wraps
 from pathlib import Path
 from threading import get_ident
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
+from tfperf.base.errors import TfperfError
+from tfperf.base.units import counted
 from tfperf.capture import local
-from tfperf.capture.keras_facts import facts_of_call, keras_facts
-from tfperf.capture.outcomes import Captured
-from tfperf.capture.run_agreement import check_run_name
-from tfperf.capture.step_profile import LIMIT_SECONDS, Extent, StepProfile
-from tfperf.capture.tracer_options import TracerOptions
+from tfperf.capture.local import SafeProfile, failed_profile, no_trace
+from tfperf.capture.outcomes import Captured, TracerOptions
+from tfperf.capture.run_folder import check_run_name, profile_count
+
+LIMIT_SECONDS = 120.0
+
+_CALLS = ("fit", "evaluate", "predict")
+
+_MOST_FRAMES = 100
+
+_WHOLE_ELEMENTS = ("Prefetch", "Cache", "Repeat", "Shuffle", "Take", "Skip", "Options", "Model", "AssertCardinality")
+"""Stages of tf.data that hand on whole elements, as the names of their classes start."""
+
+
+def keras_facts(model: Any) -> dict[str, int]:
+    """Return fields of `CaptureFacts`, for the call of `fit`, `evaluate` or `predict` of `model` that runs here."""
+    facts: dict[str, int] = {}
+    if model is None:
+        return facts
+    with suppress(Exception):
+        facts["steps_per_execution"] = _plain_int(getattr(model, "steps_per_execution", None)) or _plain_int(
+            getattr(model, "_steps_per_execution", None)
+        )
+    with suppress(Exception):
+        strategy = model.distribute_strategy
+        facts["replicas"] = facts["local_replicas"] = int(strategy.num_replicas_in_sync)
+        if facts["replicas"] > 1:
+            facts["local_replicas"] = len(strategy.extended.worker_devices)
+    with suppress(Exception):
+        adapter = next(_adapters(model))
+        facts["batch_size"] = _adapter_batch_size(adapter)
+    return {name: value for name, value in facts.items() if value and value > 0}
+
+
+def facts_of_call(arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, int]:
+    """Return fields of `CaptureFacts` for a call of `train_on_batch` or its like: its first array is a batch."""
+    given = [*arguments, *options.values()]
+    while given:
+        first = given.pop(0)
+        if isinstance(first, Mapping):
+            given = [*first.values(), *given]
+        elif isinstance(first, (list, tuple)):
+            given = [*first, *given]
+        elif getattr(first, "shape", None) is not None:
+            shape = tuple(first.shape)
+            return {"batch_size": int(shape[0]), "steps_per_execution": 1} if shape and shape[0] else {}
+    return {}
+
+
+def _plain_int(value: Any) -> int:
+    """Return a number, or the value of a variable: Keras 2 keeps `steps_per_execution` in one."""
+    return 0 if value is None else int(value.numpy() if hasattr(value, "numpy") else value)
+
+
+def _adapters(model: Any) -> Iterator[Any]:
+    """Iterate over what Keras reads the data of the running call with: of Keras 3, then of Keras 2."""
+    frame = sys._getframe()
+    for _ in range(_MOST_FRAMES):
+        if frame.f_code.co_name in _CALLS and frame.f_locals.get("self") is model:
+            for name, attribute in (("epoch_iterator", "data_adapter"), ("data_handler", "_adapter")):
+                adapter = getattr(frame.f_locals.get(name), attribute, None)
+                if adapter is not None:
+                    yield adapter
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
+
+
+def _adapter_batch_size(adapter: Any) -> int:
+    """Return the batch size that an adapter states, else that of the batch stage of its dataset; 0: unknown."""
+    stated = adapter.batch_size
+    stated = stated() if callable(stated) else stated
+    return int(stated) if stated else _dataset_batch_size(adapter._dataset)
+
+
+def _dataset_batch_size(dataset: Any) -> int:
+    """Return the batch size of the outermost batch stage, if only whole elements are handed on behind it."""
+    tensorflow = sys.modules["tensorflow"]
+    while True:
+        name = type(dataset).__name__.lstrip("_")
+        if "Batch" in name:
+            size = tensorflow.get_static_value(dataset._batch_size)
+            return 0 if size is None else int(size)
+        if not name.startswith(_WHOLE_ELEMENTS):
+            return 0
+        dataset = dataset._input_dataset
+
 
 Hook = TypeVar("Hook", bound=Callable[..., None])
 
 ON_BATCH = {"train": "train_on_batch", "test": "test_on_batch", "predict": "predict_on_batch"}
 """The methods of a model for which Keras calls no callbacks."""
+
 _WATCHED = "watched"
+
 _NO_ARGUMENTS: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
+
 _MARKING_MODULES = ("tf_keras.", "keras.src.engine.")
 """The modules of models whose `fit` marks steps itself, by the number within the epoch: Keras 2, alias tf.keras."""
 
@@ -327,3 +419,146 @@ class ProfileCallback:
     on_predict_batch_begin = partialmethod(_start_step, "predict")
     on_predict_batch_end = partialmethod(_end_step, "predict")
     on_batch_begin, on_batch_end = on_train_batch_begin, on_train_batch_end
+
+
+FEWEST_STEPS = 10
+
+
+class Extent(Struct, frozen=True):
+    """Which steps to profile: `first` to `last`, both included.
+
+    With `enough_s`, fewer: profiling ends once it has lasted so long and has `FEWEST_STEPS`. It never lasts longer than
+    `limit_s`, whatever the steps. Raises TfperfError unless 0 <= first <= last.
+    """
+
+    first: int
+    last: int
+    enough_s: float | None = None
+    limit_s: float = LIMIT_SECONDS
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        if not 0 <= self.first <= self.last:
+            problem = f"{(self.first, self.last)} is not a range of steps"
+            raise TfperfError(f"{problem}; write (FIRST, LAST) with 0 <= FIRST <= LAST")
+
+
+class StepProfile:
+    """Profiles the steps of an extent as it is told about them; never raises once constructed.
+
+    Several steps may run at once (`steps_per_execution` of Keras): then all executions with a step of the range are
+    profiled, at least one, but never the first of all, which builds the functions. `tell` gets each result at once.
+    """
+
+    def __init__(
+        self,
+        logdir: str | Path,
+        extent: Extent,
+        options: TracerOptions,
+        tell: Callable[[Captured], object],
+        run: str | None = None,
+    ) -> None:
+        self._extent, self._first, self._stop = extent, extent.first, extent.last + 1
+        self._tell = tell
+        # Processes of a job take the same steps, so they agree on a run by them.
+        name = partial(profile_count.next_name, run, f"step {extent.first}")
+        self._session = SafeProfile(logdir, options, name, self.close)
+        self._reporting = threading.RLock()
+        self._timer: threading.Timer | None = None
+        self._started_at = self._next = self._first
+        self._started_s = 0.0
+        self.result: Captured | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the profile was taken, or failed."""
+        return self._session.result is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the profile is being taken."""
+        return self._session.is_running
+
+    def step_starts(self, step: int, size: int = 1, facts: Callable[[], dict[str, int]] = dict) -> None:
+        """Note that `step`, or `size` steps from there on, are about to run.
+
+        `facts` returns what Keras knows about them; it is called when the profile starts.
+        """
+        if self.is_done:
+            return
+        local.step_times.mark()
+        if self.is_running:
+            self._advance(step)
+        elif step >= self._first or (step and step + size > self._first):
+            self._session.keras_facts = facts()
+            self._start(step)
+
+    def steps_ended(self, next_step: int) -> None:
+        """Note that all steps before `next_step` have ended."""
+        if self.is_running and self._is_complete(next_step):
+            local.step_times.mark()  # The last step ends here.
+        self._advance(next_step)
+
+    def close(self) -> None:
+        """Stop early if it runs: no more steps come."""
+        self._finish("training ended after")
+
+    def fail(self, error: Exception) -> None:
+        """Stop, and make an error of profiling the result."""
+        if not self.is_done:
+            self._session.stop()
+            self._session.result = self._session.result or failed_profile(error)
+            self._report()
+
+    def too_few_steps(self, count: int, hint: str) -> None:
+        """Note that training ended after `count` steps, with none in the range."""
+        if not self.is_done and self.result is None:
+            message = f"training ended after {counted(count, 'batch', 'batches')}, before batch {self._first}; {hint}"
+            self.result = no_trace("no_steps", message)
+            self._tell(self.result)
+
+    def _start(self, step: int) -> None:
+        self._started_at = self._next = step
+        if not self._session.start():
+            self._report()
+            return
+        limit_s = self._extent.limit_s
+        early = f"profiling was stopped after {limit_s:g} s, after"
+        self._timer = threading.Timer(limit_s, self._finish, (early,))
+        self._timer.daemon = True
+        self._timer.start()
+        self._started_s = time.monotonic()
+        local.step_times.mark()  # The time that starting took belongs to no step.
+
+    def _advance(self, next_step: int) -> None:
+        if self.is_running:
+            self._next = next_step
+            if self._is_complete(next_step) and next_step > self._started_at:
+                self._finish()
+
+    def _is_complete(self, next_step: int) -> bool:
+        """Tell whether the steps before `next_step` are all that is wanted."""
+        enough_s = self._extent.enough_s
+        if enough_s is None or next_step - self._started_at < FEWEST_STEPS:
+            return next_step >= self._stop
+        return next_step >= self._stop or time.monotonic() - self._started_s >= enough_s
+
+    def _finish(self, early: str = "") -> None:
+        """Stop if it runs; `early` says why that is before the last step."""
+        if self.is_running:
+            count = self._next - self._started_at
+            wanted = max(self._stop - self._started_at, 1)
+            if self._extent.enough_s is not None:
+                wanted = min(wanted, FEWEST_STEPS)
+            batches = f"{count} of the {counted(wanted, 'batch', 'batches')} to profile"
+            self._session.stop(f"{early} {batches}" if early and count < wanted else "")
+            self._report()
+
+    def _report(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._reporting:
+            result = self._session.result
+            if result is not None and result is not self.result:
+                self.result = result
+                self._tell(result)

@@ -1,4 +1,4 @@
-"""Profiling from inside the job: `start`, `stop`, `profile` and `step`.
+"""Profiling from inside the job: `start`, `stop`, `profile` and `step`; `SafeProfile` does the same and never raises.
 
 TensorFlow allows one profiling session in a process. Here, a second start is an error that says so, a session ends
 when the interpreter does, and the trace is written whole or not at all.
@@ -26,15 +26,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfperf.base.errors import CaptureError, TraceFormatError
-from tfperf.capture.cluster_task import HOST_VARIABLE, host_name
-from tfperf.capture.job_facts import job_facts
-from tfperf.capture.outcomes import Captured
-from tfperf.capture.run_folder import RunFolder, file_name
-from tfperf.capture.run_name import RunName, profile_count
+from tfperf.base.errors import CaptureError, Reason, TraceFormatError
+from tfperf.capture.machine import HOST_VARIABLE, host_name, job_facts
+from tfperf.capture.outcomes import Captured, TracerOptions, captured_trace
+from tfperf.capture.run_folder import RunFolder, RunName, file_name, profile_count
 from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
-from tfperf.capture.trace_problems import captured_trace
-from tfperf.capture.tracer_options import TracerOptions
 from tfperf.formats.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
@@ -319,3 +315,87 @@ def _leave_to_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+class SafeProfile:
+    """One session from `start` to `stop`; what goes wrong is in `result`.
+
+    It ends with the interpreter at the latest. A forked child leaves it to the parent.
+    """
+
+    def __init__(
+        self,
+        logdir: str | Path,
+        options: TracerOptions,
+        name: Callable[[], RunName],
+        at_exit: Callable[[], object] | None = None,
+    ) -> None:
+        self._logdir, self._options, self._name = logdir, options, name
+        self._at_exit = at_exit or self.stop
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._is_started = False
+        self.keras_facts: dict[str, int] = {}
+        """Fields of `CaptureFacts` that only Keras knows."""
+        self.result: Captured | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the session runs, and this is the process that started it."""
+        return self._is_started and self.result is None and os.getpid() == self._process
+
+    def start(self) -> bool:
+        """Start, unless there is a result already; return whether the session runs now."""
+        with self._lock:
+            if self._is_started or self.result is not None:
+                return False
+            self._process = os.getpid()
+            if "tensorflow" not in sys.modules:  # Importing it here would change the program.
+                message = "the program does not use TensorFlow, so there is nothing to profile"
+                self.result = no_trace("no_tensorflow", message)
+                return False
+            _wait_for_devices()
+            try:
+                begin(self._logdir, self._options, self._name)
+            except Exception as error:
+                self.result = failed_profile(error)
+                return False
+            self._is_started = True
+            # Registered after local's own function, it is called before that one.
+            atexit.register(self._at_exit)
+            return True
+
+    def stop(self, note: str = "") -> Captured | None:
+        """End the session if it runs, and return the result; `note` becomes the message of a trace without problems."""
+        if not self.is_running:
+            return self.result
+        with self._lock:
+            if self.is_running:
+                atexit.unregister(self._at_exit)
+                _wait_for_devices()
+                try:
+                    captured = end(self.keras_facts)
+                    self.result = replace(captured, message=captured.message or note)
+                except Exception as error:
+                    self.result = failed_profile(error)
+            return self.result
+
+
+def failed_profile(error: Exception) -> Captured:
+    """Return the result of a session that failed with this error."""
+    if isinstance(error, CaptureError):
+        return no_trace(error.reason, str(error))
+    return no_trace("refused", f"profiling failed: {type(error).__name__}: {error}")
+
+
+def no_trace(reason: Reason, message: str) -> Captured:
+    """Return the result of a session in this process that gave no trace."""
+    return Captured(worker=host_name(), reason=reason, message=message)
+
+
+def _wait_for_devices() -> None:
+    """Let a GPU finish its work: that of one step must neither be cut off nor count for the next."""
+    tensorflow = sys.modules.get("tensorflow")
+    with contextlib.suppress(Exception):
+        if tensorflow is not None and tensorflow.executing_eagerly():
+            tensorflow.test.experimental.sync_devices()

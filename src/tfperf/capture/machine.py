@@ -1,16 +1,24 @@
-"""What a machine offers for profiling: GPUs, rules of their driver, libcupti, listeners. Read from files."""
+"""The machine and the job as files and variables show them: GPUs, listeners, cluster task, software, limits."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
+import json
 import os
+import platform
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tfperf.formats.wire.capture_plane import CaptureFacts
 
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _RESTRICTED = re.compile(r"^(?:RmProfilingAdminOnly|NVreg_RestrictProfilingToAdminUsers):\s*(\d+)", re.MULTILINE)
@@ -175,3 +183,206 @@ def _first_cupti(patterns: list[tuple[Path, str]]) -> str:
         with contextlib.suppress(OSError, IndexError):
             return str(sorted(folder.glob(f"{pattern}/libcupti.so*".lstrip("/")))[0])
     return ""
+
+
+HOST_VARIABLE = "TFPERF_HOST"
+_LAUNCHERS = (
+    # The rank, the number of processes, and what tells one launch from another.
+    ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+    ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
+    ("RANK", ("WORLD_SIZE",), ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")),
+)
+
+
+class ClusterTask(Struct, frozen=True, kw_only=True):
+    """One process of a cluster: the job that TF_CONFIG calls it by (else empty), and its number in that job."""
+
+    job: str = ""
+    index: int
+    cluster_size: int | None = None
+    """Processes of the cluster, of all its jobs."""
+    cluster_id: str = ""
+    """Equal for the tasks of one cluster, and for no others; empty: unknown."""
+    word: str = "rank"
+    """What the number is called where there is no job."""
+
+    @property
+    def suffix(self) -> str:
+        """Return what is put behind the name of the machine."""
+        return f"_{self.job or self.word}-{self.index}"
+
+
+def this_task(
+    environment: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules
+) -> ClusterTask | None:
+    """Return the task that this process is; None if nothing says that it is one of several.
+
+    TF_CONFIG is asked first, then JAX if it is distributed, then the launcher: Slurm, Open MPI, RANK. Nothing is
+    imported, and JAX is not made to look for its devices.
+    """
+    return _of_tensorflow(environment.get("TF_CONFIG", "")) or _of_jax(modules) or _of_launcher(environment)
+
+
+def host_name(environment: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules) -> str:
+    """Return the name of this process's trace: TFPERF_HOST, else that of the machine with the task."""
+    task = this_task(environment, modules)
+    return environment.get(HOST_VARIABLE) or socket.gethostname() + (task.suffix if task else "")
+
+
+def _of_tensorflow(text: str) -> ClusterTask | None:
+    try:
+        config = json.loads(text)
+        job, index = config["task"]["type"], int(config["task"]["index"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if not isinstance(job, str) or not job or index < 0:
+        return None
+    cluster = config.get("cluster")
+    jobs = [each for each in cluster.values() if isinstance(each, list | dict)] if isinstance(cluster, dict) else []
+    size = sum(map(len, jobs))
+    return ClusterTask(
+        job=job, index=index, cluster_size=size or None, cluster_id=_digest("TF_CONFIG", cluster) if size else ""
+    )
+
+
+def _of_jax(modules: Mapping[str, Any]) -> ClusterTask | None:
+    """Read what `jax.distributed.initialize` keeps; `jax.process_index()` would start the backend."""
+    state = getattr(modules.get("jax._src.distributed"), "global_state", None)
+    index, size = getattr(state, "process_id", None), getattr(state, "num_processes", None)
+    if getattr(state, "client", None) is None or not isinstance(index, int) or not isinstance(size, int):
+        return None
+    place = getattr(state, "coordinator_address", None)
+    return ClusterTask(
+        index=index, cluster_size=size, cluster_id=_digest("jax", place, size) if place else "", word="process"
+    )
+
+
+def _of_launcher(environment: Mapping[str, str]) -> ClusterTask | None:
+    for rank, sizes, launch in _LAUNCHERS:
+        index = _number(environment.get(rank, ""))
+        if index is None:
+            continue
+        size = next((number for name in sizes if (number := _number(environment.get(name, "")))), None)
+        parts = [environment.get(name, "") for name in launch]
+        return ClusterTask(
+            index=index, cluster_size=size, cluster_id=_digest(rank, *parts, size) if any(parts) and size else ""
+        )
+    return None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _digest(*parts: object) -> str:
+    """Return a short text that tells clusters apart and names none of their machines."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+_CPU_MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(.+?)\s*$", re.MULTILINE)
+_MEMORY_KB = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
+_DRIVER = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
+_UNLIMITED_BYTES = 1 << 60
+"""cgroups of version 1 write a number near 2^63 where there is no limit."""
+
+
+def job_facts(machine: Machine | None = None) -> CaptureFacts:
+    """Return what is known about this process and its machine; never raises."""
+    from tfperf.base.version import __version__
+
+    machine = machine or Machine()
+    facts = CaptureFacts(tfperf_version=__version__, python_version=platform.python_version())
+    for collect in (_software, _machine, _limits, _task):
+        with contextlib.suppress(Exception):  # A trace without a fact is better than none.
+            facts = replace(facts, **collect(machine))
+    return facts
+
+
+def _software(machine: Machine) -> dict[str, str | None]:
+    """Return versions of what the job has imported: nothing is imported for this."""
+    keras = sys.modules.get("keras") or sys.modules.get("tf_keras")
+    tensorflow = sys.modules.get("tensorflow")
+    driver = _DRIVER.search(machine.text("proc/driver/nvidia/version"))
+    facts = {
+        "tensorflow_version": getattr(tensorflow, "__version__", None),
+        "keras_version": getattr(keras, "__version__", None),
+        "gpu_driver_version": driver[1] if driver else None,
+    }
+    sysconfig = getattr(tensorflow, "sysconfig", None)
+    if driver and sysconfig is not None:
+        facts["cuda_version"] = sysconfig.get_build_info().get("cuda_version")
+    return facts
+
+
+def _machine(machine: Machine) -> dict[str, str | int | None]:
+    model = _CPU_MODEL.search(machine.text("proc/cpuinfo"))
+    memory = _MEMORY_KB.search(machine.text("proc/meminfo"))
+    facts: dict[str, str | int | None] = {
+        "cpu_model": model[1] if model else platform.processor() or platform.machine() or None,
+        "cpu_count": os.cpu_count(),
+        "memory_bytes": 1024 * int(memory[1]) if memory else None,
+    }
+    if hasattr(os, "sched_getaffinity"):
+        # Not that of this thread, which may be one of a server.
+        facts["cpu_affinity"] = len(os.sched_getaffinity(os.getpid()))
+    return facts
+
+
+def _limits(machine: Machine) -> dict[str, float | int | None]:
+    """Return the limits of the cgroups of this process: the tightest of its own and of those around it."""
+    quotas = [quota for folder in _cgroups(machine, "cpu") if (quota := _quota(machine, folder))]
+    files = (f"{folder}/{name}" for folder in _cgroups(machine, "memory") for name in _MEMORY_LIMITS)
+    limits = [int(text) for file in files if (text := machine.text(file).strip()).isdigit()]
+    limited = [limit for limit in limits if 0 < limit < _UNLIMITED_BYTES]
+    return {"cpu_quota": min(quotas, default=None), "memory_limit_bytes": min(limited, default=None)}
+
+
+def _task(machine: Machine) -> dict[str, str | int | None]:
+    """Return which task of a cluster this process is."""
+    task = this_task(machine.environment)
+    if task is None:
+        return {}
+    return {
+        "task_type": task.job or None,
+        "task_index": task.index,
+        "cluster_size": task.cluster_size,
+        "cluster_id": task.cluster_id or None,
+    }
+
+
+_MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
+"""Of version 2 and 1."""
+
+
+def _quota(machine: Machine, folder: str) -> float | None:
+    """Return how many CPUs' time a cgroup grants; None without a limit."""
+    texts = machine.text(f"{folder}/cpu.max").split() or [
+        machine.text(f"{folder}/cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+    ]
+    if len(texts) != 2 or not all(text.isdigit() for text in texts) or not int(texts[1]):
+        return None  # "max", or -1 in version 1.
+    return int(texts[0]) / int(texts[1]) or None
+
+
+def _cgroups(machine: Machine, controller: str) -> Iterator[str]:
+    """Iterate over the folders of the cgroup of this process and of those around it.
+
+    A container may see its own cgroup as the root, under which the path that the kernel names does not exist: files
+    that are not there are no limits.
+    """
+    for line in machine.text("proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        names = controllers.split(",")
+        if not (number == "0" and not controllers) and controller not in names:
+            continue
+        mounts = ("sys/fs/cgroup", "sys/fs/cgroup/unified") if not controllers else _mounts(controllers, controller)
+        own = PurePosixPath(path.lstrip("/"))
+        for mount in mounts:
+            for folder in (own, *own.parents):
+                if ".." not in folder.parts:
+                    yield f"{mount}/{folder}"
+
+
+def _mounts(controllers: str, controller: str) -> tuple[str, ...]:
+    return tuple(f"sys/fs/cgroup/{name}" for name in dict.fromkeys((controllers, controller)))

@@ -1,12 +1,20 @@
-"""Profiling running jobs: ask all workers at once, keep the traces that come, and say why others do not."""
+"""Profiling running jobs from outside: all workers at once, or continuously; and the servers of this machine.
+
+Every call is answered, fails with a reason, or is given up after its time. After Ctrl-C, sessions end and what they
+recorded still comes. A server that sends a large trace and one that is stuck look the same; a second call tells them
+apart: `Terminate`, which every server answers at once.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,15 +26,10 @@ from msgspec.structs import replace
 
 from tfperf.base.errors import CaptureError, TraceFormatError
 from tfperf.capture.address import Address
-from tfperf.capture.client import PendingReply, ProfilerClient, profile_request
-from tfperf.capture.ending import Ending, on_each
-from tfperf.capture.outcomes import Captured
-from tfperf.capture.replies import Replies, TimeLimits
-from tfperf.capture.run_agreement import check_run_name
-from tfperf.capture.run_folder import RunFolder
-from tfperf.capture.run_name import RunName
-from tfperf.capture.trace_problems import IDLE, captured_trace
-from tfperf.capture.tracer_options import ENOUGH_SECONDS, TracerOptions
+from tfperf.capture.client import DaemonThreads, PendingReply, ProfilerClient, profile_request
+from tfperf.capture.machine import Listener, Machine
+from tfperf.capture.outcomes import ENOUGH_SECONDS, IDLE, Captured, TracerOptions, captured_trace
+from tfperf.capture.run_folder import RunFolder, RunName, check_run_name
 from tfperf.formats.wire.schema import LARGEST_MESSAGE
 from tfperf.formats.wire.trace_file import SUFFIX
 
@@ -253,3 +256,271 @@ def stop_on_signal() -> Iterator[threading.Event]:
             earlier_handlers.callback(signal.signal, kind, signal.SIG_DFL if earlier is None else earlier)
             signal.signal(kind, note)
         yield stop
+
+
+class _Recording(Struct, frozen=True):
+    """The traces of all workers over one interval, in a run folder of their own."""
+
+    folder: RunFolder
+    captured: tuple[Captured, ...]
+
+    def delete(self) -> None:
+        with contextlib.suppress(OSError):
+            for result in self.captured:
+                if result.path:
+                    result.path.unlink()
+        self.folder.drop_if_empty()
+
+
+def record(
+    request: CaptureRequest,
+    logdir: str | Path,
+    say: Say = lambda _: None,
+    *,
+    keep: int = 5,
+    is_wanted: Callable[[Sequence[Captured]], bool] = lambda _: True,
+) -> list[Captured]:
+    """Profile continuously until Ctrl-C, or until no worker answers.
+
+    Every `request.duration_s`, the traces since the last time are fetched into a run folder; of the recordings that
+    are wanted, the last `keep` stay on disk. Returns the results of these, the newest last, then of failed workers.
+    """
+    RunFolder(logdir)  # Raises before any worker is asked if the logdir cannot be used.
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signal())
+        clients, kept = open_clients(stack, request), deque[_Recording]()
+        lost = _start(clients, request, logdir, stop)
+        running = [client for client in clients if client not in lost]
+        if running:
+            say(f"recording: a trace every {request.duration_s:g} s, the last {keep} are kept; Ctrl-C ends it")
+        try:
+            while running and not stop.is_set():
+                stop.wait(request.duration_s)
+                recording, failures = _fetch(running, request, logdir, stop)
+                lost.update(failures)
+                running = [client for client in running if client not in failures]
+                if not recording.captured:
+                    continue
+                if not is_wanted(recording.captured):
+                    recording.delete()
+                    continue
+                kept.append(recording)
+                say(f"kept {recording.folder.path}")
+                if len(kept) > keep:
+                    kept.popleft().delete()
+        finally:
+            on_each_within(MUTE_SECONDS, running, ProfilerClient.stop_continuous)
+        if running and not kept:
+            say("no recording was worth keeping, so nothing was kept")
+        results = [result for recording in kept for result in recording.captured]
+        return [*results, *(lost[client] for client in clients if client in lost)]
+
+
+def _start(
+    clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path, stop: threading.Event
+) -> dict[ProfilerClient, Captured]:
+    """Start recording on every server; return the failures."""
+
+    def start(client: ProfilerClient) -> None:
+        client.connect()
+        client.start_continuous(profile_request_for(client, request, RunFolder(logdir)))
+
+    _, errors = on_each(clients, start, stop)
+    return {client: failed(client, error) for client, error in errors.items()}
+
+
+def _fetch(
+    clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path, stop: threading.Event
+) -> tuple[_Recording, dict[ProfilerClient, Captured]]:
+    """Fetch what all servers recorded since the last time; return it and the failures. An idle job is not a failure."""
+    folder = RunFolder(logdir)
+    limits = TimeLimits(request.timeout_s, request.timeout_s)
+    pending = {client: client.snapshot(limits.of_call(len(clients))) for client in clients}
+    replies = Replies(pending, partial(receive, folder=folder, request=request), limits)
+    captured, failures = [], {}
+    try:
+        for client, result in replies.as_they_come(Ending(pending, folder.name, stop)):
+            if result.path:
+                captured.append(result)
+            elif result.reason != "idle":
+                failures[client] = result
+    finally:
+        folder.drop_if_empty()
+    return _Recording(folder, tuple(captured)), failures
+
+
+_CONNECT_SECONDS = 2.0
+_NO_SESSION = "tfperf-looks-around"
+"""A session that no server has: to end it does nothing, and only a profiler server has the call."""
+
+
+class ServerHere(Struct, frozen=True):
+    """A profiler server of this machine, and the process that it is in."""
+
+    address: Address
+    listener: Listener
+
+    def __str__(self) -> str:
+        """Return the option that chooses it, and its process."""
+        return f"--port {self.address.port} ({self.listener})"
+
+
+def find_servers(machine: Machine | None = None) -> list[ServerHere]:
+    """Return the profiler servers of this machine by port: those of processes that this user may look into."""
+    machine = machine or Machine()
+    places = {port: listener for port, listener in machine.listeners() if machine.has_profiler(listener.process)}
+    with contextlib.ExitStack() as stack:
+        clients = {stack.enter_context(ProfilerClient(Address("localhost", port))): port for port in sorted(places)}
+        answering, _ = on_each(list(clients), _ask, threading.Event()) if clients else ([], {})
+        ports = sorted(clients[client] for client in answering)
+    return [ServerHere(Address("localhost", port), places[port]) for port in ports]
+
+
+def _ask(client: ProfilerClient) -> None:
+    client.connect(_CONNECT_SECONDS)
+    client.terminate(_NO_SESSION).result()
+
+
+RECEIVERS = 4
+"""How many replies are in memory at once."""
+_LAST_SECONDS = 2.0
+"""How long a receiver may take to put away what it has when nobody waits for it any more."""
+
+Receive = Callable[[ProfilerClient, PendingReply], Captured]
+
+
+class TimeLimits(Struct, frozen=True):
+    """How long servers may take, in seconds."""
+
+    answer_s: float
+    """From the request until the reply begins to come."""
+    transfer_s: float
+    """From then on, for each reply."""
+
+    def of_call(self, count: int) -> float:
+        """Return how long the last of so many calls may take, with all those that are received before it."""
+        return self.answer_s + self.transfer_s * (1 + count // RECEIVERS)
+
+
+class Replies(Struct):
+    """Receives the replies of calls, and ends those that take too long."""
+
+    pending: dict[ProfilerClient, PendingReply]
+    """The calls whose outcome is still to come."""
+    receive: Receive
+    limits: TimeLimits
+    _asked_s: float = field(default_factory=time.monotonic)
+    _begun_s: dict[ProfilerClient, float] = field(default_factory=dict)
+    """When receiving each began, on the monotonic clock."""
+
+    def as_they_come(self, meanwhile: Callable[[], object]) -> Iterator[tuple[ProfilerClient, Captured]]:
+        """Iterate over outcomes in the order in which they are there; `meanwhile` is called often."""
+        done: queue.SimpleQueue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]] = queue.SimpleQueue()
+        with DaemonThreads(min(RECEIVERS, len(self.pending)), "tfperf-receive") as receivers:
+
+            def start(client: ProfilerClient, call: PendingReply) -> None:
+                receiving = receivers.submit(self._take, client, call)
+                receiving.add_done_callback(lambda future: done.put((client, future)))
+
+            for client, call in self.pending.items():
+                call.when_answered(partial(start, client, call))
+            try:
+                while self.pending:
+                    with contextlib.suppress(queue.Empty):
+                        client, received = done.get(timeout=_POLL_SECONDS)
+                        del self.pending[client]
+                        yield client, received.result()
+                    self._end_late()
+                    meanwhile()
+            finally:
+                self._give_up(done)
+
+    def _take(self, client: ProfilerClient, call: PendingReply) -> Captured:
+        self._begun_s[client] = time.monotonic()
+        return self.receive(client, call)
+
+    def _end_late(self) -> None:
+        now_s = time.monotonic()
+        for client, call in self.pending.items():
+            begun_s = self._begun_s.get(client)
+            is_late = not call.is_answered and now_s - self._asked_s > self.limits.answer_s
+            if is_late or (begun_s is not None and now_s - begun_s > self.limits.transfer_s):
+                call.expire()
+
+    def _give_up(self, done: queue.SimpleQueue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]]) -> None:
+        """End what is left, and let files that are being written be put away: nothing half done stays."""
+        for call in self.pending.values():
+            call.cancel()
+        until_s = time.monotonic() + _LAST_SECONDS
+        left = set(self._begun_s) & set(self.pending)
+        while left and (wait_s := until_s - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                left.discard(done.get(timeout=wait_s)[0])
+
+
+MUTE_SECONDS = 2.0
+"""How long a server may take to answer `Terminate`."""
+_LAST_REPLY_SECONDS = 30.0
+"""How long one that answered may take to send what it recorded."""
+_POLL_SECONDS = 0.02
+_MAX_THREADS = 256
+
+
+class Ending(Struct):
+    """Ends the sessions of pending calls once `stop` is set; to be called often while waiting for them."""
+
+    pending: Mapping[ProfilerClient, PendingReply]
+    session_id: str
+    stop: threading.Event
+    say: Callable[[str], object] = lambda _: None
+    since_s: float = 0.0
+    """When the sessions were ended, on the monotonic clock; 0 if they were not."""
+    _asked: list[PendingReply] = field(default_factory=list)
+    """Calls that are cancelled if nobody holds them."""
+    _awake: set[ProfilerClient] = field(default_factory=set)
+
+    def __call__(self) -> None:
+        """End the sessions at the first call after the stop; later give up the calls of servers that say nothing."""
+        if not self.stop.is_set():
+            return
+        if not self.since_s:
+            self.since_s = time.monotonic()
+            self.say("interrupted: ending the session and waiting for what it recorded (Ctrl-C again to give up)")
+            for client in self.pending:
+                self._asked.append(client.terminate(self.session_id))
+                self._asked[-1].when_answered(partial(self._awake.add, client))
+        waited_s = time.monotonic() - self.since_s
+        for client, call in self.pending.items():
+            if not call.is_answered and waited_s > (_LAST_REPLY_SECONDS if client in self._awake else MUTE_SECONDS):
+                call.cancel()
+
+
+def on_each(
+    clients: Sequence[ProfilerClient], work: Callable[[ProfilerClient], object], stop: threading.Event
+) -> tuple[list[ProfilerClient], dict[ProfilerClient, CaptureError]]:
+    """Do something with all clients at once, until the stop; return those where it was done, and the errors of others.
+
+    A client where it goes on at the stop has the error `interrupted`.
+    """
+    done: list[ProfilerClient] = []
+    # Daemon threads: nobody waits for a host that does not answer.
+    with DaemonThreads(min(len(clients), _MAX_THREADS), "tfperf-client") as threads:
+        calls = {threads.submit(work, client): client for client in clients}
+    errors = {client: CaptureError("interrupted", "interrupted before profiling started") for client in clients}
+    waiting: set[concurrent.futures.Future[object]] = set(calls)
+    while waiting and not stop.is_set():
+        ended, waiting = concurrent.futures.wait(waiting, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
+        for call in ended:
+            try:
+                call.result()
+                done.append(calls[call])
+                del errors[calls[call]]
+            except CaptureError as error:
+                errors[calls[call]] = error
+    return done, errors
+
+
+def on_each_within(seconds: float, clients: Sequence[ProfilerClient], work: Callable[[ProfilerClient], object]) -> None:
+    """Do something with all clients at once and wait so long at most; what fails, fails."""
+    with DaemonThreads(max(min(len(clients), _MAX_THREADS), 1), "tfperf-client") as threads:
+        concurrent.futures.wait([threads.submit(work, client) for client in clients], seconds)

@@ -1,35 +1,52 @@
-"""Where a trace goes: LOGDIR/plugins/profile/<run>/<host>.xplane.pb, whole or not at all. Nothing is replaced."""
+"""Run folders: how they are named, how processes of a job agree on one, and how traces are written into them.
+
+Processes that cannot talk to each other agree by a marker file beside their runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
+from msgspec import DecodeError, Struct, ValidationError, json
 from msgspec.structs import replace
 
-from tfperf.base.errors import CaptureError
+from tfperf.base.errors import CaptureError, TfperfError
 from tfperf.base.files import temporary_beside
-from tfperf.capture.run_agreement import agreed_run
-from tfperf.capture.run_name import RunName
+from tfperf.capture.machine import ClusterTask, this_task
 from tfperf.formats.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
     from tfperf.formats.wire.contents import Contents
 
+
+class RunName(Struct, frozen=True):
+    """How the folder of a run is named: `given`, or agreed on by the processes with this `key`; else by the time."""
+
+    given: str = ""
+    key: str = ""
+
+
 _NOT_IN_FILE_NAMES = re.compile(r"^\.+|[^\w.+@-]+", re.ASCII)
+
 _URL = re.compile(r"\w[\w+.-]+:/")
 """The start of gs://bucket, which Path shortens to gs:/bucket. A single letter is a drive of Windows."""
+
 _MAX_SAME_NAMES = 10_000
+
 _TRIES = 20
 
 
@@ -223,3 +240,162 @@ def _first_free(places: Iterator[Path], make: Callable[[Path], object]) -> Path:
             make(place)
             return place
     raise FileExistsError(errno.EEXIST, "too many names like this one are taken", str(place))
+
+
+RUN_VARIABLE = "TFPERF_RUN"
+
+
+class ProfileCount:
+    """Counts the profiles of a process: by the same count, its fellows know which of them belong together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_moment: Counter[str] = Counter()
+        self._by_name: Counter[str] = Counter()
+
+    def next_name(
+        self,
+        run: str | None,
+        moment: str = "",
+        environment: Mapping[str, str] = os.environ,
+        task: ClusterTask | None = None,
+    ) -> RunName:
+        """Return the name of one more profile.
+
+        `run` is what the caller names it, else TFPERF_RUN does, with _2, _3, ... for later profiles of the process.
+        `moment` is what all processes of the job call it (`step 10`). Raises TfperfError where a name cannot be one.
+        """
+        if run is not None:
+            return RunName(given=check_run_name(run))
+        named = environment.get(RUN_VARIABLE)
+        with self._lock:
+            counter, what = (self._by_name, named) if named else (self._by_moment, moment)
+            counter[what] += 1
+            number = counter[what]
+        if named:
+            return RunName(given=check_run_name(named, RUN_VARIABLE) + (f"_{number}" if number > 1 else ""))
+        task = task or this_task(environment)
+        if task is None or not task.cluster_id or task.cluster_size == 1:
+            return RunName()
+        text = f"{task.cluster_id} {moment} {number}"
+        return RunName(key=hashlib.sha256(text.encode()).hexdigest()[:16])
+
+
+profile_count = ProfileCount()
+
+
+_PREFIX = ".tfperf-"
+
+_MOST_APART_S = 300.0
+"""How long after the first process the last one may come."""
+
+_NAMING_S = 5.0
+"""How long the first may take to make a folder and write its name."""
+
+_POLL_S = 0.02
+
+_KEPT_S = 3600.0
+"""How long a marker is of use to anybody, with much to spare."""
+
+_LONGEST_NAME = 200
+
+_NOT_IN_NAMES = ("/", "\\", ":", "\0", "\n")
+
+
+class _Marker(Struct, frozen=True):
+    """What the file says: the name of the run, and when it was made, in seconds since 1970."""
+
+    run: str
+    time_s: float
+
+
+def agreed_run(runs: Path, key: str, make: Callable[[], Path]) -> Path:
+    """Return the run folder that the processes with this key share; the first of them makes it, by `make`.
+
+    A marker of an earlier execution of the job is passed over: one that is older than this process, or than five
+    minutes. Raises OSError.
+    """
+    for number in count(_newest(runs, key)):
+        marker = runs / f"{_PREFIX}{key}.{number}"
+        try:
+            file = marker.open("xb")
+        except FileExistsError:
+            named = _read(marker)
+            if named is not None and _is_of_this_job(named):
+                return runs / named.run
+        else:
+            _remove_old(runs)
+            return _named_in(file, make)
+    raise AssertionError("the numbers never end")
+
+
+def check_run_name(name: str, origin: str = "run") -> str:
+    """Return the name if a folder of runs can have one of that name; raises TfperfError."""
+    is_plain = name.isprintable() and not any(letter in name for letter in _NOT_IN_NAMES)
+    if not is_plain or not name.strip() or name.startswith(".") or len(name.encode()) > _LONGEST_NAME:
+        problem = f"{origin} {name[:_LONGEST_NAME]!r} cannot be the name of a folder"
+        raise TfperfError(f"{problem}; use letters, digits, - and _, at most {_LONGEST_NAME}")
+    return name
+
+
+def _named_in(marker: BinaryIO, make: Callable[[], Path]) -> Path:
+    """Make the folder and write its name into the marker, which is removed if that fails: the next process makes it."""
+    try:
+        with marker:
+            folder = make()
+            marker.write(json.encode(_Marker(folder.name, time.time())) + b"\n")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(marker.name).unlink()
+        raise
+    return folder
+
+
+def _newest(runs: Path, key: str) -> int:
+    numbers = (file.name.rpartition(".")[2] for file in runs.glob(f"{_PREFIX}{key}.*"))
+    return max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
+
+
+def _read(marker: Path) -> _Marker | None:
+    """Return what a marker says; None if whoever created it did not get so far."""
+    until_s = time.monotonic() + _NAMING_S
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            data = marker.read_bytes()
+            if data.endswith(b"\n"):
+                try:
+                    named = json.decode(data, type=_Marker)
+                    check_run_name(named.run)
+                except (DecodeError, ValidationError, TfperfError):
+                    return None
+                return named
+            if time.time() - marker.stat().st_mtime > _NAMING_S:
+                return None
+        if time.monotonic() > until_s:
+            return None
+        time.sleep(_POLL_S)
+
+
+def _is_of_this_job(marker: _Marker) -> bool:
+    started_s = process_start_s()
+    is_near = abs(time.time() - marker.time_s) < _MOST_APART_S
+    return is_near and (started_s is None or marker.time_s >= started_s)
+
+
+def process_start_s() -> float | None:
+    """Return when this process was started, in seconds since 1970; None where the system does not tell."""
+    try:
+        fields = Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+    return time.time() - age_s if age_s >= 0 else None
+
+
+def _remove_old(runs: Path) -> None:
+    """Remove markers that nobody can need."""
+    with contextlib.suppress(OSError):
+        for file in runs.glob(f"{_PREFIX}*.*"):
+            with contextlib.suppress(OSError):
+                if file.is_file() and time.time() - file.stat().st_mtime > _KEPT_S:
+                    file.unlink()

@@ -17,9 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, partial, wraps
 from importlib import metadata
-from importlib.machinery import SourceFileLoader
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -32,12 +33,11 @@ from msgspec.structs import asdict
 
 from tfperf.base.errors import CaptureError
 from tfperf.capture import local
-from tfperf.capture.keras_callback import ProfileCallback
-from tfperf.capture.keras_import_hook import hook_keras
+from tfperf.capture.keras_callback import ON_BATCH, ProfileCallback
+from tfperf.capture.local import SafeProfile, no_trace
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.run_name import profile_count
-from tfperf.capture.script_plan import BEAT, Orders, Plan, write_result
-from tfperf.capture.step_profile import SafeProfile, no_trace
+from tfperf.capture.run_folder import profile_count
+from tfperf.capture.script_run import BEAT, Orders, Plan, write_result
 from tfperf.capture.tensorflow_session import require_tensorflow
 
 _IMPORT_POLL_SECONDS = 0.2
@@ -375,3 +375,75 @@ def _without_frames_of_tfperf(show: Any) -> Any:
         show(kind, error.with_traceback(trace), trace)
 
     return hook
+
+
+Patch = Callable[[ModuleType], None]
+
+_WITH_CALLBACK_LISTS = ("keras.src.callbacks", "tf_keras.src.callbacks")
+_WITH_MODELS = ("keras.src.models.model", "keras.src.engine.training", "tf_keras.src.engine.training")
+
+
+def hook_keras(callback: ProfileCallback) -> None:
+    """Make Keras 2 and 3 call `callback`; call this before they are imported."""
+    lists = dict.fromkeys(_WITH_CALLBACK_LISTS, partial(_patch_lists, callback))
+    models = dict.fromkeys(_WITH_MODELS, partial(_patch_models, callback))
+    sys.meta_path.insert(0, _PatchingFinder({**lists, **models}))
+
+
+class _PatchingFinder(MetaPathFinder):
+    """Finds no modules itself, but has some patched right after they are executed."""
+
+    def __init__(self, patches: dict[str, Patch]) -> None:
+        self._patches = patches
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        patch = self._patches.get(fullname)
+        if patch is None:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            _patch_after(spec.loader, patch)
+        return spec
+
+
+def _patch_after(loader: Any, patch: Patch) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        with contextlib.suppress(Exception):  # A Keras of another structure is not profiled, but not broken either.
+            patch(module)
+
+    with contextlib.suppress(AttributeError):
+        loader.exec_module = exec_module
+
+
+def _patch_lists(callback: ProfileCallback, module: ModuleType) -> None:
+    """Add the callback to each list of callbacks that Keras makes: one for each call, shared with its validation."""
+    kind: Any = module.CallbackList
+    original = kind.__init__
+
+    @wraps(original)
+    def __init__(self: Any, callbacks: Any = None, *arguments: Any, **options: Any) -> None:  # noqa: N807
+        original(self, _with(callback, callbacks), *arguments, **options)
+
+    kind.__init__ = __init__
+
+
+def _with(callback: ProfileCallback, callbacks: Any) -> Any:
+    if not callbacks:
+        return [callback]
+    if isinstance(callbacks, (list, tuple)):
+        return callbacks if callback in callbacks else [*callbacks, callback]
+    # A single callback is allowed, too; Keras itself refuses anything else.
+    return [callbacks, callback] if hasattr(callbacks, "on_train_batch_end") else callbacks
+
+
+def _patch_models(callback: ProfileCallback, module: ModuleType) -> None:
+    """Count the calls for which Keras has no hooks."""
+    for mode, name in ON_BATCH.items():
+        setattr(module.Model, name, callback.as_step(mode, getattr(module.Model, name)))

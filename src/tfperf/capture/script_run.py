@@ -1,4 +1,4 @@
-"""Run a script in a process of its own and profile it there; neither the script nor what it does is changed."""
+"""Runs a script in a process of its own and profiles it there; the script is not changed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from msgspec import json
+from msgspec import Struct, json
 
-from tfperf.capture.outcomes import Captured
+from tfperf.base.files import replace_file
+from tfperf.capture.local import no_trace
+from tfperf.capture.outcomes import ENOUGH_SECONDS, Captured, TracerOptions
 from tfperf.capture.run_folder import local_folder
-from tfperf.capture.script_plan import BEAT, Orders, Plan, read_result
-from tfperf.capture.step_profile import no_trace
 
 _CHILD = "import sys; sys.path[:1] = filter(None, sys.path[:1]); from tfperf.capture.script_child import main; main()"
 """Removes the current folder, which `-c` puts first among the places for modules: `python SCRIPT` does not have it."""
@@ -183,3 +183,75 @@ def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_
         for number, handler in handlers.items():
             earlier_handlers.callback(signal.signal, number, signal.signal(number, handler))
         yield
+
+
+AFTER_SECONDS = 10.0
+STEPS = (10, 209)
+"""Of a training: at most these; fewer of longer steps (`Plan.enough_s`)."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """When to profile a script: at `steps` of its training (first and last), or `after_s` seconds after its start.
+
+    With both, time counts only if no step of a training has started by then. `enough_s` says after how long not all
+    steps need be profiled; with None, they all are.
+    """
+
+    logdir: str
+    steps: tuple[int, int] | None
+    after_s: float | None
+    duration_s: float
+    enough_s: float | None = None
+    options: TracerOptions
+    run: str | None = None
+    """The name of the run; None: TFPERF_RUN, or what the processes of the job agree on."""
+
+
+def choose_plan(
+    logdir: Path,
+    options: TracerOptions,
+    *,
+    steps: tuple[int, int] | None = None,
+    after_s: float | None = None,
+    duration_s: float | None = None,
+    run: str | None = None,
+) -> Plan:
+    """Return the plan for what was asked for: by steps, by time, or without either by steps if the script has any."""
+    return Plan(
+        logdir=str(logdir.absolute()),
+        steps=None if after_s else steps or STEPS,
+        after_s=None if steps else after_s or AFTER_SECONDS,
+        duration_s=duration_s or ENOUGH_SECONDS,
+        enough_s=None if steps else ENOUGH_SECONDS,
+        options=options,
+        run=run,
+    )
+
+
+BEAT = b"."
+
+
+class Orders(Struct, frozen=True):
+    """What the process of the script is told: the plan, where to write the result, and how it is asked to stop.
+
+    `stop_fd` is the read end of a pipe: a byte means that a signal is about to come; `BEAT`, that the script is to end,
+    and its process to show meanwhile that Python runs.
+    """
+
+    plan: Plan
+    is_module: bool
+    result_file: str
+    stop_fd: int | None
+
+
+def write_result(file: Path, captured: Captured) -> None:
+    """Write a result for the other process, whole or not at all."""
+    replace_file(file, json.encode(captured, enc_hook=str))
+
+
+def read_result(file: Path) -> Captured | None:
+    """Read what `write_result` wrote; None if there is no file."""
+    try:
+        return json.decode(file.read_bytes(), type=Captured, dec_hook=lambda kind, text: kind(text))
+    except FileNotFoundError:
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,12 @@ import click
 
 from tfperf.base.storage.remote_path import Location, RemotePath
 from tfperf.base.units import counted
-from tfperf.cli import options, typed
+from tfperf.cli import options
 from tfperf.report.render import FORMATS, Format
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
+    from tfperf.trace.logdir import Run
 
 _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 
@@ -22,7 +23,9 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 @click.command("analyze", short_help="Say where the step time goes and what to change.")
 @options.PROFILE_OR_LOGS
 @options.trace_options
-@click.option("-s", "--section", "sections", type=typed.SECTION, multiple=True, help="Only this section (repeatable).")
+@click.option(
+    "-s", "--section", "sections", type=options.SECTION, multiple=True, help="Only this section (repeatable)."
+)
 @click.option("--full", is_flag=True, help="All sections, not only the diagnosis (for people; programs get all).")
 @options.report_options
 @options.TOP
@@ -36,31 +39,31 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 @click.option(
     "--filter",
     "filters",
-    type=typed.regex,
+    type=options.regex,
     metavar="REGEX",
     multiple=True,
     help="Only ops whose name or type matches, in the syntax of RE2 (repeatable: any may match).",
 )
 @click.option(
     "--peaks",
-    type=typed.PATH,
+    type=options.PATH,
     metavar="FILE",
     help="Peaks of devices, which come before those that tfperf knows (TOML or JSON; docs/roofline.md).",
 )
 @click.option(
     "--step",
-    type=typed.WHICH_STEP,
+    type=options.WHICH_STEP,
     metavar="N|median|slowest",
     help="Draw this step on the page (-o step.html), not the median one and the slowest.",
 )
 @click.option(
     "--save-baseline",
     "baseline",
-    type=typed.OUTPUT,
+    type=options.OUTPUT,
     metavar="FILE",
     help="Also save a baseline for `tfperf check --baseline` and `tfperf diff` (JSON).",
 )
-@click.option("--skip-first", type=typed.COUNT, metavar="N", help="Omit the first N steps from the baseline.")
+@click.option("--skip-first", type=options.COUNT, metavar="N", help="Omit the first N steps from the baseline.")
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")
 @click.option("--open", "opens", is_flag=True, help="Show the report as a page, in the browser.")
 def command(path: Location, format_name: str | None, output: Location | None, force: bool, **values: Any) -> None:
@@ -87,7 +90,12 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
       tfperf analyze logs/ --hosts 'worker-*' --jobs 8
     """
     baseline: Location | None = values["baseline"]
-    _refuse_contradictions(values)
+    if values["list_runs"] and values["baseline"]:
+        raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
+    if values["full"] and values["sections"]:
+        raise click.UsageError("--full shows all sections, -s some of them: omit one of the two")
+    if values["skip_first"] is not None and values["baseline"] is None:
+        raise click.UsageError("--skip-first is about the baseline: pass --save-baseline FILE too")
     view = "sections" if values["sections"] else "whole" if values["full"] else "answer"
     if values["opens"]:
         format_name = _page_format(format_name, output)
@@ -97,7 +105,6 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     options.check_output(output, format_name, force=force)
     options.refuse_existing(baseline, force=force)
     if values["list_runs"]:
-        from tfperf.cli.run_list import runs_report
         from tfperf.trace.logdir import find_runs
 
         report = runs_report(path, find_runs(path))
@@ -105,23 +112,10 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
         values["sections"] = _shown_sections(form, view, values)
         report = _report(path, force=force, wants_summary=form.name == "json", **values)
     if values["opens"] and output is None:
-        from tfperf.cli.browser import new_page
-
         output = new_page(path.resolve().name)
     options.show(report, format_name, output, force=force, view=view, top=values["top"])
     if values["opens"] and isinstance(output, Path):
-        from tfperf.cli.browser import show_page
-
         show_page(output)
-
-
-def _refuse_contradictions(values: Mapping[str, Any]) -> None:
-    if values["list_runs"] and values["baseline"]:
-        raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
-    if values["full"] and values["sections"]:
-        raise click.UsageError("--full shows all sections, -s some of them: omit one of the two")
-    if values["skip_first"] is not None and values["baseline"] is None:
-        raise click.UsageError("--skip-first is about the baseline: pass --save-baseline FILE too")
 
 
 def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -172,3 +166,90 @@ def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) 
         write(baseline_text(summary), baseline, force=force)
         options.say(f"wrote {baseline}: baseline of {counted(sum(host.step_count for host in summary.hosts), 'step')}")
     return report
+
+
+def runs_report(path: Location, runs: Sequence[Run]) -> Report:
+    """List the runs with their files, the newest last."""
+    from tfperf.base.files import TRACE_SUFFIX
+    from tfperf.report.model import Column, Report, Section, table_of
+    from tfperf.trace.logdir import run_names
+    from tfperf.trace.same_cluster import runs_of_one_cluster
+
+    run_columns = (
+        Column("run", "Run", str, "", "name for --run"),
+        Column("time", "Time", str, "", "when it was captured: the time in its name, else when its files were written"),
+        Column("hosts", "Hosts", int, "count", "hosts of the run"),
+        Column("size_bytes", "Size", int, "bytes", "size of all its files"),
+        Column("is_default", "Default", bool, "", "whether it is read where no --run is given"),
+        Column("folder", "Folder", str, "", "folder of the run", level="data"),
+    )
+    file_columns = (
+        Column("host", "Host", str, "", "name for --host"),
+        Column("size_bytes", "Size", int, "bytes", "size of the trace file"),
+        Column("file", "File", str, "", "the trace file, below the path that was given"),
+        Column("path", "Path", str, "", "the trace file", level="data"),
+        Column("run", "Run", str, "", "run of the file", level="data"),
+    )
+    names = run_names(runs)
+    files = [(name, file) for name, run in zip(names, runs, strict=True) for file in run.files]
+    around = path.parts
+    below = [
+        parts[len(around) :] if parts[: len(around)] == around else ()
+        for parts in (file.path.parts for _, file in files)
+    ]
+    # Of several runs with the name of the newest, none is read.
+    has_default = sum(run.name == runs[-1].name for run in runs) == 1
+    sizes = [[file.size_bytes for file in run.files] for run in runs]
+    of_runs: dict[str, Sequence[Any]] = {
+        "run": names,
+        "time": [f"{run.time:%Y-%m-%d %H:%M:%S}" if run.time else None for run in runs],
+        "hosts": [len(run.files) for run in runs],
+        "size_bytes": [None if None in each else sum(filter(None, each)) for each in sizes],
+        "is_default": [has_default and run is runs[-1] for run in runs],
+        "folder": [str(run.folder) for run in runs],
+    }
+    of_files: dict[str, Sequence[Any]] = {
+        "host": [file.host for _, file in files],
+        "size_bytes": [file.size_bytes for _, file in files],
+        "file": [str(Path(*parts) if parts else file.path) for parts, (_, file) in zip(below, files, strict=True)],
+        "path": [str(file.path) for _, file in files],
+        "run": [name for name, _ in files],
+    }
+    tables = (
+        table_of("runs", "Runs, the newest last", run_columns, of_runs),
+        table_of("files", "Files, in the order of the runs", file_columns, of_files),
+    )
+    newer = runs[-1].newer_text
+    unfinished = [
+        f"Run {name} lacks host {file.host}: {file.path.name} is not a complete {TRACE_SUFFIX} file."
+        for name, run in zip(names, runs, strict=True)
+        for file in run.unfinished
+    ]
+    notes = (
+        *(() if has_default else ("Several runs have the name of the newest: choose with --run.",)),
+        *unfinished,
+        *((f"{newer[0].upper()}{newer[1:]}.",) if newer else ()),
+        *runs_of_one_cluster(runs),
+    )
+    section = Section("runs", "Runs", tables=tables, notes=notes)
+    return Report({"folder": str(path)}, {"run_count": len(runs)}, (section,))
+
+
+def new_page(name: str) -> Path:
+    """Return a path for a page that stays: the browser reads it after tfperf has ended."""
+    import tempfile
+
+    return Path(tempfile.mkdtemp(prefix="tfperf-"), f"{name}.html")
+
+
+def show_page(page: Path) -> None:
+    """Open a page in the browser, or say what to do where none can be opened."""
+    import webbrowser
+
+    from tfperf.export.timeline.viewer_server import has_browser
+
+    address = page.resolve().as_uri()
+    if has_browser() and webbrowser.open(address):
+        options.say(f"opened {address}")
+    else:
+        options.say(f"no browser can be opened from here (over ssh, or without a screen): copy {page} to your machine")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tfperf.base.storage.remote_path import Location
-from tfperf.cli import options, typed
+from tfperf.cli import options
 
 
 @click.command("anonymize", short_help="Copy a profile with its names replaced, to send it to others.")
@@ -18,7 +18,7 @@ from tfperf.cli import options, typed
 @click.option(
     "-o",
     "--output",
-    type=typed.PATH,
+    type=options.PATH,
     default=Path("anonymous"),
     show_default=True,
     metavar="DIR",

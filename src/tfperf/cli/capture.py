@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
-from tfperf.cli import INTERRUPTED, capture_options, manners, options, shows_progress, typed
+from tfperf.cli import INTERRUPTED, manners, options, shows_progress
 from tfperf.report.render import FORMATS
 
 if TYPE_CHECKING:
     from tfperf.capture.address import Address
     from tfperf.capture.remote import CaptureRequest
-    from tfperf.live.sampling.result import Sampled
+    from tfperf.live.sampling import Sampled
 
 
 @click.command("capture", short_help="Profile running jobs; say why if no trace comes.")
 @click.option(
     "--port",
-    type=capture_options.PORT,
+    type=options.PORT,
     help="Port of a profiler server on this machine (default: the one that is there), or of workers without a port.",
 )
 @click.option(
@@ -32,39 +32,39 @@ if TYPE_CHECKING:
     multiple=True,
     help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
 )
-@capture_options.LISTS
+@options.LISTS
 @click.option("--all-or-nothing", is_flag=True, help="Keep nothing, and exit with 1, unless all workers give a trace.")
 @options.logdir_option("Where the traces go: LOGDIR/plugins/profile/RUN/HOST_PORT.xplane.pb.")
-@capture_options.run_name_option("the time")
-@click.option("--duration", type=typed.DURATION, default="4s", show_default=True, help="How long to profile.")
-@click.option("--delay", type=typed.DURATION, default=0.0, help="Start this much later.")
+@options.run_name_option("the time")
+@click.option("--duration", type=options.DURATION, default="4s", show_default=True, help="How long to profile.")
+@click.option("--delay", type=options.DURATION, default=0.0, help="Start this much later.")
 @click.option(
     "--timeout",
-    type=typed.DURATION,
+    type=options.DURATION,
     default="60s",
     show_default=True,
     help="How long a server may take to answer, beyond delay and duration.",
 )
 @click.option(
-    "--retries", type=typed.COUNT, default=0, show_default=True, help="How often to try again if no trace comes."
+    "--retries", type=options.COUNT, default=0, show_default=True, help="How often to try again if no trace comes."
 )
 @click.option(
     "--wait-for-activity",
-    type=typed.DURATION,
+    type=options.DURATION,
     is_flag=False,
     flag_value="10m",
     default=0.0,
     metavar="[DURATION]",
     help="Wait for an idle job to start working (up to 10m, unless a duration is given).",
 )
-@click.option("--max-size", type=typed.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
-@capture_options.TLS_CA
-@capture_options.tracer_options
+@click.option("--max-size", type=options.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
+@options.TLS_CA
+@options.tracer_options
 @click.option("--continuous", is_flag=True, help="Profile until Ctrl-C, one trace every DURATION; keep the last ones.")
-@click.option("--keep", type=typed.AT_LEAST_ONE, default=5, show_default=True, help="Traces that --continuous keeps.")
+@click.option("--keep", type=options.AT_LEAST_ONE, default=5, show_default=True, help="Traces that --continuous keeps.")
 @click.option(
     "--on-slow-step",
-    type=typed.DURATION,
+    type=options.DURATION,
     metavar="LIMIT",
     help="With --continuous: keep only traces with a step longer than this, for example 50ms.",
 )
@@ -90,7 +90,7 @@ def command(
       tfperf capture --cluster-spec --all-or-nothing
       tfperf capture --port 6009 --continuous --on-slow-step 50ms
     """
-    from tfperf.live.sampling.jobs import sample_continuously, sample_once
+    from tfperf.live.sampling import sample_continuously, sample_once
 
     continuous, keep, slow_step_s, top = (values.pop(name) for name in ("continuous", "keep", "on_slow_step", "top"))
     if slow_step_s is not None and not continuous:
@@ -137,8 +137,8 @@ def _exit_code(sampled: Sampled, *, is_partial_fine: bool) -> int:
 def _request(**values: Any) -> CaptureRequest:
     from tfperf.capture.remote import CaptureRequest
 
-    addresses = capture_options.take_addresses(values) or [_only_server_here()]
-    levels = capture_options.take_tracer_options(values)
+    addresses = options.take_addresses(values) or [_only_server_here()]
+    levels = options.take_tracer_options(values)
     durations = {f"{name}_s": values.pop(name) for name in ("duration", "delay", "timeout", "wait_for_activity")}
     if max_size := values.pop("max_size"):
         values["max_reply_bytes"] = int(max_size)
@@ -148,9 +148,9 @@ def _request(**values: Any) -> CaptureRequest:
 def _only_server_here() -> Address:
     """Return the profiler server of this machine, and say which it is; of several, the user is to choose."""
     from tfperf.base.errors import CaptureError
-    from tfperf.capture.connection import SERVER_SNIPPET
+    from tfperf.capture.client import SERVER_SNIPPET
     from tfperf.capture.machine import Machine
-    from tfperf.capture.servers_here import find_servers
+    from tfperf.capture.remote import find_servers
 
     if not Machine().shows_listeners():
         raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")

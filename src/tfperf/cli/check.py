@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tfperf.base.errors import OutputError, TfperfError
 from tfperf.base.files import refuse_existing
 from tfperf.base.storage.remote_path import Location
-from tfperf.cli import options, typed
+from tfperf.cli import options
 from tfperf.judge.gate.limits import NAMED, LimitError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
 
-    return typed.completions(CAUSE_MEANINGS, incomplete)
+    return options.completions(CAUSE_MEANINGS, incomplete)
 
 
 @click.command("check", short_help="Gate a CI job: exit 3 if a limit is breached.")
@@ -50,14 +50,14 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
     )
 )
 @click.option("--limit", "limits", metavar="EXPR", multiple=True, help="Limit any figure or column (repeatable).")
-@click.option("--stat", type=typed.STATISTIC, help="Statistic of the step times.  [default: mean]")
-@click.option("--skip-first", type=typed.COUNT, metavar="N", help="Skip the first N steps of each host.")
-@click.option("--min-steps", type=typed.AT_LEAST_ONE, metavar="N", help="Whole steps needed to judge.  [default: 3]")
+@click.option("--stat", type=options.STATISTIC, help="Statistic of the step times.  [default: mean]")
+@click.option("--skip-first", type=options.COUNT, metavar="N", help="Skip the first N steps of each host.")
+@click.option("--min-steps", type=options.AT_LEAST_ONE, metavar="N", help="Whole steps needed to judge.  [default: 3]")
 @click.option("--allow-doubt", is_flag=True, help="Judge figures that may be wrong because the profile is doubtful.")
 @click.option("--by-kind", metavar="KIND", help="Judge steps of this kind: train, eval, ...  [default: the main kind]")
 @click.option(
     "--baseline",
-    type=typed.SUMMARY,
+    type=options.SUMMARY,
     metavar="FILE",
     multiple=True,
     help="Compare with this earlier run (repeatable: what baselines differ by counts as noise).",
@@ -66,13 +66,13 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
 @click.option(
     "--config",
     "config_file",
-    type=typed.PATH,
+    type=options.PATH,
     metavar="FILE",
     help="Read limits from this file.  [default: the nearest tfperf.toml or pyproject.toml, from this folder up to the "
     "root of the repository]",
 )
 @click.option("--no-config", is_flag=True, help="Read no limits from files.")
-@click.option("--junit", type=typed.PATH, metavar="FILE", help="Also write the results as JUnit XML.")
+@click.option("--junit", type=options.PATH, metavar="FILE", help="Also write the results as JUnit XML.")
 @click.option("--github", is_flag=True, help="Annotate the run of GitHub Actions, and write its summary.")
 @options.report_options
 def command(path: Location, format_name: str | None, output: Location | None, force: bool, **values: Any) -> None:

@@ -8,17 +8,17 @@ from typing import Any
 import click
 
 from tfperf.base.storage.remote_path import Location, RemotePath
-from tfperf.cli import options, typed
+from tfperf.cli import options
 
 
 @click.command("diff", short_help="Compare runs: is a job slower, and why?")
-@click.argument("paths", type=typed.TRACE_PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
+@click.argument("paths", type=options.TRACE_PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
 @options.read_options
 @options.host_options
 @click.option(
-    "--stat", type=typed.STATISTIC, default="mean", show_default=True, help="Statistic of the step times to compare."
+    "--stat", type=options.STATISTIC, default="mean", show_default=True, help="Statistic of the step times to compare."
 )
-@click.option("--skip-first", type=typed.COUNT, default=0, metavar="N", help="Omit the first N steps.")
+@click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Omit the first N steps.")
 @options.report_options
 @options.TOP
 def command(

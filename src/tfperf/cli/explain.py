@@ -1,19 +1,24 @@
-"""`tfperf explain`."""
+"""`tfperf explain`: every word of reports, files and options, from the modules that declare it."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
+from tfperf.base.units import listed
 from tfperf.cli import stdout_screen
-from tfperf.cli.typed import completions
+from tfperf.cli.options import completions
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from tfperf.cli.explanations.entries import Entry
     from tfperf.report.render.text_table import Line
 
 _LONGEST_LINE = 100
@@ -56,7 +61,6 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _answer(word: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    from tfperf.cli.explanations.entries import KINDS, find, key_of
     from tfperf.report.render.text_table import line_of
 
     entries = find(word, known)
@@ -81,7 +85,6 @@ def _entry_lines(entry: Entry, width: int) -> Iterator[Line]:
 
 
 def _list_lines(kind: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    from tfperf.cli.explanations.entries import names_of
     from tfperf.report.render.text_table import line_of
 
     names = names_of(kind, known)
@@ -94,7 +97,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _kinds(known: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    from tfperf.cli.explanations.entries import KINDS, names_of
     from tfperf.report.render.text_table import TextTable, line_of, table_lines
 
     rows = []
@@ -122,7 +124,6 @@ def _plural(kind: str) -> str:
 
 def _unknown(word: str, known: Iterable[Entry]) -> str:
     from tfperf.base.units import did_you_mean
-    from tfperf.cli.explanations.entries import key_of
     from tfperf.report.render.values import for_people
 
     shown_as = {key_of(name): name for entry in known for name in entry.names}
@@ -131,7 +132,6 @@ def _unknown(word: str, known: Iterable[Entry]) -> str:
 
 
 def _known(context: click.Context) -> Iterator[Entry]:
-    from tfperf.cli.explanations.entries import entries
 
     yield from entries()
     yield from _of_command_line(context.find_root().command)
@@ -149,7 +149,6 @@ def _commands(group: click.Group, context: click.Context, before: str = "") -> I
 
 def _of_command_line(main: click.Command) -> Iterator[Entry]:
     """Yield commands, and options of one name and help together, whatever their commands."""
-    from tfperf.cli.explanations.entries import Entry
 
     assert isinstance(main, click.Group)
     found: dict[tuple[tuple[str, ...], str], list[str]] = {}
@@ -164,3 +163,246 @@ def _of_command_line(main: click.Command) -> Iterator[Entry]:
         of = f"of tfperf {', '.join(commands)}"
         page = f"docs/commands.md#tfperf-{commands[0].split()[0]}"
         yield Entry("option", names, help_text, page, (", ".join(names), of) if len(names) > 1 else (of,))
+
+
+@cache
+def glossary_terms() -> dict[str, dict[str, str]]:
+    """Return the terms of each part of the glossary with their meanings, which are Markdown."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    with Path(__file__).with_name("glossary.toml").open("rb") as file:
+        terms: dict[str, dict[str, str]] = tomllib.load(file)
+    return terms
+
+
+WITHOUT_PAGE = ("steps", "environment", "gaps")
+"""Sections that have no page."""
+_PAGES = {"python": "python_functions"}
+"""The page of a section, where it has another name."""
+
+
+def page_of(section: str) -> str:
+    """Return the file in docs/ that is about a section; empty if there is none."""
+    return "" if section in WITHOUT_PAGE else f"{_PAGES.get(section, section)}.md"
+
+
+class Entry(Struct, frozen=True):
+    """A word, what kind of word it is, what it means, and the page that has more.
+
+    `names` are all that find it, the first is shown. `details` are lines beside the meaning.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    text: str
+    page: str
+    details: tuple[str, ...] = ()
+
+
+KINDS = (
+    "term",
+    "category",
+    "cause",
+    "action",
+    "cause of idle time",
+    "step source",
+    "flag",
+    "figure",
+    "rule",
+    "section",
+    "table",
+    "column",
+    "command",
+    "option",
+)
+"""In the order in which they are shown. Commands and options are the command line's own."""
+_DEGREES = ("highly", "moderately", "possibly", "not")
+
+
+def key_of(name: str) -> str:
+    """Return a word as it is compared: `--max-input-bound`, `max_input_bound` and `Max input bound` are one."""
+    return " ".join(re.split(r"[\s_\-]+", name.strip("- `").lower())).removesuffix(" ()")
+
+
+def plain_text(markdown: str) -> str:
+    """Return the text of links, and no marks of code."""
+    return re.sub(r"\[(.*?)\]\(.*?\)", r"\1", markdown).replace("`", "")
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """Return every word but those of the command line; imports the declarations of all sections."""
+    makers = (
+        _terms,
+        _categories,
+        _causes,
+        _actions,
+        _idle_causes,
+        _step_sources,
+        _flags,
+        _figures,
+        _rules,
+        _sections,
+        _tables,
+    )
+    return tuple(entry for maker in makers for entry in maker()) + tuple(_columns())
+
+
+def find(word: str, known: Sequence[Entry]) -> list[Entry]:
+    """Return what the word names, in the order of `KINDS`; a plural finds its singular too, a header of a
+    table may have its unit, and a word how much of it there is: "possibly input-bound"."""
+    wanted = key_of(word)
+    without_unit = re.sub(r" \(.*\)$", "", wanted)
+    keys = {wanted, without_unit, wanted.removesuffix("s"), re.sub("ies$", "y", wanted)} - {""}
+    found = [entry for entry in known if not keys.isdisjoint(map(key_of, entry.names))]
+    degree, _, rest = wanted.partition(" ")
+    if not found and degree in _DEGREES:
+        return find(rest, known)
+    return sorted(found, key=lambda entry: KINDS.index(entry.kind))
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def _terms() -> Iterator[Entry]:
+    for part, terms in glossary_terms().items():
+        for term, meaning in terms.items():
+            outside = re.sub(r"\s*\(.*?\)", "", term)
+            short = re.findall(r"\((\w[\w ]*)\)", term)
+            others = [name for name in (outside, *outside.split(", "), *short) if name != term]
+            names = tuple(dict.fromkeys((term, *others)))
+            yield Entry("term", names, plain_text(meaning), f"docs/glossary.md#{_anchor(part)}")
+
+
+def _categories() -> Iterator[Entry]:
+    from tfperf.trace.steps.categories import CATEGORY_MEANINGS, CATEGORY_TITLES
+
+    for key, meaning in CATEGORY_MEANINGS.items():
+        note = "one of the nine parts of a step"
+        yield Entry("category", (CATEGORY_TITLES[key], key), meaning, "docs/glossary.md#steps", (note,))
+    copies = "copies to the device: a part of input, but where a TPU program copies its own arrays from host memory"
+    yield Entry("category", (CATEGORY_TITLES["host_to_device"], "host_to_device"), copies, "docs/glossary.md#steps", ())
+
+
+def _causes() -> Iterator[Entry]:
+    from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
+
+    for code, cause in CAUSE_MEANINGS.items():
+        details = (f"where the number is from: {plain_text(cause.taken_from)}", f"limit: tfperf check --fail-on {code}")
+        yield Entry("cause", (code,), plain_text(cause.text), "docs/diagnosis.md#the-causes", details)
+
+
+def _actions() -> Iterator[Entry]:
+    from tfperf.sections.diagnosis.actions import ADVICE
+
+    for code, advice in ADVICE.items():
+        texts = [f"{api}: {text}" for api, text in advice.texts.items()]
+        has_one = len(set(advice.texts.values())) == 1
+        details = [] if has_one else texts[1:]
+        if advice.most:
+            share = f"takes away {100 * advice.least:.0f} to {100 * advice.most:.0f} % of the cost"
+            details.append(f"{share}, if {advice.assumption}")
+        text = next(iter(advice.texts.values())) if has_one else texts[0]
+        yield Entry("action", (code,), text, "docs/diagnosis.md#the-estimates", (*details, advice.url))
+
+
+def _idle_causes() -> Iterator[Entry]:
+    from tfperf.sections.idle.tables import CAUSE_TEXTS
+
+    for code, texts in CAUSE_TEXTS.items():
+        names = (texts.title, code, texts.short_title)
+        yield Entry("cause of idle time", names, f"the device is idle: {texts.meaning}", "docs/idle.md")
+
+
+def _step_sources() -> Iterator[Entry]:
+    from tfperf.trace.steps.step_sources import STEP_SOURCES
+
+    for name, source in STEP_SOURCES.items():
+        text, details = f"a step is {plain_text(source.step)}", (f"confidence: {source.confidence}",)
+        if name == "none":
+            text = plain_text(source.step)
+        yield Entry("step source", (name,), text, "docs/architecture.md#how-steps-are-found", details)
+
+
+def _flags() -> Iterator[Entry]:
+    from tfperf.trace.steps.steps import FLAGS
+
+    for name, meaning in FLAGS.items():
+        note = "a step with this flag does not count in averages, if three others do"
+        yield Entry("flag", (name,), meaning, "docs/glossary.md#steps", (note,))
+
+
+def _figures() -> Iterator[Entry]:
+    from tfperf.judge.gate.limits import FIGURES, NAMED
+
+    for name, figure in FIGURES.items():
+        options = [f"--{option}" for option, limit in NAMED.items() if limit.figure == name]
+        details = [f"unit: {figure.unit}"] if figure.unit else []
+        details.append(f"limit: {', '.join(options) or '--limit'}")
+        names = (name, figure.title) if not figure.of_cause else (name,)
+        yield Entry("figure", names, plain_text(figure.meaning), "docs/ci.md", tuple(details))
+
+
+def _rules() -> Iterator[Entry]:
+    from tfperf.models.linter.catalogue import RULES
+
+    for rule in RULES.values():
+        details = (
+            f"level: {rule.level}",
+            f"advice: {rule.advice}",
+            f"unless: {rule.unless}",
+            f'it rests on: "{rule.says}" ({rule.source})',
+            f"checked by: tfperf lint SOURCE --rule {rule.id}",
+        )
+        yield Entry("rule", (rule.id, rule.title), f"{rule.title}: {rule.when}", "docs/lint.md", details)
+
+
+def _sections() -> Iterator[Entry]:
+    from importlib import import_module
+
+    from tfperf.analysis.registry import OURS
+
+    for name in OURS:
+        question = str(import_module(f"tfperf.sections.{name}").__doc__).partition(": ")[2]
+        page = f"docs/{page_of(name) or 'README.md#sections-of-a-report'}"
+        yield Entry("section", (name,), question, page, (f"shown by: tfperf analyze PATH -s {name}",))
+
+
+def _tables() -> Iterator[Entry]:
+    from tfperf.analysis.registry import OURS, find_section
+
+    for section in OURS:
+        for table in find_section(section).tables:
+            columns = f"columns: {', '.join(column.key for column in table.columns)}"
+            page = "docs/csv-files.md" if table.in_report else "docs/sql.md"
+            row = f"{table.title}; {table.row}" if table.row else table.title
+            yield Entry("table", (table.name, *table.aliases), row, page, (f"section: {section}", columns))
+
+
+def _columns() -> Iterator[Entry]:
+    """Yield columns of one name and meaning together, whatever their tables."""
+    from tfperf.analysis.registry import OURS, find_section
+    from tfperf.judge.compare.diff_tables import COLUMNS
+    from tfperf.judge.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
+    from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
+
+    tables = [(table.name, table.columns) for name in OURS for table in find_section(name).tables]
+    tables += [("lint_findings", VIOLATION_COLUMNS), ("lint_not_evaluable", UNKNOWN_COLUMNS)]
+    tables += [*COLUMNS.items(), ("limits", LIMIT_COLUMNS), ("baseline", BASELINE_COLUMNS)]
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for table, columns in tables:
+        for column in columns:
+            found.setdefault((column.key, column.title, column.unit, column.meaning), []).append(table)
+    for (key, title, unit, meaning), names in found.items():
+        details = (f"unit: {unit}",) if unit else ()
+        tables_of = f"in the tables {listed(names, 8)}" if len(names) > 1 else f"in the table {names[0]}"
+        yield Entry("column", (key, title), plain_text(meaning), "docs/csv-files.md", (*details, tables_of))
+
+
+def names_of(kind: str, known: Iterable[Entry]) -> tuple[str, ...]:
+    """Return the words of one kind, each once."""
+    return tuple(dict.fromkeys(entry.names[0] for entry in known if entry.kind == kind))

@@ -8,7 +8,7 @@ import click
 
 from tfperf.base.storage.remote_path import Location
 from tfperf.base.units import counted
-from tfperf.cli import options, typed
+from tfperf.cli import options
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
@@ -16,7 +16,12 @@ from tfperf.cli import options, typed
 @options.trace_options
 @options.FORCE
 @click.option(
-    "-o", "--output", type=typed.OUTPUT, required=True, metavar="DIR", help="Folder for the files; created if missing."
+    "-o",
+    "--output",
+    type=options.OUTPUT,
+    required=True,
+    metavar="DIR",
+    help="Folder for the files; created if missing.",
 )
 @click.option(
     "--csv-safe/--no-csv-safe",

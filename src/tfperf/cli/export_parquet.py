@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tfperf.base.units import counted, format_bytes
-from tfperf.cli import options, typed
+from tfperf.cli import options
 
 
 @click.command("export-parquet", short_help="Write all events and tables as a Parquet dataset.")
@@ -16,7 +16,7 @@ from tfperf.cli import options, typed
 @options.trace_options
 @click.option("--force", is_flag=True, help="Replace the run if the dataset holds it already.")
 @click.option(
-    "-o", "--output", type=typed.PATH, required=True, metavar="DIR", help="Folder of the dataset; created if missing."
+    "-o", "--output", type=options.PATH, required=True, metavar="DIR", help="Folder of the dataset; created if missing."
 )
 @click.option("--all-stats", is_flag=True, help="Also write all stats of all events, as the table stats.")
 def command(path: Path, output: Path, force: bool, all_stats: bool, **values: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfperf.base.storage.remote_path import Location
-from tfperf.cli import options, typed
+from tfperf.cli import options
 from tfperf.export.flamegraph.question import ON, PERS, STACKED_BY, VALUES
 from tfperf.report.render import STDOUT
 
@@ -47,9 +47,11 @@ _READING = tuple(name for name in options.READING if name != "attribution")
     help="Over the capture, or an average step that counts.  [default: capture; with --diff step, if there are any]",
 )
 @click.option("--merge-layers", is_flag=True, help="Draw replicas and repeated layers as one.")
-@click.option("--diff", type=typed.TRACE_PATH, metavar="OTHER", help="Colour what is slower or faster than in OTHER.")
+@click.option("--diff", type=options.TRACE_PATH, metavar="OTHER", help="Colour what is slower or faster than in OTHER.")
 @click.option("--format", "format_name", type=click.Choice(_FORMATS), help="Default: by the suffix of -o.")
-@click.option("-o", "--output", type=typed.OUTPUT, help="A .html, .svg, .folded or .speedscope.json file; - is stdout.")
+@click.option(
+    "-o", "--output", type=options.OUTPUT, help="A .html, .svg, .folded or .speedscope.json file; - is stdout."
+)
 @options.FORCE
 def command(
     path: Location, output: Location | None, format_name: FlameFormat | None, force: bool, **values: Any

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
-from tfperf.cli import options, typed
+from tfperf.cli import options
 from tfperf.report.render import FORMATS
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ _CI_FORMATS = ("junit", "github")
 def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from tfperf.models.linter.catalogue import RULES
 
-    return typed.completions(RULES, incomplete.upper())
+    return options.completions(RULES, incomplete.upper())
 
 
 @click.command("lint", short_help="Judge shapes and ops of a model before it runs, by rules of TPUs or GPUs.")
-@click.argument("source", type=typed.PATH)
+@click.argument("source", type=options.PATH)
 @click.option(
     "--device",
     type=click.Choice(("tpu", "gpu", "auto")),
@@ -32,13 +32,13 @@ def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: 
     show_default=True,
     help="Whose rules; auto: those of the device that the graph or the profile names, else of a TPU.",
 )
-@click.option("--batch", type=typed.AT_LEAST_ONE, metavar="N", help="The batch size, where shapes leave it open.")
+@click.option("--batch", type=options.AT_LEAST_ONE, metavar="N", help="The batch size, where shapes leave it open.")
 @click.option(
     "--rule", "rules", metavar="ID", multiple=True, shell_complete=_complete, help="Only this rule (repeatable)."
 )
 @click.option("--ignore", metavar="ID", multiple=True, shell_complete=_complete, help="Not this rule (repeatable).")
 @click.option(
-    "--supported-ops", type=typed.PATH, metavar="FILE", help="Ops that the device has, one on each line (TPU-OP-1)."
+    "--supported-ops", type=options.PATH, metavar="FILE", help="Ops that the device has, one on each line (TPU-OP-1)."
 )
 @click.option(
     "--fail-on",
@@ -51,7 +51,7 @@ def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: 
     type=click.Choice([*FORMATS, *_CI_FORMATS]),
     help="Default: by the suffix of -o, else table.",
 )
-@click.option("-o", "--output", type=typed.PATH, help="Write to this file instead of stdout.")
+@click.option("-o", "--output", type=options.PATH, help="Write to this file instead of stdout.")
 @options.FORCE
 @options.TOP
 def command(

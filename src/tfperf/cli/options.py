@@ -1,9 +1,11 @@
-"""Options that several commands share, and how they become a loaded trace."""
+"""Types of parameters, options that several commands share, and how they become a loaded trace or addresses."""
 
 from __future__ import annotations
 
+import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,20 +13,201 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from tfperf.base.errors import TfperfError
-from tfperf.base.storage.remote_path import Location, RemotePath
-from tfperf.base.units import counted
-from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen, typed
+from tfperf.base.errors import TfperfError, TraceNotFoundError
+from tfperf.base.storage.remote_path import Location, RemotePath, located
+from tfperf.base.units import DURATIONS, SIZES, converted, counted, did_you_mean, split_quantity
+from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
 from tfperf.cli import say as say
-from tfperf.cli.typed import AT_LEAST_ONE, DEFAULT_LOGDIR, PATH, TRACE_PATH
 from tfperf.report.render import FORMATS, STDOUT, format_of_file
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
     from rich.progress import Progress
 
     from tfperf.analysis.load import Analysis
+    from tfperf.capture.address import Address
+    from tfperf.capture.outcomes import TracerOptions
     from tfperf.report.model import Report
     from tfperf.report.render import RenderOptions
+    from tfperf.trace.steps.steps import WhichStep
+
+
+ANONYMOUS, ENDPOINT = "tfperf.anonymous", "tfperf.endpoint_url"
+"""Where the options that say how addresses are reached leave their values (`Context.meta`)."""
+
+
+class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A positive number with a unit; a number without one is refused, since it could mean anything."""
+
+    def __init__(self, name: str, units: Mapping[str, int], per: int, example: str) -> None:
+        self.name, self._units, self._per, self._example = name, units, per, example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        quantity = split_quantity(str(value))
+        if not quantity or quantity[1] not in self._units:
+            self.fail(f"{value!r} is not a {self.name}: write {self._example}", param, ctx)
+        amount = converted(quantity[0], self._units[quantity[1]], self._per)
+        if not amount:
+            self.fail(f"{value!r} is zero: write {self._example}", param, ctx)
+        return amount
+
+
+DURATION = _Quantity("duration", DURATIONS, DURATIONS["s"], "2s, 500ms or 1.5m")
+"""Seconds."""
+
+SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
+"""Bytes."""
+
+
+def regex(text: str) -> str:
+    """Return a regular expression, still as text."""
+    from tfperf.base.patterns import pattern
+
+    try:
+        return pattern(text).text
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def step_range(text: str) -> tuple[int, int]:
+    """Return the first and the last number, both included, of `3..5` or `3`."""
+    numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text.strip(), re.ASCII)
+    if not numbers:
+        raise click.BadParameter(f"{text!r} is not a range of steps: write 3..5, or 3")
+    first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+    if first > last:
+        raise click.BadParameter(f"{text!r} ends before it starts: write {last}..{first}")
+    return first, last
+
+
+class _WhichStep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """The number of a step, or which of them by its duration."""
+
+    name = "step"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> WhichStep:
+        text = str(value).strip()
+        if text in ("median", "slowest"):
+            return text  # type: ignore[return-value]
+        if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+            self.fail(f"{value!r} is not a step: write its number, median or slowest", param, ctx)
+        return int(text)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(word) for word in ("median", "slowest") if word.startswith(incomplete)]
+
+
+class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """The name of a section; the list is made when it is needed, for other packages may add to it."""
+
+    name = "section"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(self.choices)}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            parts = str(value).split(",")
+            if len(parts) > 1 and all(part.strip() in self.choices for part in parts):
+                typed = " ".join(f"-s {part.strip()}" for part in parts)
+                self.fail(f"{value!r} is several sections: write {typed}", param, ctx)
+            known = did_you_mean(str(value), self.choices) or f"choose one of {', '.join(self.choices)}"
+            self.fail(f"{value!r} is not a section: {known}", param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return completions(self.choices, incomplete)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        from tfperf.analysis.registry import section_names
+
+        return section_names()
+
+
+def completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Return the names that begin as what was typed, for a shell."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+class Integer(click.IntRange):
+    """A whole number; help and messages call it so, and not `integer range`."""
+
+    name = "integer"
+
+
+class NonEmptyPath(click.Path):
+    """A path; an empty one, as an unset variable of a shell leaves it, is not the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if not os.fspath(value):
+            self.fail("the path is empty (a variable that is not set?); for the current folder give .", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _PathOrAddress(NonEmptyPath):
+    """A path, or an address such as s3://bucket/report.json."""
+
+    def __init__(self, *, is_read: bool) -> None:
+        super().__init__(path_type=Path, readable=False)
+        self._is_read = is_read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a Path, or a RemotePath that is reached as the options of the command say."""
+        try:
+            path = located(value)
+            if isinstance(path, Path):
+                return super().convert(value, param, ctx)
+            meta = ctx.meta if ctx else {}
+            # A report on a public profile goes to a place of the user's own.
+            path = replace(path, anonymous=self._is_read and meta.get(ANONYMOUS, False))
+            takes_endpoint = self._is_read or bool(path.scheme.endpoint)
+            return replace(path, endpoint_url=meta.get(ENDPOINT)) if takes_endpoint else path
+        except TfperfError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _TracePath(_PathOrAddress):
+    """The path or address of a profile; a whole file system is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from tfperf.trace.logdir import refuse_broad
+
+        path = super().convert(value, param, ctx)
+        try:
+            refuse_broad(path)
+        except TraceNotFoundError as error:
+            self.fail(str(error), param, ctx)
+        except OSError:
+            pass  # What opens it says why it cannot be read.
+        return path
+
+
+SECTION = _Section()
+
+WHICH_STEP = _WhichStep()
+
+PATH = NonEmptyPath(path_type=Path, readable=False)
+"""Whether a file can be read is found when it is opened."""
+
+DEFAULT_LOGDIR = "logs"
+
+SUMMARY = _PathOrAddress(is_read=True)
+"""A baseline."""
+
+OUTPUT = _PathOrAddress(is_read=False)
+
+TRACE_PATH = _TracePath(is_read=True)
+
+STATISTIC = click.Choice(("mean", "median", "p95"))
+
+COUNT, AT_LEAST_ONE = Integer(0), Integer(1)
+
 
 Decorator = Callable[[Any], Any]
 
@@ -61,13 +244,18 @@ def _or_logs(context: click.Context, _parameter: click.Parameter, path: Location
 
 PROFILE = click.argument("path", type=TRACE_PATH)
 """A logdir, a run folder or a file."""
+
 PROFILE_OR_LOGS = click.argument("path", type=TRACE_PATH, required=False, callback=_or_logs)
 """Reports look in `logs`; a gate does not, for it must judge no stray profile."""
+
 HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
+
 STEP_MARKER = click.option(
     "--step-marker", metavar="NAME", callback=_step_marker, help="Events of this name are the steps (* is a wildcard)."
 )
+
 FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
+
 TOP = click.option(
     "--top", type=AT_LEAST_ONE, help="Rows of ranked tables to show (default: 10 in table and markdown, else all)."
 )
@@ -107,7 +295,7 @@ address_options = together(
         is_flag=True,
         is_eager=True,
         expose_value=False,
-        callback=_kept(typed.ANONYMOUS),
+        callback=_kept(ANONYMOUS),
         help="Read s3://, gs:// or az:// without credentials (public buckets).",
     ),
     click.option(
@@ -115,7 +303,7 @@ address_options = together(
         metavar="URL",
         is_eager=True,
         expose_value=False,
-        callback=_kept(typed.ENDPOINT),
+        callback=_kept(ENDPOINT),
         help="Server for s3:// or gs://, if it is not that of Amazon or Google.",
     ),
 )
@@ -135,6 +323,7 @@ read_options = together(
     address_options,
 )
 """How a run is read, whichever it is."""
+
 host_options = together(
     click.option(
         "--hosts",
@@ -155,8 +344,10 @@ host_options = together(
     click.option("--strict", is_flag=True, help="Fail if any host cannot be read, instead of leaving it out."),
 )
 """Which hosts of many are read, and where."""
+
 trace_options = together(run_option("Analyze"), read_options, host_options)
 """What is read below a path, and how it is attributed."""
+
 READING = ("run", "hosts", "attribution", "step_marker", "host_patterns", "sample_hosts", "jobs", "cluster", "strict")
 """Names of the parameters of `trace_options`."""
 
@@ -164,7 +355,7 @@ report_options = together(
     click.option(
         "--format", "format_name", type=click.Choice(list(FORMATS)), help="Default: by the suffix of -o, else table."
     ),
-    click.option("-o", "--output", type=typed.OUTPUT, help="Write to this file (or address) instead of stdout."),
+    click.option("-o", "--output", type=OUTPUT, help="Write to this file (or address) instead of stdout."),
     FORCE,
 )
 """How a report is shown, and where."""
@@ -319,3 +510,97 @@ def _progress_bar() -> Iterator[_Bar]:
     """Give what shows how far reading has come, and takes it away at the end."""
     with ExitStack() as closing:
         yield _Bar(closing)
+
+
+PORT = Integer(1, 65535)
+
+TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trust the certificates in this PEM file.")
+
+
+def _run_name(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    from tfperf.base.errors import TfperfError
+    from tfperf.capture.run_folder import check_run_name
+
+    try:
+        return None if name is None else check_run_name(name)
+    except TfperfError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def run_name_option(default: str) -> Decorator:
+    """Return the option that names the run that traces go to."""
+    text = f"Name of the run; it is joined if it exists (default: {default})."
+    return click.option("--run", metavar="NAME", callback=_run_name, help=text)
+
+
+_OF_ENVIRONMENT = "TF_CONFIG"
+"""Stands for no file, which click needs a value for."""
+
+_HOST_LEVELS = "0 off, 1 the program's own marks, 2 ops, 3 everything."
+
+tracer_options = together(
+    click.option("--host-tracer-level", type=Integer(0, 3), default=2, show_default=True, help=_HOST_LEVELS),
+    click.option("--device-tracer-level", type=Integer(0, 1), default=1, show_default=True, help="0 off, 1 on."),
+    click.option("--python-trace", is_flag=True, help="Record every Python call (slows the job down a lot)."),
+)
+"""What to record."""
+
+
+def take_tracer_options(options: dict[str, Any]) -> TracerOptions:
+    """Return what `tracer_options` said, and remove it from the options of the command."""
+    from tfperf.capture.outcomes import TracerOptions
+
+    names = ("host_tracer_level", "device_tracer_level", "python_trace")
+    return TracerOptions(*(int(options.pop(name)) for name in names))
+
+
+LISTS = together(
+    click.option("--workers", "worker_list", metavar="A,B,...", help="Several, with commas; as --worker for each."),
+    click.option("--workers-file", type=PATH, metavar="FILE", help="Several, one on each line; # begins a comment."),
+    click.option(
+        "--cluster-spec",
+        is_flag=False,
+        flag_value=_OF_ENVIRONMENT,
+        type=PATH,
+        metavar="[FILE]",
+        help="All tasks of the cluster in this file, written as TF_CONFIG is (default: that of TF_CONFIG).",
+    ),
+)
+"""Many jobs at once."""
+
+
+def take_addresses(options: dict[str, Any]) -> list[Address]:
+    """Return the addresses that --port, --worker and `LISTS` name, each once, and remove these options."""
+    from tfperf.base.errors import CaptureError
+    from tfperf.capture.address import check_workers, workers_in, workers_of_cluster, workers_of_file
+
+    names = ("port", "workers", "worker_list", "workers_file", "cluster_spec")
+    port, workers, text, file, spec = (options.pop(name) for name in names)
+    ways = {"--worker": workers, "--workers": text, "--workers-file": file, "--cluster-spec": spec}
+    given = [name for name, value in ways.items() if value]
+    if len(given) > 1:
+        raise click.UsageError(f"{given[0]} and {given[1]} exclude each other: name all workers in one way")
+    try:
+        if text is not None:
+            addresses = workers_in(text, port)
+        elif file is not None:
+            addresses = workers_of_file(file, port)
+        elif spec is not None:
+            addresses = workers_of_cluster(None if str(spec) == _OF_ENVIRONMENT else spec, port)
+        else:
+            addresses = parse_addresses(port, workers)
+        check_workers(addresses)
+    except CaptureError as error:
+        raise click.UsageError(str(error)) from error
+    return addresses
+
+
+def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:
+    """Return the addresses of the jobs that --port and --worker name."""
+    from tfperf.base.errors import CaptureError
+    from tfperf.capture.address import parse_address
+
+    try:
+        return [parse_address(text) for text in ([f"localhost:{port}"] if port else []) + [*workers]]
+    except CaptureError as error:
+        raise click.UsageError(str(error)) from error

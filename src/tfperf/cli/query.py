@@ -10,30 +10,30 @@ import click
 
 from tfperf.base.errors import TfperfError
 from tfperf.base.storage.remote_path import Location
-from tfperf.cli import options, typed
+from tfperf.cli import options
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
 
 
 @click.command("query", short_help="Query a profile with SQL.")
-@click.argument("path", type=typed.TRACE_PATH, required=False)
+@click.argument("path", type=options.TRACE_PATH, required=False)
 @click.argument("sql", required=False)
-@click.option("-f", "--file", "script", type=typed.PATH, metavar="FILE", help="Read the SQL from this file.")
+@click.option("-f", "--file", "script", type=options.PATH, metavar="FILE", help="Read the SQL from this file.")
 @click.option("--schema", is_flag=True, help="Show tables and columns instead; with PATH, those of that profile.")
 @options.run_option("Query")
 @options.read_options
 @options.report_options
-@click.option("--top", type=typed.AT_LEAST_ONE, help="Fetch only the first rows (default: all).")
-@click.option("--max-rows", type=typed.AT_LEAST_ONE, default=1_000_000, help="Refuse more rows (default: 1,000,000).")
+@click.option("--top", type=options.AT_LEAST_ONE, help="Fetch only the first rows (default: all).")
+@click.option("--max-rows", type=options.AT_LEAST_ONE, default=1_000_000, help="Refuse more rows (default: 1,000,000).")
 @click.option(
     "--memory-limit",
-    type=typed.SIZE,
+    type=options.SIZE,
     default="2GB",
     show_default=True,
     help="Memory for the query, and again for its answer.",
 )
-@click.option("--timeout", type=typed.DURATION, default="60s", show_default=True, help="Stop the query after this.")
+@click.option("--timeout", type=options.DURATION, default="60s", show_default=True, help="Stop the query after this.")
 def command(
     path: Location | None, format_name: str | None, output: Location | None, force: bool, **values: Any
 ) -> None:

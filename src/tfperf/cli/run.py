@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
-from tfperf.cli import capture_options, manners, options, own_variables, typed
+from tfperf.cli import manners, options, own_variables
 from tfperf.report.render import FORMATS
 
 
@@ -22,22 +22,22 @@ from tfperf.report.render import FORMATS
 )
 @click.option(
     "--steps",
-    type=typed.step_range,
+    type=options.step_range,
     metavar="A..B",
     help="Profile steps A to B of the training, both included (50..59).",
 )
 @click.option(
-    "--after", "after_s", type=typed.DURATION, help="Profile by time instead, this long after the script starts."
+    "--after", "after_s", type=options.DURATION, help="Profile by time instead, this long after the script starts."
 )
-@click.option("--duration", "duration_s", type=typed.DURATION, help="How long to profile by time (4s).")
+@click.option("--duration", "duration_s", type=options.DURATION, help="How long to profile by time (4s).")
 @click.option(
     "--stop-after-profile",
     is_flag=True,
     help="End the script when the profile is written: SIGINT; SIGTERM after 30 s, or if it hangs.",
 )
 @options.logdir_option("Where the trace goes.")
-@capture_options.run_name_option("TFPERF_RUN, what the workers of a cluster agree on, or the time")
-@capture_options.tracer_options
+@options.run_name_option("TFPERF_RUN, what the workers of a cluster agree on, or the time")
+@options.tracer_options
 @options.report_options
 @options.TOP
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
@@ -57,8 +57,8 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
       tfperf run --stop-after-profile -o report.html train.py
       tfperf run --after 30s --duration 2s -m project.train
     """
-    from tfperf.capture.script_plan import choose_plan
-    from tfperf.live.sampling.jobs import sample_script
+    from tfperf.capture.script_run import choose_plan
+    from tfperf.live.sampling import sample_script
 
     if values["steps"] and values["after_s"]:
         raise click.UsageError("--steps and --after exclude each other: profile by steps, or by time")
@@ -67,7 +67,7 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
     if not values["is_module"] and not _is_script(Path(command[0])):
         raise click.UsageError(_no_script(command[0]))
     options.check_output(output, format_name, force=force, made=values["logdir"])
-    is_module, top, levels = values.pop("is_module"), values.pop("top"), capture_options.take_tracer_options(values)
+    is_module, top, levels = values.pop("is_module"), values.pop("top"), options.take_tracer_options(values)
     stop = values.pop("stop_after_profile")
     plan = choose_plan(options=levels, **values)
     tell = _tell_beside(click.get_current_context())

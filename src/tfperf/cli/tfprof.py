@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
+from msgspec.structs import replace
 
+from tfperf.base.available_memory import lacks_memory
 from tfperf.cli import options, with_manners
-from tfperf.cli.tfprof_options import asked_options, model_options, read_asked, reading, view_options
+from tfperf.models.tfprof.attributes import OptionError
+from tfperf.report.render import FORMATS
 
 if TYPE_CHECKING:
+    from tfperf.models.tfprof.model import Model
+    from tfperf.models.tfprof.options import Options
+    from tfperf.models.tfprof.sources import Sources
     from tfperf.models.tfprof.views import View
 
 _EXAMPLES = {
@@ -18,13 +28,15 @@ _EXAMPLES = {
     "op": "--profile profile.pb --order-by micros --select micros,occurrence",
     "code": "--profile profile.pb --preset time-and-memory",
 }
+
 _DOCS = {
     "scope": "Show what each name scope costs: layers and what is in them.",
     "graph": "Show what each node costs with all that feeds it.",
     "op": "Show what each op type costs.",
     "code": "Show what each line of Python costs that built a part of the graph.",
 }
-_MODULES = {"advise": "tfperf.cli.tfprof_advise", "params": "tfperf.cli.tfprof_params"}
+
+
 _MORE = """
     SOURCE is a folder that tfperf.tfprof.Collector wrote, or a profile of TensorFlow 2: a logdir, a run folder or one
     *.xplane.pb file. Without it, options name the files: a graph, what its runs recorded, and a log of who built it, or
@@ -38,17 +50,12 @@ _MORE = """
 
 
 class _Views(click.Group):
-    """The commands of tfprof; modules of others are imported when they are asked for."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_DOCS, *_MODULES]
+        return [*_DOCS, "advise", "params"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from importlib import import_module
-
-        if cmd_name in _MODULES:
-            return with_manners(import_module(_MODULES[cmd_name]).command)
-        return with_manners(_view_command(cmd_name)) if cmd_name in _DOCS else None
+        made = _view_command(cmd_name) if cmd_name in _DOCS else {"advise": advise, "params": params}.get(cmd_name)
+        return with_manners(made) if made else None
 
 
 @click.group("tfprof", cls=_Views, short_help="Say what a model costs, by scope, graph, op type and line of code.")
@@ -106,3 +113,294 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
         )
         report = view_report(model, view, asked, shown)
     options.show(report, format_name, target.path, force=force, view="whole")
+
+
+_LEAST = {
+    "bytes": "requested memory, in bytes,",
+    "peak_bytes": "peak memory, in bytes,",
+    "residual_bytes": "memory that is left allocated, in bytes,",
+    "output_bytes": "output, in bytes,",
+    "micros": "time, in microseconds,",
+    "accelerator_micros": "time on the accelerator, in microseconds,",
+    "cpu_micros": "time on the CPU, in microseconds,",
+    "params": "number of parameters",
+    "float_ops": "number of float operations",
+    "occurrence": "number of runs (op view: of nodes)",
+}
+
+_PATTERNS = {
+    "account_type": "Count only nodes with a type that matches: an op, a device, or a type of the log.",
+    "start_name": "Start at the topmost rows that match.",
+    "trim_name": "Show nothing below rows that match (code: nor these).",
+    "show_name": "Show only rows that match.",
+    "hide_name": "Hide rows that match; what is below moves up.",
+}
+
+_OPTION_OF = {"op_log": "op-log", "run_metadata": "run-meta"}
+
+
+class Asked(NamedTuple):
+    """The model that was asked for, the options that suit it, and sentences on what its numbers are."""
+
+    model: Model
+    options: Options
+    notes: tuple[str, ...]
+    checkpoint: Path | None = None
+
+
+class Unusable(click.ClickException):
+    """What an option names cannot be used: one line, exit code 2."""
+
+    exit_code = 2
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Turn errors of inputs and of options into one line and exit code 2."""
+    from tfperf.models.tfprof.input_file import TfprofInputError
+    from tfperf.report.render.values import for_people, without_commands
+
+    try:
+        yield
+    except (TfprofInputError, OptionError) as error:
+        if lacks_memory(error):
+            raise
+        raise Unusable(without_commands(for_people(str(error)))) from error
+
+
+model_options = options.together(
+    click.argument("trace", type=options.PATH, required=False, metavar="[SOURCE]"),
+    click.option("--graph", type=options.PATH, help="A GraphDef (binary or text), MetaGraphDef or SavedModel."),
+    click.option(
+        "--run-meta",
+        "run_metadata",
+        multiple=True,
+        metavar="[STEP=]FILE",
+        help="RunMetadata of a step (repeatable; 'run_metadata_*.pb' takes steps from the names).",
+    ),
+    click.option(
+        "--op-log", type=options.PATH, help="The log of who built the graph: float operations, lines of code."
+    ),
+    click.option("--checkpoint", type=options.PATH, help="A checkpoint: values of variables."),
+    click.option("--profile", type=options.PATH, help="A ProfileProto, which holds graph, runs and log."),
+    click.option("--run", metavar="NAME", help="Of a logdir: this run instead of the newest."),
+    click.option("--host", metavar="NAME", help="Of a profile: this host instead of the first."),
+    click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Leave out the first N steps."),
+)
+"""Where the model comes from."""
+
+
+def comma_separated(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the parts of comma-separated lists."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+view_options = options.together(
+    click.option(
+        "--preset", metavar="NAME", help="parameters, float-operations or time-and-memory; other options come on top."
+    ),
+    click.option("-c", "--config", type=options.PATH, help="A JSON file of options, with the names of tfprof."),
+    click.option("--step", type=int, help="A recorded step; -1: their mean.  [default: -1]"),
+    click.option("--max-depth", type=options.COUNT, help="Levels to show, the root counted.  [default: 100]"),
+    *(
+        click.option(f"--min-{name.replace('_', '-')}", type=options.COUNT, metavar="N", help=f"Least {text} to show.")
+        for name, text in _LEAST.items()
+    ),
+    click.option("--order-by", metavar="KEY", help="name, or a value such as micros, the largest first."),
+    *(
+        click.option(f"--{name.replace('_', '-')}-regexes", multiple=True, metavar="REGEX", help=text)
+        for name, text in _PATTERNS.items()
+    ),
+    click.option(
+        "--account-displayed-op-only/--account-all", default=None, help="Totals are of shown rows only, or of all."
+    ),
+    click.option(
+        "--select",
+        multiple=True,
+        callback=comma_separated,
+        metavar="KEYS",
+        help="What to show: micros,bytes,params,...",
+    ),
+    click.option("--all-frames", is_flag=True, help="Code view: frames of installed packages too."),
+    click.option("--reference-quirks", is_flag=True, help="With --format tfprof: its known defects too."),
+    click.option(
+        "--format", "format_name", type=click.Choice([*FORMATS, "tfprof"]), help="tfprof: its own text, to the letter."
+    ),
+    click.option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="A file for the report (the suffix says which format); or timeline=FILE, pprof=FILE, flame=FILE, "
+        "file=FILE, none, stdout.",
+    ),
+    options.FORCE,
+    click.option("--top", type=options.AT_LEAST_ONE, help="Rows for people, the largest first.  [default: 40]"),
+)
+"""What is shown, by tfprof's names."""
+
+
+def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool, bool]:
+    """Return the options, and whether their user chose what is selected, and the order; raises OptionError.
+
+    A preset counts least, then the file, then what stands in the command.
+    """
+    from tfperf.models.tfprof.options import PRESETS, Options, options_from
+
+    given: dict[str, Any] = {"max_depth": 100}
+    if values["preset"] is not None:
+        if values["preset"] not in PRESETS:
+            raise OptionError(f"--preset {values['preset']!r} is unknown: use one of {', '.join(PRESETS)}")
+        given |= PRESETS[values["preset"]]
+    if values["config"] is not None:
+        given |= _config(values["config"])
+    given |= {
+        name: value
+        for name in Options.__struct_fields__
+        if (value := values.get(name)) is not None and value != () and name != "output"
+    }
+    chosen = "select" in given
+    if not chosen:
+        given["select"] = (
+            ("micros",) if values["format_name"] == "tfprof" else ("micros", "bytes", "params", "float_ops")
+        )
+    return options_from(given), chosen, "order_by" in given
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """Return the options of a file: OptionsProto in the JSON form of protobuf, whose names may be in camel case."""
+    import json
+
+    from tfperf.models.tfprof.input_file import InputFile
+    from tfperf.models.tfprof.options import Options
+
+    try:
+        content = json.loads(InputFile(path, "JSON file of options").data)
+    except ValueError as error:
+        raise OptionError(f"{path} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise OptionError(f'{path} is not a JSON object of options, such as {{"max_depth": 4}}')
+    given = {re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter[0].lower()}", key): content[key] for key in content}
+    numbers = {name for name, kind in Options.__annotations__.items() if kind == "int"}
+    return {
+        key: int(value) if key in numbers and isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value) else value
+        for key, value in given.items()
+        if key != "dump_to_file"
+    }
+
+
+def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen: bool) -> Asked:
+    """Read the model: from a profile of TensorFlow 2, a folder of the collector, or the files that options name.
+
+    Raises OptionError, and what reading raises.
+    """
+    trace: Path | None = values["trace"]
+    if trace is not None and not (trace / "graph.pb").is_file():
+        from tfperf.models.tfprof.from_trace import trace_model
+
+        _refuse(values, ("run_metadata", "profile", "checkpoint"), str(trace))
+        named = {name: values[name] for name in ("graph", "op_log", "run", "host", "skip_first")}
+        traced = trace_model(trace, view, **named)
+        if not chosen:
+            asked = replace(asked, select=tuple(name for name in asked.select if name not in traced.unknown))
+        traced.check(asked)
+        return Asked(traced.model, asked, traced.notes)
+    model, checkpoint = read_files(values)
+    return Asked(model, asked, (), checkpoint)
+
+
+def read_files(values: Mapping[str, Any]) -> tuple[Model, Path | None]:
+    """Read the model of the files that options name, and say where its checkpoint is.
+
+    Raises OptionError, and what reading raises.
+    """
+    from tfperf.models.tfprof.sources import read_model
+    from tfperf.models.tfprof.step_times import skip_first
+
+    sources = _sources(values)
+    return skip_first(read_model(sources), values["skip_first"]), sources.checkpoint
+
+
+def _refuse(values: Mapping[str, Any], names: Sequence[str], whole: str) -> None:
+    """Raise OptionError if an option is given that says what another one holds."""
+    given = next((name for name in names if values[name]), None)
+    if given:
+        raise OptionError(f"{whole} holds all of a model: leave --{_OPTION_OF.get(given, given)} out")
+
+
+def _sources(values: Mapping[str, Any]) -> Sources:
+    from tfperf.models.tfprof.sources import Sources, folder_sources, steps_of
+
+    parts = ("graph", "op_log", "run_metadata")
+    if values["trace"] is not None:
+        _refuse(values, (*parts, "profile"), str(values["trace"]))
+        sources = folder_sources(values["trace"])
+        return replace(sources, checkpoint=values["checkpoint"]) if values["checkpoint"] else sources
+    if values["profile"] is not None:
+        _refuse(values, parts, "--profile")
+    return Sources(
+        graph=values["graph"],
+        run_metadata=steps_of(values["run_metadata"]),
+        op_log=values["op_log"],
+        profile=values["profile"],
+        checkpoint=values["checkpoint"],
+    )
+
+
+@click.command("advise", short_help="Say what to look at first.")
+@model_options
+@click.option(
+    "--checkers",
+    multiple=True,
+    callback=comma_separated,
+    metavar="NAMES",
+    help="Only these: AcceleratorUtilization, Operation, ExpensiveOperation, Job.",
+)
+@click.option("--all-frames", is_flag=True, help="Count frames of installed packages among lines of code.")
+@options.report_options
+def advise(format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
+    """Check a model and its runs: is the accelerator used, which ops and lines are dear, do hosts wait for each other.
+
+    \b
+    Example:
+      tfperf tfprof advise --profile profile.pb
+      tfperf tfprof advise collected/ --checkers ExpensiveOperation
+    """
+    from tfperf.models.tfprof.advise import CHECKERS, advise_report
+
+    options.check_output(output, format_name, force=force)
+    with reading():
+        model, _ = read_files(values)
+        checkers = values["checkers"] or CHECKERS
+        report = advise_report(model, checkers=checkers, every_frame=values["all_frames"])
+    options.show(report, format_name, output, force=force, view="whole")
+
+
+@click.command("params", short_help="Show which layers hold the parameters of a model, from any file of it.")
+@click.argument("source", type=options.PATH)
+@click.option(
+    "--op-log", type=options.PATH, help="The log of tfprof, which says which variables of a graph are trained."
+)
+@options.report_options
+@options.TOP
+def params(
+    source: Path, op_log: Path | None, format_name: str | None, output: Path | None, force: bool, top: int | None
+) -> None:
+    """Show which layers hold the parameters of a model: how many, of what shape and type, and whether they are trained.
+
+    SOURCE is a SavedModel (its folder), a .keras, .weights.h5 or .h5 file, a checkpoint (its prefix, one of its files,
+    or a folder with the file `checkpoint`), or a graph (GraphDef or MetaGraphDef). Files of HDF5 need h5py: pip install
+    'tfperf[h5]'. What optimizers keep, and counters of steps, are listed apart.
+
+    \b
+    Example:
+      tfperf tfprof params model.keras
+      tfperf tfprof params saved_model/ --top 30
+      tfperf tfprof params model.ckpt -o params.json
+      tfperf tfprof params graph.pb --op-log tfprof_log
+    """
+    options.check_output(output, format_name, force=force)
+    with reading():
+        from tfperf.models.tfprof.params import params_report
+
+        report = params_report(source, op_log)
+    options.show(report, format_name, output, force=force, top=top)

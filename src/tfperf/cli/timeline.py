@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tfperf.base.storage.remote_path import Location, RemotePath
-from tfperf.cli import options, typed
+from tfperf.cli import options
 
 
 @click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
@@ -18,18 +18,18 @@ from tfperf.cli import options, typed
 @options.STEP_MARKER
 @options.address_options
 @click.option(
-    "--steps", metavar="A..B", type=typed.step_range, help="Only what overlaps these steps, both included (3..5)."
+    "--steps", metavar="A..B", type=options.step_range, help="Only what overlaps these steps, both included (3..5)."
 )
-@click.option("--step", type=typed.WHICH_STEP, metavar="N|median|slowest", help="Only what overlaps this step.")
+@click.option("--step", type=options.WHICH_STEP, metavar="N|median|slowest", help="Only what overlaps this step.")
 @click.option("--threads", metavar="PATTERN", multiple=True, help="Only these threads or planes (* is a wildcard).")
 @click.option(
     "--min-duration",
     "min_duration_us",
-    type=typed.DURATION,
+    type=options.DURATION,
     default=0.0,
     help="Only events of at least this duration, for example 10us.",
 )
-@click.option("-o", "--output", type=typed.OUTPUT, help="A .pftrace, .json or .json.gz file.")
+@click.option("-o", "--output", type=options.OUTPUT, help="A .pftrace, .json or .json.gz file.")
 @click.option("--open", "show", is_flag=True, help="Show it in Perfetto, in the browser.")
 @options.FORCE
 def command(path: Location, output: Location | None, show: bool, **values: Any) -> None:

@@ -8,28 +8,30 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
-from tfperf.cli import capture_options, options, stdout_screen, typed
+from tfperf.cli import options, stdout_screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tfperf.capture.address import Address
-    from tfperf.live.top.request import TopRequest
+    from tfperf.live.board import TopRequest
 
 
 @click.command("top", short_help="Watch running jobs on a screen that renews itself.")
 @click.option(
     "--port",
-    type=capture_options.PORT,
+    type=options.PORT,
     help="Port of a profiler server on this machine (default: all that are there), or of workers without a port.",
 )
 @click.option(
     "--worker", "workers", metavar="HOST:PORT", multiple=True, help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable)."
 )
-@capture_options.LISTS
-@click.option("--interval", type=typed.DURATION, default="5s", show_default=True, help="How often to sample.")
-@click.option("--duration", type=typed.DURATION, default="500ms", show_default=True, help="How long a sample records.")
-@click.option("--samples", type=typed.AT_LEAST_ONE, metavar="N", help="End after N samples of each worker.")
+@options.LISTS
+@click.option("--interval", type=options.DURATION, default="5s", show_default=True, help="How often to sample.")
+@click.option(
+    "--duration", type=options.DURATION, default="500ms", show_default=True, help="How long a sample records."
+)
+@click.option("--samples", type=options.AT_LEAST_ONE, metavar="N", help="End after N samples of each worker.")
 @click.option("--once", is_flag=True, help="Take one sample, print one screen as text, and end.")
 @click.option(
     "--format",
@@ -40,11 +42,11 @@ if TYPE_CHECKING:
     help="jsonl: one JSON object for each sample.",
 )
 @click.option(
-    "--metrics-port", type=capture_options.PORT, help="Also serve OpenMetrics on this port of 127.0.0.1, at /metrics."
+    "--metrics-port", type=options.PORT, help="Also serve OpenMetrics on this port of 127.0.0.1, at /metrics."
 )
 @options.logdir_option("Where samples go that are recorded (key r, or --record).")
 @click.option("--record", is_flag=True, help="Record every sample into the logdir.")
-@capture_options.TLS_CA
+@options.TLS_CA
 def command(once: bool, format_name: str, metrics_port: int | None, **values: Any) -> None:
     """Watch running jobs on a screen that renews itself. TensorFlow is not needed here.
 
@@ -68,7 +70,7 @@ def command(once: bool, format_name: str, metrics_port: int | None, **values: An
     if format_name == "screen" and not once and not can_be_redrawn():
         raise click.UsageError("a screen needs a terminal; use --once for one screen as text, or --format jsonl")
     request = _request(**values)
-    from tfperf.live.top.live import show_live, show_once, write_lines
+    from tfperf.live.top import show_live, show_once, write_lines
 
     if once:
         from tfperf.report.render import write
@@ -92,13 +94,13 @@ def can_be_redrawn() -> bool:
 def _request(
     *, interval: float, duration: float, record: bool, logdir: Path, samples: int | None, **values: Any
 ) -> TopRequest:
-    from tfperf.live.top.request import TopRequest
+    from tfperf.live.board import TopRequest
 
     if duration > interval / 2:
         asked = f"--duration {duration:g}s is more than half of --interval {interval:g}s"
         raise click.UsageError(f"{asked}: use a shorter duration or a longer interval")
     tls_ca = values.pop("tls_ca")
-    addresses = capture_options.take_addresses(values) or _servers_here()
+    addresses = options.take_addresses(values) or _servers_here()
     return TopRequest(
         workers=tuple(addresses),
         duration_s=duration,
@@ -113,9 +115,9 @@ def _request(
 def _servers_here() -> Sequence[Address]:
     """Return the profiler servers of this machine, and say which they are."""
     from tfperf.base.errors import CaptureError
-    from tfperf.capture.connection import SERVER_SNIPPET
+    from tfperf.capture.client import SERVER_SNIPPET
     from tfperf.capture.machine import Machine
-    from tfperf.capture.servers_here import find_servers
+    from tfperf.capture.remote import find_servers
 
     if not Machine().shows_listeners():
         raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")

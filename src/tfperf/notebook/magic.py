@@ -26,7 +26,7 @@ from tfperf.analysis.registry import section_names
 from tfperf.base.errors import CaptureError, TfperfError
 from tfperf.capture.local import start, stop
 from tfperf.capture.outcomes import Captured
-from tfperf.notebook.html import html_of
+from tfperf.notebook.values import html_of
 from tfperf.report.render import RenderOptions, render
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from builders import event, host, logdir_of, space
 from capture.conftest import free_port
-from live.top.fake_jobs import fake_job, gives, steps_trace
+from live.fake_jobs import fake_job, gives, steps_trace
 
 NAMES = ("enum", "json", "numpy", "pickle", "re", "sitecustomize", "struct", "tfperf", "warnings")
 

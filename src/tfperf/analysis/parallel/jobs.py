@@ -41,6 +41,6 @@ def may_fork(file: HostFile, wanted: int | None) -> bool:
 
 
 def _cores() -> int:
-    from tfperf.capture.job_facts import job_facts
+    from tfperf.capture.machine import job_facts
 
     return int(job_facts().cores or 1)

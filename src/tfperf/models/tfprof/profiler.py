@@ -156,7 +156,7 @@ class _GraphSource:
         """Return the graph and its log as they are now; the record of a run says the shapes that are open."""
         definition, log = self._graph, self._op_log
         if self._is_live:
-            from tfperf.capture.graph_log import graph_and_log
+            from tfperf.capture.graph_collector import graph_and_log
 
             definition, log = graph_and_log(self._graph, run_metadata=run_metadata, op_log=self._op_log)
         graph = read_graph(InputFile(Path("graph"), "GraphDef", definition))
@@ -167,7 +167,7 @@ def _default_graph() -> Any:
     """Return the default graph of TensorFlow 1, which is there where TensorFlow has been imported."""
     graph = None
     if "tensorflow" in sys.modules:
-        from tfperf.capture.graph_log import default_graph
+        from tfperf.capture.graph_collector import default_graph
 
         graph = default_graph()
     if graph is None:

@@ -1,1 +1,0 @@
-"""What the words in reports, files and options mean: `tfperf explain`."""

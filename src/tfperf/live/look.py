@@ -1,0 +1,157 @@
+"""The state of the screen that the user controls, and what each key does to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.capture.address import Address
+from tfperf.live.board import WorkerView
+
+Order = Literal["worst", "name", "step", "input"]
+ORDERS: tuple[Order, ...] = ("worst", "name", "step", "input")
+
+_SEQUENCES = {
+    b"\x1b[A": "up",
+    b"\x1bOA": "up",
+    b"\x1b[B": "down",
+    b"\x1bOB": "down",
+    b"\x1b[5~": "page up",
+    b"\x1b[6~": "page down",
+    b"\x1b[H": "home",
+    b"\x1b[F": "end",
+    b"\r": "enter",
+    b"\n": "enter",
+}
+_LETTERS = {b"k": "up", b"j": "down", b"q": "quit", b"Q": "quit", b"s": "sort", b"p": "pause", b" ": "pause"}
+_LETTERS |= {b"r": "record", b"?": "help", b"h": "help"}
+_LONGEST_SEQUENCE = 8
+_MOVES: Mapping[str, int] = {"up": -1, "down": 1, "page up": -10, "page down": 10, "home": -(10**6), "end": 10**6}
+
+HELP = (
+    ("q, Ctrl-C", "end"),
+    ("up, down, k, j", "choose a worker; Page Up, Page Down, Home and End too"),
+    ("Enter", "details of the chosen worker, and back"),
+    ("s", "sort: worst first, by name, by step time, by share of input"),
+    ("p, space", "pause: ask no worker, and go on"),
+    ("r", "record the latest sample of the chosen worker into the logdir"),
+    ("?, h", "this help, and back"),
+)
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """What is shown, and how. `chosen` is the worker whose details are below the table."""
+
+    chosen: Address | None = None
+    order: Order = "worst"
+    is_paused: bool = False
+    shows_details: bool = False
+    shows_help: bool = False
+    is_ended: bool = False
+    records: Address | None = None
+    """The worker whose sample is to be recorded now."""
+
+
+def keys_in(data: bytes) -> tuple[list[str], bytes]:
+    """Return the names of the keys in what a terminal sent, and what may be the begin of another one."""
+    names: list[str] = []
+    while data:
+        sequence = next((each for each in _SEQUENCES if data.startswith(each)), b"")
+        if sequence:
+            names.append(_SEQUENCES[sequence])
+            data = data[len(sequence) :]
+        elif data[:1] == b"\x1b":
+            if any(each.startswith(data) for each in _SEQUENCES):
+                return names, data
+            end = _end_of_sequence(data)
+            names += ["escape"] * (end == 1)
+            data = data[end:]
+        else:
+            if name := _LETTERS.get(data[:1]):
+                names.append(name)
+            data = data[1:]
+    return names, b""
+
+
+def _end_of_sequence(data: bytes) -> int:
+    """Return how long the sequence is that a key without a meaning here sends; 1 for Escape alone."""
+    if data[1:2] not in (b"[", b"O"):
+        return 1
+    ends = (place for place, byte in enumerate(data[2:_LONGEST_SEQUENCE], 3) if 0x40 <= byte <= 0x7E)
+    return next(ends, len(data))
+
+
+def pressed(look: Look, key: str, workers: Sequence[WorkerView]) -> Look:
+    """Return the look after a key; `workers` are in the order in which they are shown."""
+    if key in _MOVES:
+        return _moved(look, _MOVES[key], workers)
+    if key == "quit":
+        return replace(look, is_ended=True)
+    if key == "escape":
+        return replace(look, shows_help=False, shows_details=False)
+    if key == "sort":
+        return replace(look, order=ORDERS[(ORDERS.index(look.order) + 1) % len(ORDERS)])
+    if key == "record":
+        return replace(look, records=look.chosen)
+    flags = {"enter": "shows_details", "help": "shows_help", "pause": "is_paused"}
+    name = flags[key]
+    return replace(look, **{name: not getattr(look, name)})
+
+
+def _moved(look: Look, by: int, workers: Sequence[WorkerView]) -> Look:
+    addresses = [worker.address for worker in workers]
+    if not addresses:
+        return look
+    place = addresses.index(look.chosen) if look.chosen in addresses else 0
+    return replace(look, chosen=addresses[min(max(place + by, 0), len(addresses) - 1)])
+
+
+def ordered(workers: Sequence[WorkerView], order: Order) -> list[WorkerView]:
+    """Return the workers in an order. What is unknown comes last; workers that give nothing are the worst."""
+    return sorted(workers, key=_KEYS[order])
+
+
+def _by_name(worker: WorkerView) -> tuple[object, ...]:
+    return (worker.name, worker.address.port)
+
+
+def _step_ms(worker: WorkerView) -> float | None:
+    return worker.shown.measured.step_ms if worker.shown is not None and worker.shown.measured is not None else None
+
+
+def _input_percent(worker: WorkerView) -> float:
+    measured = worker.shown.measured if worker.shown is not None else None
+    return -1.0 if measured is None or measured.input_percent is None else measured.input_percent
+
+
+def _by_step(worker: WorkerView) -> tuple[object, ...]:
+    step_ms = _step_ms(worker)
+    return (step_ms is None, -(step_ms or 0.0), *_by_name(worker))
+
+
+def _by_input(worker: WorkerView) -> tuple[object, ...]:
+    return (-_input_percent(worker), *_by_name(worker))
+
+
+def _by_trouble(worker: WorkerView) -> tuple[object, ...]:
+    """Order by what is wrong: no answer, then the longest steps, then the largest share of input.
+
+    Step times within a tenth of each other are the same, or workers that train in step would change places each time.
+    """
+    step_ms = _step_ms(worker)
+    has_problem = worker.last is not None and worker.last.measured is None and worker.last.reason != "idle"
+    size = -round(7 * math.log2(step_ms)) if step_ms else 0
+    share = round(_input_percent(worker) / 10)
+    return (not has_problem, not worker.is_gone, step_ms is None, size, -share, *_by_name(worker))
+
+
+_KEYS: Mapping[Order, Callable[[WorkerView], tuple[object, ...]]] = {
+    "worst": _by_trouble,
+    "name": _by_name,
+    "step": _by_step,
+    "input": _by_input,
+}

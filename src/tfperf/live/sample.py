@@ -1,0 +1,335 @@
+"""One sample of a worker: the figures of its trace, what taking it cost, or why there is none.
+
+`measure` is called in a process of its own with a low priority: the job may be on this machine, a trace may be made to
+do harm, and no analysis holds up the screen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.base.errors import CaptureError, Reason, TfperfError, TraceFormatError
+from tfperf.capture.address import Address
+from tfperf.formats.wire.trace_file import SUFFIX
+
+if TYPE_CHECKING:
+    from tfperf.analysis.load import Analysis
+    from tfperf.trace.steps.breakdown import Breakdown
+
+GONE: frozenset[str] = frozenset({"died", "not_listening", "unreachable", "unknown_host"})
+"""Reasons that say that there is no server any more, or not yet."""
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """What came of asking one worker once. `measured` is None if nothing came; `reason` and `message` say why."""
+
+    number: int
+    """Counts the answers of the worker, from 1."""
+    time_s: float
+    """When it was asked, in seconds since 1970."""
+    duration_s: float
+    """How long it was to record."""
+    answer_s: float
+    """From the request until the reply began to come; 0 if none did."""
+    size_bytes: int = 0
+    measured: Measured | None = None
+    reason: Reason | Literal[""] = ""
+    message: str = ""
+    slowdown_percent: float | None = None
+    """By how much profiling makes steps longer, by the latest samples; None: nothing tells."""
+    profiled_percent: float = 0.0
+    """Share of the time in which the worker was asked to record, since the first sample."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether no server answers there."""
+        return self.reason in GONE
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether there is a step time."""
+        return self.measured is not None and self.measured.step_ms is not None
+
+
+_WHAT_TO_DO = {
+    "bad_reply": "it is asked again",
+    "busy": "it is asked again",
+    "died": "it is asked again: did the job end or crash?",
+    "too_large": "use a shorter --duration",
+    "timeout": "it is asked again",
+    "refused": "",
+}
+"""What follows in the live view, where a capture would name options of its own."""
+
+
+def described(error: TfperfError | None, address: Address) -> tuple[Reason | Literal[""], str]:
+    """Return the reason and the message of an error, in the words of the live view; both are empty without one."""
+    if error is None:
+        return "", ""
+    if not isinstance(error, CaptureError):  # The trace in the reply cannot be read.
+        return "bad_reply", f"{address} sent a damaged trace: {str(error).partition('; ')[0]}"
+    found, _, hint = str(error).partition("; ")
+    advice = _WHAT_TO_DO.get(error.reason, hint)
+    return error.reason, f"{found}; {advice}" if advice else found
+
+
+_SECTIONS = ("diagnosis", "ops")
+_RANKED_TABLES = (("kernels_by_name", "kernel", "percent"), ("device_op_patterns", "op_name", "self_percent"))
+_HOST_TABLES = (("host_op_patterns", "op_name", "self_percent"), ("host_ops", "op_name", "self_percent"))
+_MOST_RANKED = 40
+_LONGEST_TEXT = 2000
+_NS_PER_PS = 1e-3
+_PRIORITY = 10
+
+
+class RankedTime(Struct, frozen=True):
+    """A kernel or an op, and its share of the time of all of them."""
+
+    name: str
+    type: str
+    percent: float
+    total_ms: float
+    """In the sample: of ops the self time, summed over threads and devices."""
+
+
+class NumberedSteps(Struct, frozen=True):
+    """Steps that the program itself numbers: when the first and the last of a sample start, by the clock of the job."""
+
+    first: int
+    last: int
+    first_ns: int
+    last_ns: int
+
+
+class MemoryUse(Struct, frozen=True):
+    """The fullest allocator that matters most: a device's, where there is one."""
+
+    allocator: str
+    peak_bytes: int
+    capacity_bytes: int | None
+
+    @property
+    def used_percent(self) -> float | None:
+        """Return how full it became in the sample; None if its capacity is unknown."""
+        return 100.0 * self.peak_bytes / self.capacity_bytes if self.capacity_bytes else None
+
+
+class CategoryShare(Struct, frozen=True):
+    """What part of the step a category takes; None: the trace cannot show it."""
+
+    key: str
+    title: str
+    percent: float | None
+
+
+class FirstCause(Struct, frozen=True):
+    """A cause of the diagnosis; `gain_percent` is the share of the step that fixing it likely brings."""
+
+    code: str
+    title: str
+    text: str
+    action: str
+    gain_percent: float
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """The figures of one sample. None is unknown; `why` then says why there is no step time."""
+
+    step_ms: float | None = None
+    """The average over whole steps."""
+    median_step_ms: float | None = None
+    slowest_step_ms: float | None = None
+    step_count: int = 0
+    """Whole steps that the average is over."""
+    step_kind: str = ""
+    steps_per_second: float | None = None
+    examples_per_second: float | None = None
+    batch_size: int | None = None
+    categories: tuple[CategoryShare, ...] = ()
+    """They add up to the step; none without steps."""
+    input_percent: float | None = None
+    input_cost_percent: tuple[float, float] | None = None
+    device_busy_percent: float | None = None
+    """Share of the steps in which the devices work or copy, on average over those that recorded work.
+
+    TPU cores that wait for data do not work."""
+    memory: MemoryUse | None = None
+    headline: str = ""
+    causes: tuple[FirstCause, ...] = ()
+    ranked_are: str = ""
+    """What `ranked` lists: kernels, or ops of the device or of the host."""
+    ranked: tuple[RankedTime, ...] = ()
+    numbered: NumberedSteps | None = None
+    why: str = ""
+    cpu_s: float = 0.0
+    """CPU time that the analysis took."""
+
+
+def measure(trace: bytes) -> Measured:
+    """Analyze a serialized XSpace; raises TraceFormatError if it is none. Nothing of it stays on disk."""
+    import time
+
+    begin_s = time.process_time()
+    with _file_of(trace) as path:
+        try:
+            measured = _measured(path)
+        except TfperfError as error:  # The path says nothing: nobody will find the file.
+            raise TraceFormatError(str(error).replace(str(path), "its trace")) from error
+    return replace(measured, cpu_s=time.process_time() - begin_s)
+
+
+@contextlib.contextmanager
+def _file_of(trace: bytes) -> Iterator[Path]:
+    """Lend a file with these bytes: one in memory (Linux), else a temporary one."""
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
+        with os.fdopen(os.memfd_create("tfperf-top"), "wb") as file:
+            file.write(trace)
+            file.flush()
+            yield Path(f"/proc/self/fd/{file.fileno()}")
+        return
+    with tempfile.TemporaryDirectory(prefix="tfperf-top-") as folder:
+        path = Path(folder) / f"sample{SUFFIX}"
+        path.write_bytes(trace)
+        yield path
+
+
+def stay_in_the_background() -> None:
+    """Give this process a tenth of what others get of a processor that they want too, and let it print nowhere.
+
+    With the lowest priority, it would get next to nothing beside a job that keeps all of them busy. What it prints
+    would stand in the middle of the screen; exceptions go to the process that asks.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # Windows has no such priorities.
+        os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), _PRIORITY))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
+def _measured(path: Path) -> Measured:
+    from tfperf.analysis.load import load
+    from tfperf.judge.compare.summarize import whole_steps
+
+    analysis = load(path, sections=_SECTIONS)
+    # Half a step, as a short sample shows it, would look like a fast one.
+    whole = whole_steps(analysis)
+    figures = {**_of_steps(whole), **_of_devices(whole), **_of_diagnosis(whole)}
+    if figures.get("step_ms") is None:
+        figures["why"] = _why_no_steps(analysis)
+    ranked_are, ranked = _ranked(analysis)
+    return Measured(**figures, ranked_are=ranked_are, ranked=ranked)
+
+
+def _of_steps(whole: Analysis) -> dict[str, Any]:
+    from tfperf.sections.batch.section import time_per_example_ms
+    from tfperf.sections.overview.input_cost import input_cost
+    from tfperf.trace.steps.categories import CATEGORY_TITLES
+
+    overview, breakdown = whole["overview"], whole["steps"]
+    time = overview.step_time_ms
+    if time is None or not time.average:
+        return {}
+    example_ms, cost = time_per_example_ms(whole), input_cost(whole)
+    # What is between the steps of a device is in no step.
+    has_rate = breakdown.steps.source != "device steps"
+    return {
+        "step_ms": time.average,
+        "median_step_ms": time.median,
+        "slowest_step_ms": time.maximum,
+        "step_count": overview.averaged_count,
+        "step_kind": overview.kind[:100],
+        "steps_per_second": 1000.0 / time.average if has_rate else None,
+        "examples_per_second": 1000.0 / example_ms if example_ms and has_rate else None,
+        "batch_size": whole["batch"].size,
+        "categories": tuple(
+            CategoryShare(key, CATEGORY_TITLES[key], None if key in overview.unknown else overview.percent.get(key))
+            for key in overview.categories
+        ),
+        "input_percent": overview.input_percent,
+        "input_cost_percent": None if cost is None else (cost.low, cost.high),
+        "numbered": _numbered(breakdown),
+    }
+
+
+def _of_devices(whole: Analysis) -> dict[str, Any]:
+    from tfperf.trace.steps.why_unknown import lacks_devices
+
+    is_known = whole.has_device and not lacks_devices(whole["steps"])
+    devices = whole["idle"].averaged if is_known else ()
+    busy = [device.works_percent for device in devices if device.counted_window_ps]
+    allocator = next(iter(whole["memory"].allocators), None)
+    memory = allocator and MemoryUse(allocator.name[:100], allocator.peak_bytes, allocator.capacity_bytes)
+    return {"device_busy_percent": sum(busy) / len(busy) if busy else None, "memory": memory}
+
+
+def _of_diagnosis(whole: Analysis) -> dict[str, Any]:
+    from tfperf.sections.diagnosis.diagnose import sentence_of
+
+    diagnosis = whole["diagnosis"]
+    causes = [
+        FirstCause(
+            cause.code,
+            cause.title[:_LONGEST_TEXT],
+            sentence_of(cause)[:_LONGEST_TEXT],
+            cause.actions[0].text[:_LONGEST_TEXT] if cause.actions else "",
+            100.0 * cause.gain,
+        )
+        for cause in diagnosis.causes
+    ]
+    return {"headline": diagnosis.headline[:_LONGEST_TEXT], "causes": tuple(causes[:5])}
+
+
+def _numbered(breakdown: Breakdown) -> NumberedSteps | None:
+    """Return the steps of the sample if the program numbers them without a gap, and the clock is known."""
+    steps, zero_ns = breakdown.steps, breakdown.clock_start_ns
+    numbers, starts = steps.numbers.tolist(), steps.start_ps.tolist()
+    if steps.source != "markers" or zero_ns is None or len(numbers) < 2 or len(set(steps.kinds)) != 1:
+        return None
+    if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        return None
+    first_ns, last_ns = (zero_ns + int(starts[place] * _NS_PER_PS) for place in (0, -1))
+    return NumberedSteps(numbers[0], numbers[-1], first_ns, last_ns)
+
+
+def _why_no_steps(analysis: Analysis) -> str:
+    steps = analysis["steps"].steps
+    if len(steps):
+        return "no step began and ended in the sample; take longer ones: --duration"
+    return f"no step was found: {steps.explanation[:_LONGEST_TEXT]}"
+
+
+def _ranked(analysis: Analysis) -> tuple[str, tuple[RankedTime, ...]]:
+    """Return the kernels, else the ops of the device, else those of the host, that take most time."""
+    for table, name_key, share_key in (*(_RANKED_TABLES if analysis.has_device else ()), *_HOST_TABLES):
+        try:
+            data = analysis.table(table)
+        except TfperfError:
+            continue
+        if not data or not data[name_key]:
+            continue
+        totals = data.get("total_ms" if table.startswith("kernels") else "self_ms")
+        types = data.get("op_type") or [""] * len(data[name_key])
+        rows = zip(data[name_key], types, data[share_key], totals or [0.0] * len(types), strict=True)
+        ranked = sorted((RankedTime(_short(n), _short(t), float(p), float(ms)) for n, t, p, ms in rows), key=_by_share)
+        kind = "kernels" if table.startswith("kernels") else "device ops" if table.startswith("device") else "host ops"
+        return kind, tuple(ranked[:_MOST_RANKED])
+    return "", ()
+
+
+def _short(text: object) -> str:
+    from tfperf.base.units import without_middle
+
+    return without_middle(str(text or ""), 400)
+
+
+def _by_share(each: RankedTime) -> float:
+    return -each.percent

@@ -1,0 +1,350 @@
+"""Profiling of running jobs and scripts, with the result as a value: traces, failures, analysis and reports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, astuple, replace
+
+from tfperf.base.display import Shown
+from tfperf.base.errors import CaptureError, TfperfError
+from tfperf.base.units import counted, listed
+from tfperf.capture.address import parse_address
+from tfperf.capture.outcomes import Captured, Check, Status, start_spread_ms
+from tfperf.capture.remote import CaptureRequest, Say, profile_workers, record
+from tfperf.capture.script_run import Plan, run_script
+from tfperf.formats.wire.trace_file import SUFFIX
+from tfperf.report.model import Column, Finding, Report, Section, Severity, at_levels, table_of
+
+if TYPE_CHECKING:
+    from tfperf.analysis.load import Analysis
+    from tfperf.trace.steps.steps import Steps
+else:  # help(Sampled) looks the name up
+    Analysis = Any
+
+_LARGEST_BESIDE = 200_000_000
+"""Bytes of a trace that is analyzed beside the job that it is of: a larger one would take its memory and time."""
+
+
+def sample(*workers: str, logdir: str | Path = "logs", **options: Any) -> Sampled:
+    """Profile running jobs at the same moment: `tfperf.sample("localhost:6009").analyzed().report()`.
+
+    `workers` are addresses of profiler servers, `options` fields of `tfperf.capture.remote.CaptureRequest`
+    (`duration_s`, 4.0 by default, `delay_s`, `retries`, ...). A worker that fails does not raise: see `captured`, or
+    call `raise_problem`. Raises CaptureError `bad_address`, or `not_written` if the logdir cannot be used.
+    """
+    return sample_once(CaptureRequest(workers=[parse_address(worker) for worker in workers], **options), logdir)
+
+
+def sample_once(request: CaptureRequest, logdir: str | Path, say: Say = lambda _: None) -> Sampled:
+    """Profile all workers of the request at the same moment; see `tfperf.capture.remote.profile_workers`."""
+    folder, captured = profile_workers(request, logdir, say)
+    return Sampled(next((result.path.parent for result in captured if result.path), folder), tuple(captured))
+
+
+def sample_continuously(
+    request: CaptureRequest,
+    logdir: str | Path,
+    say: Say = lambda _: None,
+    *,
+    keep: int = 5,
+    slow_step_s: float | None = None,
+) -> Sampled:
+    """Profile continuously until Ctrl-C and keep the last traces, only those with a step over `slow_step_s` if given.
+
+    See `tfperf.capture.remote.record`.
+    """
+
+    def has_slow_step(captured: Sequence[Captured]) -> bool:
+        traces = [result.path for result in captured if result.path]
+        try:
+            return slow_step_s is None or any(longest_step_s(trace) > slow_step_s for trace in traces)
+        except TfperfError:
+            return False
+
+    captured = record(request, logdir, say, keep=keep, is_wanted=has_slow_step)
+    return Sampled(Path(logdir) / "plugins" / "profile", tuple(captured))
+
+
+def sample_script(
+    command: Sequence[str],
+    plan: Plan,
+    say: Say = lambda _: None,
+    *,
+    is_module: bool = False,
+    stop_after_profile: bool = False,
+) -> tuple[int, Sampled]:
+    """Run a script and profile it as planned, by `run_script`; return its exit code and the result, analyzed.
+
+    `say` gets a line when the profile is written, and one with its first conclusion, while the script goes on.
+    """
+    told: list[Sampled] = []
+
+    def tell(captured: Captured) -> bool:
+        sampled = _sampled(plan, captured)
+        if (captured.size_bytes or 0) <= _LARGEST_BESIDE:
+            _yield_to_the_job()
+            with contextlib.suppress(MemoryError):
+                sampled = sampled.analyzed()
+        # Taken for want of steps, it is not the last word: they may come yet.
+        is_wanted = plan.steps is None or plan.after_s is None or sampled.analysis is None or sampled.has_steps
+        if is_wanted:
+            told.append(sampled)
+            for line in filter(None, (captured.describe(), sampled.headline)):
+                say(line)
+        return is_wanted
+
+    exit_code, captured = run_script(command, plan, tell, is_module=is_module, stop_after_profile=stop_after_profile)
+    is_told = bool(told) and told[-1].captured[0].path == captured.path
+    if captured.path and not is_told:
+        say(captured.describe())
+    sampled = told[-1] if is_told else _sampled(plan, captured)
+    sampled = sampled if sampled.is_analyzed else sampled.analyzed()
+    return exit_code, sampled
+
+
+def _yield_to_the_job() -> None:
+    """Let this thread have a processor only where nobody else wants it (Linux has priorities of threads)."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
+def _sampled(plan: Plan, captured: Captured) -> Sampled:
+    return Sampled(captured.path.parent if captured.path else Path(plan.logdir), (captured,))
+
+
+_MOST_TOLD = 5
+
+
+class Sampled(Shown, Struct, frozen=True):
+    """The result of profiling jobs: `captured` has one entry for each trace and for each worker that failed.
+
+    `folder` is the run folder of the traces, or that of all runs if there are several. After `analyzed`, `analysis` is
+    that of the newest run, None if there is none; `error` then says why it could not be analyzed.
+    """
+
+    folder: Path
+    captured: tuple[Captured, ...]
+    is_analyzed: bool = False
+    analysis: Analysis | None = None
+    error: str = ""
+
+    @property
+    def kept(self) -> tuple[Captured, ...]:
+        """Return the entries with a trace."""
+        return tuple(result for result in self.captured if result.path)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return a line on each entry: where the trace is, or why there is none."""
+        return tuple(result.describe() for result in self.captured) + ((self.error,) if self.error else ())
+
+    def analyzed(self) -> Sampled:
+        """Return the result with an analysis of the newest run that was kept; never raises for its traces."""
+        # The job was asked first: numpy and Arrow take their time to load.
+        from tfperf.analysis.load import load
+
+        paths = [result.path for result in self.captured if result.path]
+        # Others may have joined the run: their reports are theirs.
+        hosts = [path.name.removesuffix(SUFFIX) for path in paths if path.parent == paths[-1].parent]
+        try:
+            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent, hosts=hosts) if paths else None)
+        except TfperfError as error:
+            return replace(self, is_analyzed=True, error=str(error))
+
+    def with_pictures(self) -> Sampled:
+        """Return the result whose report draws steps too, if it is analyzed: the files are read again."""
+        from tfperf.analysis.registry import section_names
+
+        if self.analysis is None:
+            return self
+        try:
+            return replace(self, analysis=self.analysis.more(section_names()))
+        except TfperfError:  # somebody took them away
+            return self
+
+    @property
+    def headline(self) -> str:
+        """The first conclusion of the analysis; empty if there is none."""
+        if self.analysis is None:
+            return ""
+        (section, *_) = self.analysis.report(("diagnosis",)).sections
+        return section.findings[0].text if section.findings else ""
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the analysis found steps."""
+        return self.analysis is not None and any(len(host["steps"].steps) for host in self.analysis.hosts)
+
+    def report(self, *, sections: Sequence[str] = ()) -> Report:
+        """Return what came of each worker, followed by the report on the newest run if that is analyzed."""
+        report = capture_report(self.folder, self.captured, self._step_counts() if self.is_analyzed else None)
+        if self.analysis is None:
+            return report
+        analyzed, (capture,) = self.analysis.report(sections), report.sections
+        if len(self.captured) == 1 and not self.missing and not self.captured[0].reason:
+            # Nothing is wrong with the only worker: the report on its trace says the rest.
+            capture = replace(capture, tables=tuple(replace(table, level="data") for table in capture.tables))
+        sections_of_both = (capture, *analyzed.sections)
+        return replace(analyzed, summary={**analyzed.summary, **report.summary}, sections=sections_of_both)
+
+    @property
+    def missing(self) -> tuple[Captured, ...]:
+        """Return the entries of workers that gave no trace, with the reason."""
+        return tuple(result for result in self.captured if not result.path)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some workers gave a trace with all that was asked for, and the others none."""
+        return bool(self.kept and self.missing) and not self.error and not any(result.reason for result in self.kept)
+
+    @property
+    def missing_reasons(self) -> str:
+        """Return which workers gave no trace, each with its reason: the first of them."""
+        return listed([f"{result.worker} ({result.reason})" for result in self.missing])
+
+    def raise_problem(self) -> None:
+        """Raise CaptureError (or TfperfError if a trace could not be analyzed) unless all is well."""
+        problems = [(result.reason, result.message) for result in self.captured if result.reason and result.message]
+        if problems:
+            messages = list(dict.fromkeys(message for _, message in problems))
+            more = f"; and {counted(len(messages) - _MOST_TOLD, 'more worker')}" * (len(messages) > _MOST_TOLD)
+            raise CaptureError(problems[0][0], "; ".join(messages[:_MOST_TOLD]) + more)
+        if self.error:
+            raise TfperfError(self.error)
+
+    def _step_counts(self) -> dict[Path, int]:
+        """Return the number of steps in each trace that can be read."""
+        counts: dict[Path, int] = {}
+        if self.analysis:
+            for file, host in zip(self.analysis.run.files, self.analysis.hosts, strict=True):
+                counts[Path(str(file.path))] = len(host["steps"].steps)
+        for result in self.captured:
+            if result.path and result.path not in counts:
+                with contextlib.suppress(TfperfError):
+                    counts[result.path] = len(steps_of(result.path))
+        return counts
+
+
+def steps_of(trace: Path) -> Steps:
+    """Read a trace file and return its steps; raises TraceFormatError."""
+    from tfperf.trace.read import read_host
+    from tfperf.trace.steps.find_steps import find_steps
+
+    return find_steps(read_host(trace))
+
+
+def longest_step_s(trace: Path) -> float:
+    """Return the duration of the longest step whose start and end are in the trace, in seconds; 0 if there is none."""
+    from tfperf.trace.steps.steps import END_ESTIMATED, PARTIAL
+
+    steps = steps_of(trace)
+    whole = [flag not in (PARTIAL, END_ESTIMATED) for flag in steps.flags]
+    return float(steps.duration_ps[whole].max(initial=0)) / 1e12
+
+
+_MOST_FINDINGS = 10
+CAPTURED_COLUMNS = (
+    Column("worker", "Worker", str, "", "the address of the profiler server"),
+    Column("size_bytes", "Bytes", int, "count", "size of the trace file"),
+    Column("event_count", "Events", int, "count", "events in the trace"),
+    Column("step_count", "Steps", int, "count", "steps in the trace; only with --analyze"),
+    Column(
+        "overhead_percent", "Overhead", float, "%", "by how much profiling made steps longer, where that was measured"
+    ),
+    Column("reason", "Reason", str, "", "empty if all is well, else a word of docs/capture.md"),
+    Column(
+        "start_time_us",
+        "Started",
+        int,
+        "us",
+        "when the session started: microseconds since 1970 by the clock of the worker",
+        level="data",
+    ),
+    Column("message", "Message", str, "", "what happened and what to try", level="data"),
+    Column("path", "File", str, "", "the trace file", level="data"),
+)
+_CHECK_COLUMNS = (
+    Column("check", "Check", str, "", "what was checked"),
+    Column("status", "Status", str, "", "ok, warn or fail"),
+    Column("found", "Found", str, "", "what was found"),
+    Column("fix", "Fix", str, "", "how to fix it; empty if there is nothing to fix", level="data"),
+)
+_SEVERITIES: dict[Status, Severity] = {"fail": "problem", "warn": "hint", "ok": "info"}  # The worst first.
+
+
+def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapping[Path, int] | None = None) -> Report:
+    """List what came of each worker; `step_counts` are those of the traces that could be analyzed, None if none was."""
+    columns = tuple(column for column in CAPTURED_COLUMNS if column.key != "step_count" or step_counts is not None)
+    counts = step_counts or {}
+    rows: list[dict[str, Any]] = []
+    for result in captured:
+        path = result.path
+        rows.append({**asdict(result), "path": path and str(path), "step_count": path and counts.get(path)})
+    data = {column.key: [row[column.key] for row in rows] for column in columns}
+    # A message without a reason is worth knowing, but not a problem.
+    findings = [
+        Finding(result.reason or "note", "problem" if result.reason else "info", result.message)
+        for result in captured
+        if result.message
+    ]
+    if len(findings) > _MOST_FINDINGS:
+        more = f"{len(findings) - _MOST_FINDINGS} more workers have a message; the JSON has all (--format json)"
+        findings[_MOST_FINDINGS:] = [Finding("more", "info", more)]
+    # Programs have the same columns each time; people need no empty ones.
+    empty = [column.key for column in columns if not any(value not in (None, "") for value in data[column.key])]
+    columns = at_levels(columns, dict.fromkeys(empty, "data"))
+    table = table_of("captured", "Workers", columns, data)
+    kept = [row for row in rows if row["path"]]
+    steps = [row["step_count"] for row in kept]
+    problems = [result for result in captured if result.reason]
+    problem = next((result for result in problems if result.message), None)
+    spread_ms = start_spread_ms(captured)
+    summary = {
+        "workers": len(captured),
+        "captured": len(kept),
+        "reason": problem.reason if problem else "",
+        "message": problem.message if problem else "",
+        "event_count": sum(row["event_count"] or 0 for row in kept),
+        "captured_steps": sum(steps) if steps and None not in steps else None,
+        "start_spread_ms": spread_ms,
+    }
+    notes = [f"{len(kept)} of {counted(len(captured), 'worker')} gave a trace."] if len(captured) > 1 else []
+    if any(result.reason == "dropped" for result in captured):
+        notes = ["No trace was kept, since not all workers gave one (--all-or-nothing)."]
+    if spread_ms is not None:
+        notes.append(f"Their sessions started within {spread_ms:,.1f} ms, by their own clocks.")
+    section = Section(
+        "capture",
+        "Capture",
+        findings=tuple(findings),
+        tables=(table,),
+        notes=(" ".join(notes),) * bool(notes),
+        is_lead=True,
+    )
+    return Report({"folder": str(folder) if kept else None}, summary, (section,))
+
+
+def doctor_report(checks: Sequence[Check]) -> Report:
+    """List the checks in their order; what needs a fix, or can be followed up, is also a finding, the worst first."""
+    statuses = [check.status for check in checks]
+    rows = list(map(astuple, checks))
+    data = {column.key: [row[place] for row in rows] for place, column in enumerate(_CHECK_COLUMNS)}
+    findings = tuple(
+        Finding(check.name.replace(" ", "_"), severity, f"{check.name}: {check.found}", check.fix)
+        for status, severity in _SEVERITIES.items()
+        for check in checks
+        if check.status == status and (status != "ok" or check.fix)
+    )
+    summary: dict[str, Any] = {status: statuses.count(status) for status in reversed(_SEVERITIES)}
+    summary["status"] = next((status for status in _SEVERITIES if status in statuses), "ok")
+    table = table_of("checks", "Checks", _CHECK_COLUMNS, data)
+    return Report({}, summary, (Section("doctor", "What can be profiled here", findings=findings, tables=(table,)),))

@@ -1,0 +1,142 @@
+"""The terminal as a screen: drawn on its second page, without echo, and left as it was found, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+
+from tfperf.live.look import keys_in
+from tfperf.report.render.text_table import Line
+
+_SENT_AT_ONCE = 1024
+
+
+class LiveTerminal:
+    """Draws lines, and reads keys. `with` gives the terminal back: its first page, its cursor, its echo."""
+
+    def __init__(self, *, colour: bool) -> None:
+        self._colour = colour
+        self._stack = contextlib.ExitStack()
+        self._rest = b""
+        self._has_keys = self._is_stopping = False
+
+    def __enter__(self) -> LiveTerminal:
+        self._take()
+        self._leaving = contextlib.ExitStack()
+        self._leaving.enter_context(_handled("SIGTSTP", self._note_stop))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._leaving.close()
+        # A terminal that is gone cannot be given back.
+        with contextlib.suppress(OSError):
+            self._stack.close()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Return columns and lines of the window."""
+        size = self._console.size
+        return max(size.width, 1), max(size.height, 1)
+
+    def draw(self, lines: Sequence[Line]) -> None:
+        """Show lines, the first at the top; raises OSError if the terminal is gone."""
+        from rich.text import Text
+
+        text = Text(no_wrap=True, overflow="crop", end="")
+        for number, line in enumerate(lines):
+            text.append("\n" if number else "")
+            for part in line:
+                text.append(part.text, part.style if self._colour else None)
+        self._live.update(text, refresh=True)
+
+    def keys(self, seconds: float) -> list[str]:
+        """Wait so long at most for keys; return their names."""
+        if self._is_stopping:
+            self._stop()
+        if not self._has_keys:
+            select.select([], [], [], seconds)
+            return []
+        ready, _, _ = select.select([sys.stdin.fileno()], [], [], seconds)
+        if not ready:
+            # No other key follows: it was Escape alone.
+            names, self._rest = (["escape"] if self._rest == b"\x1b" else []), b""
+            return names
+        data = os.read(sys.stdin.fileno(), _SENT_AT_ONCE)
+        if not data:
+            self._has_keys = False  # The terminal of the keys was closed.
+        names, self._rest = keys_in(self._rest + data)
+        return names
+
+    def _take(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        # What the encoding of the terminal lacks becomes an escape.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        # rich would ask the environment for colours and the width again.
+        self._console = Console(
+            file=sys.stdout, force_terminal=True, highlight=False, markup=False, emoji=False, no_color=not self._colour
+        )
+        self._has_keys = self._stack.enter_context(_keys_at_once())
+        live = Live(
+            Text(""),
+            console=self._console,
+            screen=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live = self._stack.enter_context(live)
+
+    def _note_stop(self, number: int, frame: FrameType | None) -> None:
+        self._is_stopping = True
+
+    def _stop(self) -> None:
+        """Stop as Ctrl-Z asks: give the terminal back, and take it again when the shell lets this process go on."""
+        self._is_stopping = False
+        self._stack.close()
+        with _handled("SIGTSTP", signal.SIG_DFL):
+            signal.raise_signal(signal.SIGTSTP)
+        self._take()
+
+
+@contextlib.contextmanager
+def _keys_at_once() -> Iterator[bool]:
+    """Let keys come one by one and unseen; gives whether there are any. Ctrl-C stays a signal."""
+    try:
+        import termios
+        import tty
+
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (ImportError, OSError, ValueError, AttributeError, termios.error):
+        yield False
+        return
+    tty.setcbreak(descriptor, termios.TCSANOW)
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _handled(name: str, handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """Handle a signal, where the system has it, until the end of the block."""
+    number = getattr(signal, name, None)
+    if number is None:
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)

@@ -1,1 +1,0 @@
-"""A live view of running jobs: sample their profiler servers again and again, and show what the samples say."""

@@ -1,0 +1,206 @@
+"""The three ways to look: of servers that are doubles, and of a real job whose input becomes slow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture.conftest import free_port
+from click.testing import Result
+from job_environment import job_environment
+from live.fake_jobs import FakeJob, fake_job, gives, steps_trace
+from live.test_terminal import Terminal
+
+from tfperf.live.sample_json import KEYS
+
+QUICK = ("--duration", "10ms", "--interval", "100ms")
+
+
+@pytest.fixture
+def job() -> Iterator[FakeJob]:
+    with fake_job(gives(steps_trace(2000))) as job:
+        yield job
+
+
+def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tfperf", "top", *map(str, arguments)]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_one_screen_as_text(job: FakeJob, run_tfperf: Callable[..., Result]) -> None:
+    done = run_tfperf("top", "--port", job.port, "--once", "--duration", "10ms")
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("tfperf top: 1 worker ")
+    assert any(line.startswith(f"  localhost:{job.port}  ") and " 2.00 " in line for line in lines)
+    assert done.stdout.isascii()
+    assert max(map(len, lines)) <= 80
+    assert job.asked == 1
+
+
+def test_one_screen_shows_who_is_gone_beside_the_others(job: FakeJob, run_tfperf: Callable[..., Result]) -> None:
+    done = run_tfperf("top", "--workers", f"127.0.0.1:{job.port},127.0.0.1:1", "--once", "--duration", "10ms")
+    assert done.exit_code == 0
+    assert "2 workers, 1 gone" in done.stdout
+    assert "gone: not listening" in done.stdout
+
+
+def test_lines_of_json(job: FakeJob, run_tfperf: Callable[..., Result]) -> None:
+    done = run_tfperf("top", "--port", job.port, *QUICK, "--format", "jsonl", "--samples", "3")
+    assert done.exit_code == 0, done.stderr
+    samples = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [sample["sample"] for sample in samples] == [1, 2, 3]
+    assert {tuple(sample) for sample in samples} == {tuple(KEYS)}
+    assert [sample["step_time_ms"] for sample in samples] == pytest.approx([2.0] * 3)
+    assert job.asked == 3
+
+
+def test_lines_of_a_job_that_never_answers_are_written_and_the_exit_code_is_1(
+    run_tfperf: Callable[..., Result],
+) -> None:
+    done = run_tfperf("top", "--worker", "127.0.0.1:1", *QUICK, "--format", "jsonl", "--samples", "2")
+    assert done.exit_code == 1
+    assert [json.loads(line)["reason"] for line in done.stdout.splitlines()] == ["not_listening"] * 2
+
+
+def test_ctrl_c_ends_lines_of_json(job: FakeJob, tmp_path: Path) -> None:
+    process = start(tmp_path, "--port", job.port, *QUICK, "--format", "jsonl")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert all(json.loads(line)["ok"] for line in [*lines, *rest.splitlines()])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_leaves_ends_it(job: FakeJob, tmp_path: Path) -> None:
+    process = start(tmp_path, "--port", job.port, *QUICK, "--format", "jsonl")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_metrics_are_served_beside_the_lines(job: FakeJob, tmp_path: Path) -> None:
+    port = free_port()
+    process = start(tmp_path, "--port", job.port, *QUICK, "--format", "jsonl", "--metrics-port", port)
+    assert process.stdout is not None
+    process.stdout.readline()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert f'tfperf_step_time_seconds{{worker="localhost:{job.port}"}} 0.002' in text
+    assert text.endswith("# EOF\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
+def test_without_a_port_for_metrics_nothing_listens(job: FakeJob, tmp_path: Path) -> None:
+    process = start(tmp_path, "--port", job.port, *QUICK, "--format", "jsonl")
+    assert process.stdout is not None
+    process.stdout.readline()
+    sockets = {str(path.readlink()) for path in Path(f"/proc/{process.pid}/fd").iterdir() if path.is_symlink()}
+    tables = (Path("/proc/net") / name for name in ("tcp", "tcp6"))
+    rows = [row.split() for table in tables if table.exists() for row in table.read_text().splitlines()[1:]]
+    listening = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert sockets, "or this test looks at the wrong process"
+    assert not sockets & listening
+
+
+def test_a_port_for_metrics_that_is_taken_is_said(job: FakeJob, run_tfperf: Callable[..., Result]) -> None:
+    done = run_tfperf("top", "--port", job.port, "--format", "jsonl", "--metrics-port", job.port)
+    assert done.exit_code == 1
+    assert f"cannot listen on port {job.port}" in done.stderr
+
+
+def test_every_sample_is_recorded_if_asked(job: FakeJob, tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+    asked = ("--format", "jsonl", "--samples", "2", "--record", "--logdir", tmp_path / "logs")
+    assert run_tfperf("top", "--port", job.port, *QUICK, *asked).exit_code == 0
+    assert len(list((tmp_path / "logs").rglob("*.xplane.pb"))) == 2
+
+
+_JOB = """
+import sys, threading, time
+import keras
+import tensorflow as tf
+
+slow = threading.Event()
+
+def load(number):
+    if slow.is_set():
+        time.sleep(0.05)
+    return number
+
+def element(number):
+    number = tf.ensure_shape(tf.numpy_function(load, [number], tf.int64), ())
+    return tf.ones((8, 4)) * tf.cast(number % 2, tf.float32), tf.ones((8, 1))
+
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+tf.profiler.experimental.server.start(int(sys.argv[1]))
+
+def say(batch, logs):
+    if batch == 20:
+        print("ready", flush=True)
+
+begun = keras.callbacks.LambdaCallback(on_train_batch_end=say)
+
+def wait_for_a_line():
+    sys.stdin.readline()
+    slow.set()
+
+threading.Thread(target=wait_for_a_line, daemon=True).start()
+model.fit(tf.data.Dataset.range(10**9).map(element), steps_per_epoch=10**8, verbose=0, callbacks=[begun])
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timing
+def test_input_that_becomes_slow_is_on_the_screen_within_two_samples(tmp_path: Path) -> None:
+    """A step then takes at least the 50 ms that its element sleeps, and computes next to nothing besides."""
+    port = free_port()
+    process: Any = subprocess.Popen(
+        [sys.executable, "-c", _JOB, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=job_environment(keras=True),
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        terminal = Terminal(tmp_path, "--port", port, "--interval", "3s", columns=100)
+        terminal.wait_for(": 2 samples")
+        process.stdin.write("slow\n")
+        process.stdin.flush()
+        terminal.wait_for(": 4 samples")
+        frame = terminal.wait_for("q quit")
+        (row,) = [line for line in frame.split("\n") if line.startswith(f"> localhost:{port}")]
+        assert float(row.split()[2]) >= 45.0
+        assert row.rstrip().endswith("Waiting for tf.data")
+        assert "!! Waiting for tf.data takes" in frame
+        terminal.press("q")
+        terminal.end()
+        assert process.poll() is None, "the job goes on"
+    finally:
+        process.kill()
+        process.wait(30)
+        process.stdin.close()
+        process.stdout.close()
