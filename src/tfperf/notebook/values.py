@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from tfperf.analysis.registry import LEADS
 from tfperf.analysis.results import Results
-from tfperf.analysis.tabular import HasTable
 from tfperf.base.arrays import Float64s
 from tfperf.base.display import Shown
 from tfperf.base.errors import TfperfError
@@ -28,6 +27,7 @@ from tfperf.base.units import PS_PER_MS, format_bytes, format_percent
 from tfperf.judge.gate.outcome import Outcome
 from tfperf.judge.gate.outcome_report import check_report
 from tfperf.live.sampling import Sampled
+from tfperf.report.declared_table import DeclaredTable
 from tfperf.report.model import BarChart, Chart, Level, Report, Section, Table
 from tfperf.report.render.html_templates import engine
 from tfperf.report.render.text_table import LINES, text_table
@@ -114,7 +114,7 @@ def _(value: Table) -> Markup:
 
 
 @_html.register
-def _(value: HasTable) -> Markup:
+def _(value: DeclaredTable) -> Markup:
     return _macro("table", value.as_table())
 
 
