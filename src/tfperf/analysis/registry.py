@@ -28,7 +28,11 @@ Function = Callable[..., Any] | str
 
 def call(function: Function, *arguments: Any) -> Any:
     """Call a declared function."""
-    return (resolve_name(function) if isinstance(function, str) else function)(*arguments)
+    return (_resolved(function) if isinstance(function, str) else function)(*arguments)
+
+
+_resolved = cache(resolve_name)
+"""Looking a function up takes longer than some of them take of a small host."""
 
 
 class TableSpec(Shown, Struct, frozen=True, kw_only=True):

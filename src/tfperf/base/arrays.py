@@ -160,6 +160,8 @@ class Intervals(NamedTuple):
 
 
 EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+_NEVER, _ALWAYS = np.array([-MOST]), np.array([MOST])
+"""Before and after all times."""
 
 
 def union_sorted(start: Int64s, end: Int64s) -> Intervals:
@@ -167,7 +169,8 @@ def union_sorted(start: Int64s, end: Int64s) -> Intervals:
     if not len(start):
         return EMPTY
     reach = np.maximum.accumulate(end)
-    begins = np.ones(len(start) + 1, np.bool_)  # whether a new interval begins there, or all have ended
+    begins = np.empty(len(start) + 1, np.bool_)  # whether a new interval begins there, or all have ended
+    begins[0] = begins[-1] = True
     np.greater(start[1:], reach[:-1], out=begins[1:-1])
     merged = Intervals(start[begins[:-1]], reach[begins[1:]])
     keep = merged.end > merged.start
@@ -199,9 +202,9 @@ def covered_before(flat: Intervals, times: Int64s) -> Int64s:
     length_until = np.zeros(len(flat.start) + 1, np.int64)
     np.cumsum(flat.end - flat.start, out=length_until[1:])
     index = flat.start.searchsorted(times, side="right")
-    before = np.maximum(index - 1, 0)
-    overshoot = np.where(index > 0, np.maximum(flat.end[before] - times, 0), 0)
-    return np.asarray(length_until[index] - overshoot, np.int64)
+    # Before the first interval, nothing is left to pass.
+    overshoot = np.concatenate((_NEVER, flat.end))[index] - times
+    return np.asarray(length_until[index] - np.maximum(overshoot, 0), np.int64)
 
 
 def overlap(flat: Intervals, start: Int64s, end: Int64s) -> Int64s:
@@ -220,26 +223,21 @@ def touches(flat: Intervals, start: Int64s, end: Int64s) -> Bools:
 
 
 def intersection(first: Intervals, second: Intervals) -> Intervals:
-    """Return what two flat sets both cover, as a flat set."""
-    return _sweep(first, second, 3)
+    """Return what two flat sets both cover, as a flat set.
+
+    Of all starts and ends in order, both cover what lies between a start and the end before the one beside it.
+    """
+    start = np.sort(np.concatenate((first.start, second.start)), kind="stable")[1:]
+    end = np.sort(np.concatenate((first.end, second.end)), kind="stable")[:-1]
+    covered = start < end
+    return union_sorted(start[covered], end[covered])
 
 
 def difference(first: Intervals, second: Intervals) -> Intervals:
     """Return what the first flat set covers and the second does not, as a flat set."""
-    return _sweep(first, second, 1)
-
-
-def _sweep(first: Intervals, second: Intervals, wanted: int) -> Intervals:
-    """Return where the level is the wanted one: the first set counts 1, the second 2."""
-    times = np.concatenate((*first, *second))
-    change, border = np.ones(len(times), np.int64), 2 * len(first.start)
-    change[len(first.start) : border] = -1
-    change[border:] = 2
-    change[border + len(second.start) :] = -2
-    order = np.argsort(times, kind="stable")
-    times, level = times[order], np.cumsum(change[order])
-    covered = (level[:-1] == wanted) & (times[1:] > times[:-1]) if len(times) else level == wanted
-    return union_sorted(times[:-1][covered], times[1:][covered])
+    # What the second does not cover begins where it ends, and ends where it begins.
+    rest = Intervals(np.concatenate((_NEVER, second.end)), np.concatenate((second.start, _ALWAYS)))
+    return intersection(first, rest)
 
 
 def covers(flat: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:

@@ -82,13 +82,13 @@ def mask(names: Sequence[str], wanted: Callable[[str], object]) -> Bools:
     if isinstance(wanted, FunctionType):
         key = None if wanted.__closure__ or wanted.__defaults__ else wanted.__code__
     if key is None or len(names) > _MOST_ANSWERS:
-        return np.fromiter(map(bool, map(wanted, names)), np.bool_)
+        return np.fromiter(map(bool, map(wanted, names)), np.bool_, len(names))
     answers = _answers.get(key)
     if answers is None or len(answers) > _MOST_ANSWERS:
         if len(_answers) > _MOST_FUNCTIONS:
             _answers.clear()
         answers = _answers[key] = _Answers(wanted)
-    return np.fromiter(map(answers.__getitem__, names), np.bool_)
+    return np.fromiter(map(answers.__getitem__, names), np.bool_, len(names))
 
 
 def is_fetch(name: str) -> bool:

@@ -10,8 +10,9 @@ first, depends on content. Nothing here changes after it is built.
 from __future__ import annotations
 
 import re
-from functools import cached_property
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, wraps
+from typing import Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -35,6 +36,9 @@ _SESSION_PLANE = "Task Environment"
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
 TPU_KINDS: tuple[PlaneKind, ...] = ("tpu", "sparse core")
 """What a TPU consists of."""
+
+
+Found = TypeVar("Found")
 
 
 _HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUPTI")
@@ -372,6 +376,27 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         name = self.name[rows].astype(np.uint16 if len(self.names) <= 1 << 16 else np.int32)
         ends = np.cumsum(np.bincount(name, minlength=len(self.names)))
         return rows[np.argsort(name, kind="stable")], [0, *ends.tolist()]
+
+
+def once(find: Callable[[HostTrace], Found]) -> Callable[[HostTrace], Found]:
+    """Have a function search each trace once: what it finds is kept with the trace, and nobody changes it."""
+
+    @wraps(find)
+    def found(trace: HostTrace) -> Found:
+        kept: dict[object, Found] = trace.__dict__
+        if find not in kept:
+            kept[find] = find(trace)
+        return kept[find]
+
+    return found
+
+
+def by_line(lines: Sequence[Line], rows: Int64s) -> Iterator[tuple[Line, slice]]:
+    """Yield those of the lines that have some of the rows (ascending), and the place of these among the rows."""
+    bounds = np.array([(line.start, line.stop) for line in lines], np.int64).reshape(-1, 2)
+    for line, (first, last) in zip(lines, np.searchsorted(rows, bounds).tolist(), strict=True):
+        if last > first:
+            yield line, slice(first, last)
 
 
 def _not_read(stat_name: str) -> KeyError:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.base.arrays import Bools, Int64s
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, by_line
 
 
 class Nesting(Struct, frozen=True):
@@ -44,11 +44,13 @@ def nest(start: Int64s, end: Int64s) -> Nesting:
         if not len(rows):
             return Nesting(parent, depth)
         value = _within_segments(start, end, rows, above)
-        reach = np.maximum.accumulate(value)
-        outer = np.concatenate(([True], value[1:] > reach[:-1]))
-        parent[rows[outer]], depth[rows[outer]] = above[outer], level
+        outer = np.ones(len(rows), np.bool_)
+        np.greater(value[1:], np.maximum.accumulate(value)[:-1], out=outer[1:])
+        inner = ~outer
+        if level:
+            parent[rows[outer]], depth[rows[outer]] = above[outer], level
         latest = np.maximum.accumulate(np.where(outer, rows, -1))
-        rows, above = rows[~outer], latest[~outer]
+        rows, above = rows[inner], latest[inner]
     if len(rows):
         parent[rows] = _climb(end, rows, above)
         _deepen(depth, parent, rows)
@@ -58,12 +60,10 @@ def nest(start: Int64s, end: Int64s) -> Nesting:
 def parents(trace: HostTrace, rows: Int64s) -> Int64s:
     """Return for each of the rows (ascending) which of them is the innermost around it on its line, -1 for none."""
     parent = np.full(len(rows), -1, np.int64)
-    for line in trace.lines:
-        first, last = np.searchsorted(rows, (line.start, line.stop)).tolist()
-        if last > first:
-            on_line = rows[first:last]
-            above = nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent
-            parent[first:last] = np.where(above >= 0, above + first, -1)
+    for _, places in by_line(trace.lines, rows):
+        on_line = rows[places]
+        above = nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent
+        parent[places] = np.where(above >= 0, above + places.start, -1)
     return parent
 
 
@@ -139,10 +139,13 @@ def _within_segments(start: Int64s, end: Int64s, rows: Int64s, above: Int64s) ->
     """Return ends shifted so that rows of a later segment (another `above`) are always larger."""
     if above[0] < 0:
         return np.asarray(end[rows], np.int64)
-    new = np.concatenate(([True], above[1:] != above[:-1]))
-    room = end[above[new]] - start[above[new]] + 1
-    base = np.concatenate(([0], np.cumsum(room)[:-1]))
-    return np.asarray(end[rows] - start[above] + base[np.cumsum(new) - 1], np.int64)
+    is_new = np.ones(len(above), np.bool_)
+    np.not_equal(above[1:], above[:-1], out=is_new[1:])
+    segments = above[is_new]
+    stops = np.cumsum(end[segments] - start[segments] + 1)
+    # From the start of a segment to where the one before stops.
+    shift = np.concatenate((start[segments[:1]], start[segments[1:]] - stops[:-1]))
+    return np.asarray(end[rows] - shift[np.cumsum(is_new) - 1], np.int64)
 
 
 def self_time(duration: Int64s, parent: Int64s) -> Int64s:

@@ -104,7 +104,8 @@ def _read(path: Location, host: str, reading: _Reading, progress: Progress | Non
                 if text in names:
                     reading.stats |= stats
                     reading.also_stats |= stats
-        found = [read_header(file, span, wanted_stats("gpu", reading.stats)) for span in space.planes]
+        of_names = wanted_stats("gpu", reading.stats)
+        found = [read_header(file, span, of_names) for span in space.planes]
         reading.add_headers([header for header, _ in found])
         for number, (header, span) in enumerate(found):
             reading.add_events(file, span, header, number, progress)

@@ -182,8 +182,7 @@ class EventColumns(Struct, frozen=True):
         np.cumsum(keep, dtype=np.int32, out=before[1:])
         new_row = np.where(keep, before[:-1], np.int32(-1))
         lines = (replace(line, start=int(before[line.start]), stop=int(before[line.stop])) for line in self.lines)
-        stats = self.stats if before[-1] else {}
-        return replace(self, lines=tuple(lines), stats=stats)._moved(keep, new_row)
+        return replace(self, lines=tuple(lines))._moved(keep, new_row)
 
     def ordered(self, order: Int64s, lines: tuple[Line, ...]) -> EventColumns:
         """Return the rows in another order, which are those of other lines by then."""
@@ -192,14 +191,15 @@ class EventColumns(Struct, frozen=True):
         return replace(self, lines=lines)._moved(order, new_row)
 
     def _moved(self, rows: Bools | Int64s, new_row: Int32s) -> EventColumns:
-        """Return the events at `rows`, with their stats at their new rows."""
+        """Return the events at `rows`, with the stats that some of these carry, at their new rows."""
+        moved = ((stat_name, stat.moved(new_row)) for stat_name, stat in self.stats.items())
         return replace(
             self,
             name=self.name[rows],
             start_ps=self.start_ps[rows],
             duration_ps=self.duration_ps[rows],
             aggregated=self.aggregated[rows],
-            stats={stat_name: stat.moved(new_row) for stat_name, stat in self.stats.items()},
+            stats={name: stat for name, stat in moved if len(stat.event)},
             every=self.every and self.every.moved(new_row),
         )
 
@@ -207,7 +207,7 @@ class EventColumns(Struct, frozen=True):
 def _moved(event: Int32s, new_row: Int32s) -> tuple[Int64s, Int32s]:
     """Return which stats stay, in the order of their new rows, and these rows."""
     row = new_row[event]
-    which: Int64s = np.flatnonzero(row >= 0)
+    which: Int64s = (row >= 0).nonzero()[0]
     row = row[which]
     if (row[1:] < row[:-1]).any():
         order = np.argsort(row, kind="stable")

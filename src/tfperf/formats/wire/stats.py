@@ -97,7 +97,9 @@ def wanted_stats(
     if not len(chosen):
         return {}
     flat = decoder.take(serialized.flat, chosen)
-    return _columns(_decoded(serialized, flat, owner), flat, names, wanted, narrowed)
+    # Which stat it is was known before, but for the ids that had to be decoded.
+    has_unknown = bool((serialized.ids[chosen] < 0).any())
+    return _columns(_decoded(serialized, flat, owner), flat, names, wanted, narrowed if has_unknown else ())
 
 
 def all_stats(
@@ -165,11 +167,12 @@ def _choose(serialized: SerializedStats, ids: Mapping[int, str], narrowed: Seque
     group_of[-1] = 1  # an id that must be decoded to be known
     group = group_of[serialized.ids]
     chosen = np.flatnonzero(group)
-    group, owner = group[chosen], serialized.owners[chosen]
-    keep = np.ones(len(chosen), np.bool_)
-    for number, only in enumerate(narrowed, 2):
-        which = np.flatnonzero(group == number)
-        keep[which] = only.allows(owner[which])
+    owner = serialized.owners[chosen]
+    if not narrowed:
+        return chosen, owner
+    name = narrowed[0].name
+    allowed = np.stack([np.ones(len(narrowed[0].allowed), np.bool_), *(only.allowed for only in narrowed)])
+    keep = allowed[group[chosen] - 1, name[owner]]
     return chosen[keep], owner[keep]
 
 

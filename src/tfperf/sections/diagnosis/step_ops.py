@@ -46,7 +46,7 @@ from tfperf.trace.host.host_state import HostStates, State
 from tfperf.trace.host.python_frames import frame_names
 from tfperf.trace.host.python_packages import python_functions
 from tfperf.trace.host.tasks import runs_several_tasks
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, by_line
 from tfperf.trace.nesting import innermost_around, nest, own_parts
 from tfperf.trace.steps.counted import CountedSteps
 
@@ -343,15 +343,13 @@ def _layer(key: OpKey, models: frozenset[str]) -> str:
 def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Intervals) -> _Parts:
     """Divide the time of each step among the ops that run in it."""
     key, start, end = [NO_NUMBERS], [NO_NUMBERS], [NO_NUMBERS]
-    for line in trace.host_lines:
-        first, last = np.searchsorted(events.row, (line.start, line.stop)).tolist()
-        if last > first:
-            begins, ends = events.start[first:last], events.end[first:last]
-            every, parent = np.ones(last - first, np.bool_), nest(begins, ends).parent
-            place, part_start, part_end = own_parts(begins, ends, parent, every)
-            key.append(events.key[first:last][place])
-            start.append(part_start)
-            end.append(part_end)
+    for _, places in by_line(trace.host_lines, events.row):
+        begins, ends = events.start[places], events.end[places]
+        every, parent = np.ones(len(begins), np.bool_), nest(begins, ends).parent
+        place, part_start, part_end = own_parts(begins, ends, parent, every)
+        key.append(events.key[places][place])
+        start.append(part_start)
+        end.append(part_end)
     keys, starts, ends = np.concatenate(key), np.concatenate(start), np.concatenate(end)
     # A part counts in the step in which it starts, or else in the next one.
     step = np.searchsorted(steps.start_ps, starts, side="right") - 1

@@ -46,7 +46,7 @@ from tfperf.trace.event_names import (
     mask,
     parse_op,
 )
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, once
 from tfperf.trace.nesting import hold, last_around, nest, outermost
 
 Attribution = Literal["corrected", "tensorflow"]
@@ -289,6 +289,7 @@ def busy_times(trace: HostTrace) -> dict[Activity, Intervals]:
     return {activity: union_all(sets) for activity, sets in parts.items()}
 
 
+@once
 def xla_compilations(trace: HostTrace) -> Intervals:
     """Return when XLA compiles for TensorFlow, on any thread of the host, once for each combination of shapes.
 

@@ -41,7 +41,7 @@ from tfperf.base.arrays import (
 from tfperf.trace.event_names import is_input_function, is_memory, is_python_frame, mask, parse_op
 from tfperf.trace.host.activities import Activity, Codes, host_codes
 from tfperf.trace.host.launches import LaunchLinks, launching_calls
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, by_line, once
 from tfperf.trace.nesting import nest, own_parts
 
 
@@ -224,11 +224,10 @@ def _codes(trace: HostTrace) -> Codes:
 
 def _mark_launching_ops(trace: HostTrace, code: Codes, calls: Int64s) -> None:
     """Turn ops with a launch inside into launches: what they do on the host is to prepare it."""
-    for line in trace.host_lines:
-        first, last = np.searchsorted(calls, (line.start, line.stop))
+    for line, places in by_line(trace.host_lines, calls):
         ops = np.flatnonzero(code[line.start : line.stop] == State.COMPUTE) + line.start
-        if last > first and len(ops):
-            when = trace.start_ps[calls[first:last]]
+        if len(ops):
+            when = trace.start_ps[calls[places]]
             inside = np.searchsorted(when, trace.end_ps[ops]) - np.searchsorted(when, trace.start_ps[ops])
             code[ops[inside > 0]] = State.LAUNCH
 
@@ -240,14 +239,12 @@ def _silence_input_functions(trace: HostTrace, code: Codes) -> None:
     work = trace.host_events(mask(trace.names, lambda name: name.startswith("ExecutorState::Process")))
     id_of_work = trace.number_at("id", work)
     runs = work[(lookup(ids, id_of_work) >= 0) & (id_of_work != 0)]
-    for line in trace.host_lines:
-        on_line = runs[np.searchsorted(runs, line.start) : np.searchsorted(runs, line.stop)]
-        if len(on_line):
-            start = trace.start_ps[line.start : line.stop]
-            first = on_line - line.start
-            after = np.maximum(np.searchsorted(start, trace.end_ps[on_line]), first + 1)
-            depth = np.bincount(first, minlength=len(start) + 1) - np.bincount(after, minlength=len(start) + 1)
-            code[line.start : line.stop][np.cumsum(depth)[:-1] > 0] = State.NONE
+    for line, places in by_line(trace.host_lines, runs):
+        start = trace.start_ps[line.start : line.stop]
+        first = runs[places] - line.start
+        after = np.maximum(np.searchsorted(start, trace.end_ps[runs[places]]), first + 1)
+        depth = np.bincount(first, minlength=len(start) + 1) - np.bincount(after, minlength=len(start) + 1)
+        code[line.start : line.stop][np.cumsum(depth)[:-1] > 0] = State.NONE
 
 
 def _on_thread(code: Codes, name: str, *, is_main: bool) -> Codes:
@@ -292,6 +289,7 @@ def main_line(trace: HostTrace) -> int | None:
     return int(calls.argmax())
 
 
+@once
 def calls_per_line(trace: HostTrace) -> Int64s:
     """Return how many calls from Python each line of the trace has."""
     return _per_line(trace, trace.host_events(mask(trace.names, lambda name: name.startswith(_FROM_PYTHON))))

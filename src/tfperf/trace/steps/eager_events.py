@@ -12,7 +12,7 @@ import numpy as np
 
 from tfperf.base.arrays import Bools, Int64s, covers, distinct, union
 from tfperf.trace.event_names import mask, runs_keras_function
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, once
 from tfperf.trace.nesting import nest
 
 NAMED, _NAMED_FUNCTION = "EagerExecute: ", "EagerExecute: __inference_"
@@ -24,6 +24,7 @@ def notes_running(trace: HostTrace) -> bool:
     return bool(len(trace.stat("is_func").event)) or any(name.startswith(NAMED) for name in trace.names)
 
 
+@once
 def eager_calls(trace: HostTrace) -> Int64s:
     """Return the rows in which Python runs an op (and no function), ascending."""
     eager = np.zeros(len(trace.name), np.bool_)
@@ -34,6 +35,7 @@ def eager_calls(trace: HostTrace) -> Int64s:
     return np.flatnonzero(eager & trace.on_host)
 
 
+@once
 def runs_keras_eagerly(trace: HostTrace) -> bool:
     """Tell whether Keras runs its loop, and calls no function in it: `compile(run_eagerly=True)`.
 

@@ -35,7 +35,7 @@ from tfperf.trace.event_names import (
     mask,
 )
 from tfperf.trace.host.activities import xla_compilations
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, once
 from tfperf.trace.nesting import hold, nest, outermost
 from tfperf.trace.steps.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, label_kinds, plain_steps
 from tfperf.trace.steps.turns import Cycle, aligned_turns, cycle_starts, in_most_turns, run_starts, smallest_period
@@ -105,6 +105,7 @@ class Fetches(Struct, frozen=True):
         return np.asarray(number[index], np.int64)
 
 
+@once
 def find_calls(trace: HostTrace) -> FunctionCalls:
     """Return the tf.function calls that are not inside another call on their thread."""
     stat = trace.stat("tf_function_call")
@@ -121,6 +122,7 @@ def find_calls(trace: HostTrace) -> FunctionCalls:
     return FunctionCalls(rows, trace.start_ps[rows], trace.end_ps[rows], name, tuple(index), is_traced)
 
 
+@once
 def find_fetches(trace: HostTrace) -> Fetches:
     """Return the fetches, each with the id of the pipeline that it asked."""
     rows = trace.host_events(mask(trace.names, is_fetch))

@@ -19,6 +19,7 @@ from tfperf.trace.tfdata.pipelines import FunctionRuns, Pipelines
 
 CALL, THREAD, FUNCTION = 1, 2, 3
 """Where a stage works: in a call of it, on a thread of its own, or in its function."""
+_PLACES = 4
 _ASYNC = ("Prefetch", "ParallelMap", "MapAndBatch", "ParallelBatch", "ParseExample")
 _INTERLEAVE = ("ParallelInterleave", "LegacyParallelInterleave")
 
@@ -35,7 +36,9 @@ class StageWork(Struct, frozen=True):
     def at(self, stage: int, *places: int) -> Int64s:
         """Return the indices of the stretches in which a stage worked in these places."""
         first, last = np.searchsorted(self.stage, (stage, stage + 1)).tolist()
-        return np.arange(first, last)[np.isin(self.place[first:last], places)]
+        wanted = np.zeros(_PLACES, np.bool_)
+        wanted[list(places)] = True
+        return np.flatnonzero(wanted[self.place[first:last]]) + first
 
     def of(self, stage: int) -> Intervals:
         """Return the stretches in which a stage worked; those of several threads overlap."""
