@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from trace_rows import US, memory, rows, texts
 
 from tfperf.trace.device.device_clock import DeviceClock
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, by_line, once
 from tfperf.trace.read import read_host
 
 
@@ -150,3 +150,19 @@ def test_allocators_without_a_name_have_the_number_of_their_device(tmp_path: Pat
     for planes, expected in (((), ["GPU_0_bfc", "3", "1", None]), ((tpu,), ["GPU_0_bfc", "TPU:3", "TPU:1", None])):
         names, index = trace_of(tmp_path, cpu, *planes).allocators
         assert [names[place] if place >= 0 else None for place in index.tolist()] == expected
+
+
+def test_a_trace_is_searched_once(tmp_path: Path) -> None:
+    traces = [trace_of(tmp_path, host(event(name, 0, 1))) for name in "ab"]
+    searched: list[HostTrace] = []
+    find = once(lambda trace: [*searched, searched.append(trace)][:-1])
+    assert [len(find(trace)) for trace in (*traces, *traces)] == [0, 1, 0, 1]
+    assert len(searched) == len(traces)
+
+
+def test_lines_without_any_of_the_rows_are_left_out(tmp_path: Path) -> None:
+    threads = (line(name, *(event(str(at), at, 1) for at in range(3))) for name in "abc")
+    trace = trace_of(tmp_path, plane("/host:CPU", *threads))
+    found = [(line.name, places) for line, places in by_line(trace.lines, np.array([1, 2, 7], np.int64))]
+    assert found == [("a", slice(0, 2)), ("c", slice(2, 3))]
+    assert [*by_line((), np.zeros(1, np.int64))] == []

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, wraps
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -383,10 +383,11 @@ def once(find: Callable[[HostTrace], Found]) -> Callable[[HostTrace], Found]:
 
     @wraps(find)
     def found(trace: HostTrace) -> Found:
-        kept: dict[object, Found] = trace.__dict__
+        kept: dict[Any, Any] = trace.__dict__
         if find not in kept:
             kept[find] = find(trace)
-        return kept[find]
+        value: Found = kept[find]
+        return value
 
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from tfperf.trace.event_names import (
     is_memory,
     is_root_iterator,
     is_transfer_to_tpu,
+    mask,
     may_be_hlo_op,
     may_mark_steps,
     may_state_batch_size,
@@ -151,7 +153,8 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
     if "_p" in narrow and "_c" not in stats:
         narrow["_p"] = gives_task
     guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
-    return WantedStats({**types, **guesses}, narrow, every)
+    accepted = {where: partial(mask, wanted=where) for where in narrow.values()}
+    return WantedStats({**types, **guesses}, {name: accepted[where] for name, where in narrow.items()}, every)
 
 
 def _is_read(stat: KnownStat, kind: PlaneKind, unread: Sequence[Callable[[str], bool]]) -> bool:

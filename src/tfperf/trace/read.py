@@ -271,8 +271,7 @@ class _Reading:
         if (kind, stats) not in self._known_accepted:
             wanted = wanted_stats(kind, stats)
             self._known_accepted[kind, stats] = {
-                name: mask(self.names, wanted.only_on[name]) if name in wanted.only_on else None
-                for name in wanted.types
+                name: wanted.only_on[name](self.names) if name in wanted.only_on else None for name in wanted.types
             }
         return self._known_accepted[kind, stats]
 

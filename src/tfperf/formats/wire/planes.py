@@ -195,13 +195,11 @@ def read_events(
     place of the plane among those of the trace. Where that is allowed, a copy of this process decodes a part of a
     large plane, because the decoder lets no other thread run meanwhile.
     """
-    stats_of: dict[Callable[[str], bool], list[str]] = {}
-    for stat, accepts in wanted.only_on.items():
-        stats_of.setdefault(accepts, []).append(stat)
-    allowed = [
-        (frozenset(stats), np.array([accepts(name) for name in (*header.event_names, "")], np.bool_))
-        for accepts, stats in stats_of.items()
-    ]
+    stats_of: dict[Callable[[Sequence[str]], Bools], list[str]] = {}
+    for stat, accepted in wanted.only_on.items():
+        stats_of.setdefault(accepted, []).append(stat)
+    event_names = [*header.event_names, ""]
+    allowed = [(frozenset(stats), accepted(event_names)) for accepted, stats in stats_of.items()]
     names = _Names.of(header.event_ids)
     reader = _EventReader(file=file, header=header, wanted=wanted, allowed=allowed, names=names, plane=plane)
     size = sum(line.stop - line.start for line in span.lines)

@@ -27,13 +27,13 @@ _STORED: Mapping[StatType, tuple[StatKind, ...]] = {
 class WantedStats(Struct, frozen=True):
     """The stats to decode by name, and what they are; all others are skipped unread.
 
-    The type of a "guess" is the one that the file stores. `only_on` narrows a stat to events whose name is
-    accepted: a stat that nearly every event carries is costly. `every` decodes all stats besides, as one
-    table.
+    The type of a "guess" is the one that the file stores. `only_on` narrows a stat to events of some names: it tells of
+    a list of names which they are. A stat that nearly every event carries is costly. `every` decodes all stats besides,
+    as one table.
     """
 
     types: Mapping[str, StatType | Literal["guess"]]
-    only_on: Mapping[str, Callable[[str], bool]] = MappingProxyType({})
+    only_on: Mapping[str, Callable[[Sequence[str]], Bools]] = MappingProxyType({})
     every: bool = False
 
 
@@ -170,9 +170,9 @@ def _choose(serialized: SerializedStats, ids: Mapping[int, str], narrowed: Seque
     owner = serialized.owners[chosen]
     if not narrowed:
         return chosen, owner
-    name = narrowed[0].name
+    # The first group is allowed on all names.
     allowed = np.stack([np.ones(len(narrowed[0].allowed), np.bool_), *(only.allowed for only in narrowed)])
-    keep = allowed[group[chosen] - 1, name[owner]]
+    keep = allowed[group[chosen] - 1, narrowed[0].name[owner]]
     return chosen[keep], owner[keep]
 
 
@@ -204,7 +204,7 @@ def _columns(
         if name not in wanted.types:
             continue
         # `numpy.isin` takes longer to choose its way than comparing with one takes.
-        which = np.flatnonzero(rows.key == same[0] if len(same) == 1 else np.isin(rows.key, same))
+        which = (rows.key == same[0] if len(same) == 1 else np.isin(rows.key, same)).nonzero()[0]
         for only in narrowed:
             if name in only.stats:
                 which = which[only.allows(rows.owner[which])]

@@ -51,8 +51,12 @@ class Tally(Struct, kw_only=True):
 
     def add(self, other: Tally) -> None:
         """Add up; eager once is eager, and a function is only what always is one."""
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.occurrences += other.occurrences
+        self.total_ps += other.total_ps
+        self.self_ps += other.self_ps
+        self.kernel_ps += other.kernel_ps
+        self.tensor_core_ps += other.tensor_core_ps
+        self.unclear_ps += other.unclear_ps
         self.counts_kernels |= other.counts_kernels
         flags = [flag for flag in (self.execution, other.execution) if flag is not None]
         self.execution = EAGER if EAGER in flags else min(flags, default=UNKNOWN)

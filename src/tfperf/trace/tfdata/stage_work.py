@@ -38,7 +38,7 @@ class StageWork(Struct, frozen=True):
         first, last = np.searchsorted(self.stage, (stage, stage + 1)).tolist()
         wanted = np.zeros(_PLACES, np.bool_)
         wanted[list(places)] = True
-        return np.flatnonzero(wanted[self.place[first:last]]) + first
+        return np.asarray(first + np.flatnonzero(wanted[self.place[first:last]]), np.int64)
 
     def of(self, stage: int) -> Intervals:
         """Return the stretches in which a stage worked; those of several threads overlap."""
