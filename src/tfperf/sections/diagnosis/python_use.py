@@ -16,7 +16,6 @@ from tfperf.trace.steps.counted import CountedSteps
 _LEAST_COVERED = 0.9
 """Share of a time that must be recorded, or nothing is said about it."""
 _HALF = 0.5
-_NEARLY_ALL = 0.9
 _FEW = 2
 _FULL = 2
 """The generation whose collection goes through all objects."""

@@ -119,7 +119,7 @@ def compare(results: Results) -> Hosts:
     if late is not None:
         for row, place in enumerate(sharing):
             rows[place] = _with_waits(rows[place], row, late)
-    straggler = None if late is None else _straggler(late, [names[place] for place in sharing])
+    straggler = None if late is None else find_straggler(late, [names[place] for place in sharing])
     counted = [part.collectives for part in parts if part.collectives is not None]
     return Hosts(
         hosts=tuple(_accused_by(straggler, row) for row in rows),
@@ -145,12 +145,6 @@ def _late(
     grid = step_grid(breakdowns, collectives, waits)
     waited = [waited_in_steps(*each) for each in zip(breakdowns, collectives, waits, strict=True)]
     return late_steps(breakdowns, grid, grid.of_hosts(waited)), [*clock_offsets(collectives, waits)]
-
-
-def _straggler(late: LateSteps, hosts: Sequence[str]) -> Straggler | None:
-    from tfperf.sections.hosts.straggler import find_straggler
-
-    return find_straggler(late, hosts)
 
 
 def _told_together(breakdowns: Sequence[Breakdown]) -> list[Task]:

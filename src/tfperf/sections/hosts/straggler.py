@@ -46,7 +46,7 @@ def find_straggler(late: LateSteps, names: Sequence[str]) -> Straggler | None:
 
     Steps that trace or compile take unequally long on healthy hosts, so what is lost to that is no straggler's.
     """
-    found = _straggler(late, names, late.counted)
+    found = _straggler_in(late, names, late.counted)
     if found is not None:
         return found
     others = ~late.counted & np.array([cause != "compilation" for cause in late.causes], np.bool_)
@@ -54,7 +54,7 @@ def find_straggler(late: LateSteps, names: Sequence[str]) -> Straggler | None:
     whole_ms = float(late.step_ps.sum()) / PS_PER_MS
     if lost_ms < LEAST_LOSS_MS * len(late.numbers) or 100.0 * lost_ms < LEAST_LOSS_PERCENT * whole_ms:
         return None
-    found = _straggler(late, names, others)
+    found = _straggler_in(late, names, others)
     return None if found is None else replace(found, is_outside_averages=True)
 
 
