@@ -47,8 +47,7 @@ from tfperf.live.sampling import CAPTURED_COLUMNS, capture_report
 from tfperf.models.linter.catalogue import RULES
 from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
 from tfperf.report.render import render
-from tfperf.sections.diagnosis.actions import ADVICE
-from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
+from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
 from tfperf.trace.host.activities import PRIORITY, Attribution
 from tfperf.trace.steps.step_sources import STEP_SOURCES
 

@@ -15,7 +15,7 @@ from synthetic_tpu import CATEGORIES, F_ID, JUMP, Offload, offload_tpu, syntheti
 import tfperf
 from tfperf.models.linter.engine import lint_path
 from tfperf.report.render import RenderOptions, render
-from tfperf.sections.diagnosis.actions import ADVICE
+from tfperf.sections.diagnosis.catalogue import ADVICE
 
 REFERENCE = SHARED / "traces" / "xla_reference" / "tpu_synthetic" / "tpu.xplane.pb"
 GPU_WORDS = re.compile(r"(?i)\bGPUs?\b|kernel|stream|TF32|cuDNN|CUDA|tensor core|mixed_float16|A100")

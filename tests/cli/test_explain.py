@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tfperf.cli import main
 from tfperf.cli.explain import KINDS
-from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
+from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 
 Run = Callable[..., Result]
 

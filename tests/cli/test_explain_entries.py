@@ -10,8 +10,8 @@ from places import ROOT
 
 from tfperf.analysis.registry import OURS
 from tfperf.cli.explain import KINDS, WITHOUT_PAGE, entries, find, names_of, page_of, plain_text
-from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
-from tfperf.sections.diagnosis.unjudged import NEEDS
+from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
+from tfperf.sections.diagnosis.diagnose import NEEDS
 from tfperf.trace.steps import steps
 from tfperf.trace.steps.step_sources import STEP_SOURCES
 

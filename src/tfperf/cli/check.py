@@ -29,7 +29,7 @@ _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-boun
 
 
 def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
+    from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 
     return options.completions(CAUSE_MEANINGS, incomplete)
 

@@ -289,7 +289,7 @@ def _categories() -> Iterator[Entry]:
 
 
 def _causes() -> Iterator[Entry]:
-    from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
+    from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 
     for code, cause in CAUSE_MEANINGS.items():
         details = (f"where the number is from: {plain_text(cause.taken_from)}", f"limit: tfperf check --fail-on {code}")
@@ -297,7 +297,7 @@ def _causes() -> Iterator[Entry]:
 
 
 def _actions() -> Iterator[Entry]:
-    from tfperf.sections.diagnosis.actions import ADVICE
+    from tfperf.sections.diagnosis.catalogue import ADVICE
 
     for code, advice in ADVICE.items():
         texts = [f"{api}: {text}" for api, text in advice.texts.items()]
@@ -311,7 +311,7 @@ def _actions() -> Iterator[Entry]:
 
 
 def _idle_causes() -> Iterator[Entry]:
-    from tfperf.sections.idle.tables import CAUSE_TEXTS
+    from tfperf.sections.idle.analysis import CAUSE_TEXTS
 
     for code, texts in CAUSE_TEXTS.items():
         names = (texts.title, code, texts.short_title)

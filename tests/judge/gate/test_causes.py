@@ -29,7 +29,7 @@ from tfperf.judge.gate.outcome import Judged, Outcome
 from tfperf.judge.gate.outcome_report import check_report, sentence
 from tfperf.report.render import render
 from tfperf.sections.diagnosis.cause import Range
-from tfperf.sections.diagnosis.unjudged import NEEDS
+from tfperf.sections.diagnosis.diagnose import NEEDS
 
 OP, FETCH, CALL, EXCHANGE = (
     "MatMul:MatMul",

@@ -19,7 +19,7 @@ from tfperf.judge.gate.grammar import (
     unit_measured,
 )
 from tfperf.judge.gate.limits import FIGURES, Condition, LimitError, Metric
-from tfperf.sections.diagnosis.unjudged import NEEDS
+from tfperf.sections.diagnosis.diagnose import NEEDS
 
 GIB = 1 << 30
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.sections.batch.conclusion import Conclusion, Replicas, Weighing
-from tfperf.sections.batch.evidence import Evidence, OpOutputs
+from tfperf.sections.batch.analysis import Conclusion, Evidence, OpOutputs, Replicas, Weighing
 
 ONE = Replicas(1, 1)
 SILENT = OpOutputs({}, None, frozenset())

@@ -9,7 +9,7 @@ import pytest
 from builders import event, trace_of
 from sections.batch.jobs import allocations, batch_of, fetches, gpu, job, ops, steps
 
-from tfperf.sections.batch.evidence import StepWindows, leading_dimension, usual
+from tfperf.sections.batch.analysis import StepWindows, leading_dimension, usual
 from tfperf.trace.steps.find_steps import find_steps
 
 

@@ -15,9 +15,8 @@ from sections.tfdata.made_pipelines import training_and_evaluation, waiting_job
 import tfperf
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
-from tfperf.sections.diagnosis.diagnose import diagnose, sentence_of
+from tfperf.sections.diagnosis.diagnose import NEEDS, diagnose, sentence_of
 from tfperf.sections.diagnosis.section import build
-from tfperf.sections.diagnosis.unjudged import NEEDS
 
 
 def diagnosis(tmp_path: Path, *planes: Plane) -> Diagnosis:

@@ -8,7 +8,7 @@ import pytest
 from builders import Event, event, host_of, line, plane, trace_of
 from jax_builders import call
 
-from tfperf.sections.diagnosis.host_loop import HostLoop
+from tfperf.sections.diagnosis.program import HostLoop
 
 STEP_US, CALL_US, WAIT_US = 100, 10, 70
 

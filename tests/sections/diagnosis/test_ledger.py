@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfperf.sections.diagnosis.case import Ledger, ledger_of
 from tfperf.sections.diagnosis.cause import Range
-from tfperf.sections.diagnosis.ledger import Ledger, ledger_of
 from tfperf.sections.overview.summary import Summary
 
 PARTS = ("compilation", "input_wait", "kernel_launch", "host_compute", "all_others")

@@ -21,10 +21,10 @@ from tfperf.report.render import render
 from tfperf.report.render.text_table import cells
 from tfperf.report.render.values import measure_text
 from tfperf.sections.diagnosis.cause import Action, Cause, Range
+from tfperf.sections.diagnosis.diagnose import NEEDS
 from tfperf.sections.diagnosis.section import finding_of
-from tfperf.sections.diagnosis.unjudged import NEEDS
-from tfperf.sections.idle.tables import CAUSE_TEXTS
-from tfperf.sections.overview.quantities import of_steps
+from tfperf.sections.idle.analysis import CAUSE_TEXTS
+from tfperf.sections.overview.summary import of_steps
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 from tfperf.trace.steps.why_unknown import NO_DEVICE
 

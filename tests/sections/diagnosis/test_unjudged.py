@@ -10,8 +10,7 @@ import pytest
 from builders import STEPS_LINE, Event, Plane, event, host, line, logdir_of, plane, results_of, space, trace_of
 
 import tfperf
-from tfperf.sections.diagnosis.diagnose import diagnose
-from tfperf.sections.diagnosis.unjudged import NEEDS
+from tfperf.sections.diagnosis.diagnose import NEEDS, diagnose
 from tfperf.trace.steps.why_unknown import NO_DEVICE
 
 OP, FETCH, LAUNCH = "MatMul:MatMul", "IteratorGetNextOp::DoCompute", "ExecutorState::Process"

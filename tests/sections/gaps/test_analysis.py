@@ -9,7 +9,7 @@ from builders import STEPS_LINE, event, host, iterator_call, line, plane, result
 from msgspec.structs import replace
 
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
-from tfperf.sections.gaps.analysis import build
+from tfperf.sections.gaps import build
 from tfperf.trace.host_trace import HostTrace
 
 

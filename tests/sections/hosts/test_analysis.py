@@ -13,7 +13,7 @@ from sections.hosts.jobs import COMPILE, EXCHANGE_US, FETCH, WORK_US, host_of_jo
 from synthetic_tpu import offload_tpu
 
 import tfperf
-from tfperf.sections.hosts.section import build
+from tfperf.sections.hosts import build
 from tfperf.sections.overview.section import build as build_overview
 from tfperf.trace.device.collective_waits import match_collectives
 from tfperf.trace.read import read_host

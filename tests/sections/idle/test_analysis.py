@@ -12,9 +12,8 @@ from tpu_twin import tpu_twin
 
 from tfperf.analysis.results import Host
 from tfperf.base.arrays import overlap
-from tfperf.sections.idle.analysis import Idle, combine, narrow
-from tfperf.sections.idle.longest_gaps import MOST_GAPS
-from tfperf.sections.idle.tables import CAUSE_TEXTS
+from tfperf.sections.idle.analysis import CAUSE_TEXTS
+from tfperf.sections.idle.analysis import MOST_GAPS, Idle, combine, narrow
 from tfperf.trace.read import read_host
 
 US = 1_000_000

@@ -7,7 +7,7 @@ from pathlib import Path
 from builders import Event, Plane, event, host, host_of, line, plane, trace_of
 
 from tfperf.report.model import Finding
-from tfperf.sections.idle.findings import idle_findings
+from tfperf.sections.idle import idle_findings
 from tfperf.sections.overview.summary import summarize
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from builders import Event, Line, Plane, event, host_of, line, plane, trace_of
 
-from tfperf.sections.idle.analysis import Idle
-from tfperf.sections.idle.longest_gaps import MOST_GAPS, Gap
+from tfperf.sections.idle.analysis import MOST_GAPS, Gap, Idle
 
 US = 1_000_000
 CALL = "EagerKernelExecute"

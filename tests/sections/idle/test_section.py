@@ -12,7 +12,7 @@ from tfperf.analysis.load import assemble
 from tfperf.report.model import Report, Section, Table
 from tfperf.report.render import render
 from tfperf.report.shown import Detail, shown
-from tfperf.sections.idle.longest_gaps import MOST_GAPS
+from tfperf.sections.idle.analysis import MOST_GAPS
 
 BRIEF = Detail("brief", "brief")
 FULL = Detail("full", "full")

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from builders import STEPS_LINE, Line, Plane, event, host, host_of, iterator_call, line, plane, ref, trace_of
 
-from tfperf.sections.input.analysis import InputPipeline, combine, shorten
-from tfperf.sections.input.classes import InputPart
+from tfperf.sections.input.analysis import InputPart, InputPipeline, combine, shorten
 from tfperf.trace.host.activities import Attribution
 
 US = 1_000_000

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.sections.input.classes import InputPart, part_of
+from tfperf.sections.input.analysis import InputPart, part_of
 from tfperf.trace.event_names import parse_op
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from builders import Line, event, host_of, line, plane, trace_of
 from builders import iterator_call as call
 
-from tfperf.sections.input.found_ops import ops_by_stage
+from tfperf.sections.input.analysis import ops_by_stage
 
 US = 1_000_000
 WORK = "ExecutorState::Process"

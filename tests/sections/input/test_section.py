@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tfperf.report.model import Report, Section, StepChart
 from tfperf.report.shown import Detail, shown
-from tfperf.sections.input.section import build
+from tfperf.sections.input import build
 from tfperf.trace.read import read_host
 
 WHOLE_REPORT = Detail("brief", "brief")

@@ -5,8 +5,8 @@ from pathlib import Path
 from builders import event, host, results_of, trace_of
 
 from tfperf.base.units import percent
-from tfperf.sections.input.classes import INPUT_PARTS
-from tfperf.sections.input.tables import INPUT_CLASSES, INPUT_HOSTS, INPUT_PART_TITLES, INPUT_STEPS, TABLES
+from tfperf.sections.input import INPUT_CLASSES, INPUT_HOSTS, INPUT_PART_TITLES, INPUT_STEPS, TABLES
+from tfperf.sections.input.analysis import INPUT_PARTS
 
 
 def test_every_class_has_a_title() -> None:

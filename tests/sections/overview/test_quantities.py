@@ -6,8 +6,15 @@ from pathlib import Path
 
 from builders import event, host, host_of, trace_of
 
-from tfperf.sections.overview.quantities import of_steps, share_of_step, step_after, step_time, time_in_step
-from tfperf.sections.overview.summary import Summary, summarize
+from tfperf.sections.overview.summary import (
+    Summary,
+    of_steps,
+    share_of_step,
+    step_after,
+    step_time,
+    summarize,
+    time_in_step,
+)
 
 
 def summary_of(tmp_path: Path) -> Summary:

@@ -12,7 +12,7 @@ from places import ROOT
 
 from tfperf.analysis.load import load
 from tfperf.report.model import Table
-from tfperf.sections.steps.section import build
+from tfperf.sections.steps import build
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.steps.categories import CATEGORIES
 

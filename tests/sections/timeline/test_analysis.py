@@ -12,7 +12,7 @@ from tpu_twin import tpu_twin
 
 import tfperf
 from tfperf.base.errors import TfperfError
-from tfperf.sections.diagnosis.meanings import CAUSE_MEANINGS
+from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 from tfperf.sections.timeline.analysis import DrawnSteps, combine
 from tfperf.sections.timeline.places import CATEGORIES_OF_CAUSE
 from tfperf.sections.timeline.ribbon import TITLES

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tfperf.analysis.results import Results
 from tfperf.base.units import PS_PER_MS
 from tfperf.sections.overview.section import report_summary
+from tfperf.sections.wall import WALL, build, modes_text
 from tfperf.sections.wall.analysis import OMITTED_PARTS, Wall
-from tfperf.sections.wall.section import build, modes_text
-from tfperf.sections.wall.tables import WALL
 
 US = 1_000_000
 SECTIONS = ["wall", "overview"]

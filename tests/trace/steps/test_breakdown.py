@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import STEPS_LINE, Plane, event, host, line, plane, results_of, trace_of
 
-from tfperf.sections.steps.section import build
+from tfperf.sections.steps import build
 from tfperf.trace.steps import breakdown as steps_breakdown
 from tfperf.trace.steps.breakdown import Breakdown
 from tfperf.trace.steps.categories import CATEGORIES

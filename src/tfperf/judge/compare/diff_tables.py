@@ -15,7 +15,7 @@ from tfperf.judge.compare.per_example import OF_TABLES
 from tfperf.judge.compare.regression import STATISTIC_TITLES, format_ratio, slowest_host
 from tfperf.judge.compare.run_summary import HostSummary, RankingName, RunSummary
 from tfperf.report.model import Column, Level, Ranked, Table, at_levels, table_of
-from tfperf.sections.idle.tables import CAUSE_TEXTS
+from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.trace.device.kernel_details import short_name
 
 RANKING_TITLES: dict[RankingName, str] = {

@@ -33,7 +33,7 @@ from tfperf.judge.compare.run_summary import (
 )
 from tfperf.report.render.values import encodable
 from tfperf.sections.overview.summary import summarize
-from tfperf.sections.wall.section import wall_step_ms
+from tfperf.sections.wall import wall_step_ms
 from tfperf.trace.steps.categories import CATEGORIES
 from tfperf.trace.steps.steps import END_ESTIMATED, PARTIAL
 from tfperf.trace.steps.why_unknown import lacks_devices

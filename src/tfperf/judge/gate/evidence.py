@@ -128,7 +128,7 @@ def _retraced(host: JudgedHost) -> Iterator[Finding]:
 
 
 def _same_arguments() -> str:
-    from tfperf.sections.diagnosis.actions import ADVICE  # only a breach needs it
+    from tfperf.sections.diagnosis.catalogue import ADVICE  # only a breach needs it
 
     return ADVICE["keep_signature"].texts["tensorflow"]
 

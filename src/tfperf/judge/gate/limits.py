@@ -322,7 +322,7 @@ def _cause_and_bound(value: str, *, has_bound: bool) -> tuple[str, str]:
 
 def check_cause(code: str) -> None:
     """Raise ValueError for a code that is of no cause."""
-    from tfperf.sections.diagnosis.unjudged import NEEDS
+    from tfperf.sections.diagnosis.diagnose import NEEDS
 
     if "," in code and all(part.strip() in NEEDS for part in code.split(",")):
         raise ValueError(f"{quoted(code)} is several causes: give each by itself, in an option or an item of its own")

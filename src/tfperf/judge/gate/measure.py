@@ -18,11 +18,10 @@ from tfperf.judge.gate.limits import CAUSE, FIGURES, Limit, Measurement, Metric,
 from tfperf.judge.gate.rests_on import rests_on_steps
 from tfperf.judge.gate.table_rows import measure_rows, numbers
 from tfperf.sections.diagnosis.case import LEAST_PERCENT
-from tfperf.sections.hosts.lateness import LEAST_LOSS_MS
-from tfperf.sections.hosts.section import late_text
-from tfperf.sections.hosts.straggler import LEAST_LOSS_PERCENT
+from tfperf.sections.hosts import late_text
+from tfperf.sections.hosts.analysis import LEAST_LOSS_MS, LEAST_LOSS_PERCENT
 from tfperf.sections.overview.summary import Statistics
-from tfperf.sections.wall.section import wall_step_ms
+from tfperf.sections.wall import wall_step_ms
 from tfperf.trace.steps.steps import step_word
 from tfperf.trace.steps.why_unknown import NO_DEVICE, why_devices_unknown, why_unknown
 

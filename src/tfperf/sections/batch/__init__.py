@@ -1,8 +1,132 @@
 """Batch size: how many examples a step takes, and what shows it."""
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.sections.batch.tables import TABLES
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tfperf.analysis.registry import SectionSpec, TableSpec, present
+from tfperf.base.units import PS_PER_MS, counted
+from tfperf.report.model import Column, Data, Fact, Level, Section, Table, at_levels
 from tfperf.trace.known_stats import BATCH
+
+if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
+    from tfperf.sections.batch.analysis import Batch
+
+_US_PER_MS = 1000.0
+_MOST_EVIDENCE = 10
+
+
+def build(results: Results) -> Section:
+    """Build the section: the batch size, replicas and batches of a step, and what shows them."""
+    batch: Batch = results["batch"]
+    facts = (
+        Fact("batch_size", "Batch size", batch.size, "count", _sureness(batch)),
+        Fact("per_replica_batch_size", "For each replica", batch.per_replica, "count"),
+        Fact("replicas", "Replicas", batch.replicas, "count"),
+        Fact("batches_per_step", "Batches in a step", batch.batches_per_step, "count"),
+    )
+    host: Level = "brief" if results.has_several_hosts else "data"
+    table = BATCH_EVIDENCE.build(results, columns=at_levels(BATCH_EVIDENCE.columns, {"host": host}))
+    table = table and _without_repeats(table)
+    notes = (f"Batch size: unknown, because {batch.reason}.",) if batch.reason else ()
+    return Section("batch", "Batch size", level="full", facts=facts, tables=present(table), notes=notes)
+
+
+def _without_repeats(table: Table) -> Table:
+    """Return the table, of which people see one row for hosts that show the same."""
+    shown = zip(*(table.data[column.key] for column in table.columns if column.key != "host"), strict=True)
+    first: dict[tuple[object, ...], int] = {}
+    for row, evidence in enumerate(shown):
+        first.setdefault(evidence, row)
+    rows = tuple(first.values())[:_MOST_EVIDENCE]
+    more = len(table) - len(rows)
+    note = f"{counted(more, 'more row')}, most for hosts that show the same, in JSON and CSV." if more else ""
+    return replace(table, rows_for_people=rows, note=note)
+
+
+def _sureness(batch: Batch) -> str:
+    return f"confidence {batch.confidence}" if batch.size else ""
+
+
+def time_per_example_ms(results: Results) -> float | None:
+    """Return the average step time for one example; None where the step time or its examples are unknown."""
+    time, examples = results["overview"].step_time_ms, results["batch"].examples_per_step
+    return time.average / examples if time is not None and examples else None
+
+
+def examples_per_second(results: Results) -> float | None:
+    """Return the examples per second of wall time, evaluation included; within steps where that is not analyzed."""
+    examples, example_ms = results["batch"].examples_per_step, time_per_example_ms(results)
+    wall = results["wall"] if "wall" in results.sections else None
+    if examples and example_ms and wall is not None and wall.count and wall.loop_ps:
+        return float(examples * wall.count / (wall.loop_ps / PS_PER_MS) * 1000.0)
+    return 1000.0 / example_ms if example_ms else None
+
+
+def rate_facts(results: Results) -> tuple[Fact, ...]:
+    """Return the facts of the overview: the batch size, examples per second, and the time of one."""
+    batch: Batch = results["batch"]
+    example_ms = time_per_example_ms(results)
+    if batch.size is None:
+        return ()
+    replicas = f"{batch.per_replica} for each of {batch.replicas} replicas" if (batch.replicas or 1) > 1 else ""
+    note = "; ".join(filter(None, (_sureness(batch), replicas)))
+    size = Fact("batch_size", "Batch size", batch.size, "count", note)
+    if not example_ms:
+        return (size,)
+    rate = Fact("examples_per_second", "Examples per second", examples_per_second(results), "count")
+    if example_ms < 1:
+        return size, rate, Fact("time_per_example", "Time per example", example_ms * _US_PER_MS, "us")
+    return size, rate, Fact("time_per_example", "Time per example", example_ms, "ms")
+
+
+def rate_summary(results: Results) -> dict[str, Any]:
+    """Return the JSON keys of every report that are about the batch."""
+    batch: Batch = results["batch"]
+    return {
+        "batch_size": batch.size,
+        "batch_size_confidence": batch.confidence,
+        "examples_per_second": examples_per_second(results),
+    }
+
+
+_COLUMNS = (
+    Column("host", "Host", str, "", "name of the trace file"),
+    Column("source", "Source", str, "", "capture, elements, batch stage, copied input, op outputs or marker"),
+    Column("examples", "Examples", int, "count", "examples that it shows"),
+    Column("counts", "Counts", str, "", "whether these are of one replica, or of all on all workers"),
+    Column("shown_by", "Shown by", str, "", "what shows it"),
+)
+
+
+def _evidence(results: Results) -> Data | None:
+    rows = [(host.host, each) for host in results["batch"].hosts for each in host.evidence]
+    if not rows:
+        return None
+    return {
+        "host": [host for host, _ in rows],
+        "source": [each.source for _, each in rows],
+        "examples": [each.examples for _, each in rows],
+        "counts": ["all replicas" if each.is_of_all else "one replica" for _, each in rows],
+        "shown_by": [each.text for _, each in rows],
+    }
+
+
+BATCH_EVIDENCE = TableSpec(
+    name="batch_evidence",
+    title="What shows the batch size",
+    row="what shows how many examples a batch has",
+    details="One row for each thing in the trace that shows a batch size. Rows that disagree make it unknown.",
+    columns=_COLUMNS,
+    data=_evidence,
+    name_key="source",
+    about_steps=True,
+)
+TABLES = (BATCH_EVIDENCE,)
+
 
 SECTION = SectionSpec(
     name="batch",
@@ -11,6 +135,6 @@ SECTION = SectionSpec(
     analyze="tfperf.sections.batch.analysis:analyze",
     combine="tfperf.sections.batch.analysis:combine",
     stats=BATCH,
-    build="tfperf.sections.batch.section:build",
+    build="tfperf.sections.batch:build",
     tables=TABLES,
 )

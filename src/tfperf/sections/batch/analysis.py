@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 
 from tfperf.analysis.results import Host
 from tfperf.analysis.tabular import Tabular
-from tfperf.base.arrays import distinct
-from tfperf.sections.batch.conclusion import Conclusion, Replicas, Weighing
-from tfperf.sections.batch.evidence import (
-    Evidence,
-    StepWindows,
-    element_evidence,
-    marker_evidence,
-    op_outputs,
-    stage_evidence,
-    stated_evidence,
-    usual,
-)
+from tfperf.base.arrays import Bools, Int64s, distinct
+from tfperf.trace.event_names import is_gradient, is_iterator, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.find_steps import find_steps
 from tfperf.trace.steps.step_calls import Fetches, find_fetches
-from tfperf.trace.steps.steps import Confidence
+from tfperf.trace.steps.steps import Confidence, Steps
 
 _SURER: tuple[Confidence, ...] = ("none", "low", "medium", "high")
 _REPLICA = re.compile(r"(?:^|/)replica_(\d+)/")
@@ -150,3 +142,356 @@ def combine(hosts: Sequence[HostBatch]) -> Batch:
         reason=f"{named}{unknown.batch.reason}" if unknown else "",
         hosts=tuple(hosts),
     )
+
+
+_ENOUGH_LAYERS = 3
+"""So many layers without the leading dimension that the input shows contradict it."""
+
+
+class Replicas(Struct, frozen=True):
+    """How many replicas of the model train on a host, and in all; None: unknown, and `text` says why."""
+
+    count: int | None
+    all_workers: int | None
+    text: str = ""
+
+
+class Conclusion(Struct, frozen=True, kw_only=True):
+    """The examples of a batch on a host, and of one replica; None: unknown, and `reason` says why."""
+
+    size: int | None = None
+    per_replica: int | None = None
+    confidence: Confidence = "none"
+    reason: str = ""
+
+
+class Weighing(Struct, frozen=True, dict=True):
+    """What shows a batch size, to be weighed."""
+
+    evidence: Sequence[Evidence]
+    ops: OpOutputs
+    replicas: Replicas
+
+    @cached_property
+    def clear(self) -> list[Evidence]:
+        """Return what is believed by itself; what comes behind a map is believed before what comes ahead of it."""
+        clear = [each for each in self.evidence if each.is_clear]
+        behind = {each.examples for each in clear if not each.may_change}
+        return [each for each in clear if not each.may_change or not behind or each.examples in behind]
+
+    @cached_property
+    def told(self) -> dict[str, int | None]:
+        """Return the share of one replica in what Keras was told; None where it is unknown."""
+        count = self.replicas.all_workers
+        return {
+            each.source: each.examples // count if count and not each.examples % count else None
+            for each in self.evidence
+            if each.is_of_all
+        }
+
+    @cached_property
+    def single(self) -> set[int]:
+        """Return the leading dimensions of elements that have one part."""
+        return {each.examples for each in self.evidence if each.source == "elements" and not each.is_clear}
+
+    def conclusion(self) -> Conclusion:
+        """Return what follows."""
+        size, confidence = self._candidate()
+        if size is None:
+            return self._of_all() or Conclusion(reason=self._why_none())
+        if len({each.examples for each in self.clear}) > 1 or self._is_contradicted(size):
+            said = "; ".join(f"{each.examples}: {each.text}" for each in self.evidence)
+            return Conclusion(reason=f"what shows it disagrees ({said})")
+        if self.replicas.count is None:
+            unknown = f"it is {size} for each replica, but how many there are is unknown: {self.replicas.text}"
+            return Conclusion(per_replica=size, reason=unknown)
+        return Conclusion(size=size * self.replicas.count, per_replica=size, confidence=confidence)
+
+    def _candidate(self) -> tuple[int | None, Confidence]:
+        if self.clear:
+            return self.clear[0].examples, self._confidence()
+        for source, confidence in _TOLD.items():
+            if source in self.told:
+                return self.told[source], confidence
+        dominant = self.ops.dominant
+        if dominant is not None and self.single:
+            return dominant, "medium"
+        ranks = {rank for _, rank in self.ops.layers.values()}
+        is_only = len(self.ops.leading) == 1 and len(ranks) > 1
+        return (dominant, "low") if is_only else (None, "none")
+
+    def _confidence(self) -> Confidence:
+        """Return how sure a size is that the input shows: two things agree, or nothing could change it."""
+        size, sources = self.clear[0].examples, {each.source for each in self.clear}
+        is_direct = any(each.source == "batch stage" and not each.may_change for each in self.clear)
+        agreeing = {*self.told.values(), *self.single, self.ops.dominant}
+        return "high" if len(sources) > 1 or is_direct or size in agreeing else "medium"
+
+    def _is_contradicted(self, size: int) -> bool:
+        marked = self.told.get("marker")
+        return (
+            (len(self.ops.layers) >= _ENOUGH_LAYERS and size not in self.ops.leading)
+            or self.told.get("capture") not in (None, size)
+            # What Keras was told may be for all workers, of which this is one.
+            or (marked is not None and marked % size != 0)
+            or (not self.clear and bool(self.single - {size}))
+        )
+
+    def _of_all(self) -> Conclusion | None:
+        """Return what Keras was told, where it is unknown how many replicas share it."""
+        stated = next((each for each in self.evidence if each.is_of_all), None)
+        return Conclusion(size=stated.examples, confidence="medium") if stated and self.replicas.count is None else None
+
+    def _why_none(self) -> str:
+        if self.single:
+            return f"elements have one part, so nothing tells whether {min(self.single)} counts their examples"
+        if self.ops.layers:
+            return "only outputs of ops show shapes, and ops may fold other dimensions into the first"
+        if self.told:
+            return "the batch size that Keras was told is no multiple of the number of replicas"
+        return "no shape in the trace shows the input of a step"
+
+
+_TOLD: dict[str, Confidence] = {"capture": "high", "marker": "medium"}
+
+
+Source = Literal["capture", "elements", "batch stage", "copied input", "marker", "op outputs"]
+
+USUAL = 0.75
+"""From this share of the steps (or calls) on, what they have in common is the rule; the rest are edges."""
+_RARE = 0.1
+_AHEAD = 0.1
+"""Share of a step's duration."""
+_LAYERS_AGREE = 0.8
+_WHOLE_ELEMENTS = re.compile(
+    r"Root|Model|MaxIntraOpParallelism|PrivateThreadPool|Options|FinalizeDataset|AssertCardinality|AssertNext|"
+    r"Prefetch|(Memory|File)?Cache(Impl|V2)?|MemoryCacheImpl|(Forever|Finite)?Repeat|Take|Skip|Shuffle\w*|"
+    r"(Finite|Forever)\w*|AutoShard|Shard|Zip|(?P<map>(Parallel)?Map(V2)?)"
+)
+"""Stages that hand on whole elements. A map may do anything to them, but seldom changes how many examples they hold."""
+_LAYERS = re.compile(
+    r"MatMul|Conv[123]D|DepthwiseConv2d|Einsum|BiasAdd|(Max|Avg)Pool|(Batch|Layer)Norm|Relu|Elu|Softmax|CrossEntropy|"
+    r"Tanh|Sigmoid"
+)
+_RECEIVED = "SameWorkerRecvDone"
+"""How TensorFlow calls the memory for a tensor that another device of the process sent."""
+_IN_HOST_MEMORY = re.compile("host|cpu", re.IGNORECASE)
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One thing that shows a batch size.
+
+    `examples` are those of one replica; of all replicas, on all workers, if `is_of_all`. `is_clear`: what it counts are
+    examples, whatever else the trace shows; `may_change`: unless a map behind it changes how many there are.
+    """
+
+    source: Source
+    examples: int
+    text: str
+    is_of_all: bool = False
+    is_clear: bool = False
+    may_change: bool = False
+
+
+class StepWindows(Struct, frozen=True):
+    """Where the headline steps lie, each with a short time before it, in which its input may come."""
+
+    start: Int64s
+    end: Int64s
+
+    @staticmethod
+    def of(steps: Steps) -> StepWindows:
+        """Return the windows of the headline steps."""
+        rows = steps.headline if len(steps) else np.zeros(0, np.bool_)
+        before = np.concatenate((steps.start_ps[:1] - steps.duration_ps[:1], steps.end_ps[:-1]))
+        ahead = np.minimum(_AHEAD * steps.duration_ps, np.maximum(steps.start_ps - before, 0)).astype(np.int64)
+        return StepWindows((steps.start_ps - ahead)[rows], steps.end_ps[rows])
+
+    def step_of(self, times: Int64s) -> Int64s:
+        """Return the step that each time lies in, -1 for none."""
+        if not len(self.start):
+            return np.full(len(times), -1, np.int64)
+        index = np.searchsorted(self.start, times, side="right") - 1
+        return np.where((index >= 0) & (times < self.end[np.maximum(index, 0)]), index, -1)
+
+    def hold(self, times: Int64s) -> Bools:
+        """Tell which times lie in a step."""
+        return self.step_of(times) >= 0
+
+
+def usual(counts: Int64s) -> int | None:
+    """Return the number that most have; None if there is none that nearly all have."""
+    if not len(counts):
+        return None
+    values, times = np.unique(counts, return_counts=True)
+    most = int(times.argmax())
+    return int(values[most]) if times[most] >= USUAL * len(counts) else None
+
+
+def leading_dimension(shapes: str) -> tuple[int, int] | None:
+    """Return the leading dimension that all parts of an element share (`[32,28,28] [32]`), and how many parts it has.
+
+    None if one is unknown or a scalar, or if they differ.
+    """
+    parts = re.findall(r"\[[^\]]*\]|<unknown>", shapes)
+    leading = {part.strip("[]").partition(",")[0] for part in parts}
+    first = next(iter(leading), "")
+    return (int(first), len(parts)) if len(leading) == 1 and first.isdigit() and 0 < len(first) < 16 else None
+
+
+def element_evidence(trace: HostTrace, fetches: Fetches, windows: StepWindows) -> Iterator[Evidence]:
+    """Read the shapes of what the program fetches.
+
+    Parts of an element that share their leading dimension are a batch. Of a single part that is not sure: it may be
+    one example.
+    """
+    rows = fetches.root[windows.hold(fetches.start) & (fetches.root >= 0)]
+    texts = trace.stat("shapes").texts
+    index = trace.number_at("shapes", rows, -1)
+    for text in distinct(index).tolist():
+        share = float((index == text).mean())
+        found = leading_dimension(texts[text]) if text >= 0 and share >= _RARE else None
+        if found is not None:
+            examples, parts = found
+            said = f"elements of shape {texts[text]}"
+            yield Evidence(source="elements", examples=examples, text=said, is_clear=parts > 1)
+
+
+def stage_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]:
+    """Read the batch size of the stage that makes batches, if what it makes is handed on as it is.
+
+    Of batches that another stage makes batches of, both sizes are returned: nothing tells which of them the model gets.
+    """
+    stat = trace.stat("batch_size")
+    rows = stat.event.astype(np.int64)
+    wanted = trace.on_host[rows] & (stat.value > 0) & windows.hold(trace.start_ps[rows])
+    rows, sizes = rows[wanted], stat.value[wanted]
+    names = {name: trace.names[name] for name in distinct(trace.name[rows]).tolist()}
+    makers = {_stages(name) for name in names.values() if is_iterator(name)}
+    handed_on = {name: maps for name, path in names.items() if (maps := _maps_behind(path, makers)) is not None}
+    found = np.isin(trace.name[rows], list(handed_on))
+    rows, sizes = rows[found], sizes[found]
+    for size in distinct(sizes).tolist():
+        same = sizes == size
+        if float(same.mean()) >= _RARE:
+            name = int(trace.name[rows[same][0]])
+            stage, maps = names[name].rpartition("::")[2], handed_on[name]
+            text = f"stage {stage} of the pipeline{', behind a map' if maps else ''}"
+            yield Evidence(source="batch stage", examples=size, text=text, is_clear=True, may_change=maps)
+
+
+def _stages(path: str) -> tuple[str, ...]:
+    """Return the names of the stages of a path, without the numbers of their inputs."""
+    return tuple(re.sub(r"\[\d+\]$", "", part) for part in path.split("::")[1:])
+
+
+def _maps_behind(path: str, makers: set[tuple[str, ...]]) -> bool | None:
+    """Tell whether there is a map behind the last stage of a path; None if it is not known to be handed on whole."""
+    if not is_iterator(path):
+        return None
+    stages = _stages(path)
+    behind = [stages[:end] for end in range(1, len(stages))]
+    matches = [_WHOLE_ELEMENTS.fullmatch(part[-1]) for part in behind if part not in makers]
+    return any(match["map"] for match in matches if match) if all(matches) else None
+
+
+def stated_evidence(trace: HostTrace) -> Iterator[Evidence]:
+    """Read what a capture of tfperf knows from Keras."""
+    size = trace.capture_facts.batch_size
+    if size is not None:
+        yield Evidence(source="capture", examples=size, text="what Keras was told", is_of_all=True)
+
+
+def marker_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]:
+    """Read what `fit` of Keras 2 was given as its `batch_size`; it ignores that for a dataset."""
+    rows = trace.stat("step_num").event.astype(np.int64)
+    rows = rows[trace.on_host[rows] & windows.hold(trace.start_ps[rows])]
+    sizes = trace.number_at("batch_size", rows, 0)
+    for size in distinct(sizes[sizes > 0]).tolist():
+        yield Evidence(source="marker", examples=size, text="batch_size of the step marker", is_of_all=True)
+
+
+class OpOutputs(Struct, frozen=True):
+    """What ops left in memory during the steps: the leading dimension of the outputs of each layer."""
+
+    layers: dict[str, tuple[int, int]]
+    """Leading dimension and rank by the name of the op."""
+    runs_per_step: int | None
+    """How often the layers ran in a step; None if that differs, or is unknown."""
+    copied: frozenset[tuple[int, ...]]
+    """Shapes, but for scalars, that a device received."""
+
+    @property
+    def leading(self) -> frozenset[int]:
+        """Return the leading dimensions of the layers."""
+        return frozenset(dimension for dimension, _ in self.layers.values())
+
+    @property
+    def dominant(self) -> int | None:
+        """Return the leading dimension that nearly all layers share."""
+        dimensions = [dimension for dimension, _ in self.layers.values()]
+        most = max(self.leading, key=dimensions.count, default=0)
+        return most if dimensions and dimensions.count(most) >= _LAYERS_AGREE * len(dimensions) else None
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Iterate over what these outputs show."""
+        leading = {shape[0] for shape in self.copied if len(shape) > 1} or {shape[0] for shape in self.copied}
+        if len(leading) == 1:
+            shapes = ", ".join(str([*shape]).replace(" ", "") for shape in sorted(self.copied, key=len)[-3:])
+            yield Evidence(source="copied input", examples=leading.pop(), text=f"a device got {shapes}", is_clear=True)
+        if self.dominant is not None:
+            text = f"outputs of {len(self.layers)} {'layer' if len(self.layers) == 1 else 'layers'}"
+            yield Evidence(source="op outputs", examples=self.dominant, text=text)
+
+
+def op_outputs(trace: HostTrace, windows: StepWindows) -> OpOutputs:
+    """Read the shapes of allocations: of layers, leaving out gradients and weights, and of what devices received."""
+    memory = trace.memory
+    during = memory.allocates & windows.hold(memory.start_ps)
+    op, ops = memory.text_index("tf_op")
+    shape, shapes = memory.text_index("shape")
+    region, regions = memory.text_index("region_type")
+    allocator, allocators = memory.text_index("allocator_name")
+    known = np.flatnonzero(during & (op >= 0) & (shape >= 0))
+    is_output = _among(region[known], regions, "output".__eq__)
+    is_received = _among(op[known], ops, _RECEIVED.__eq__)
+    on_device = ~_among(allocator[known], allocators, _IN_HOST_MEMORY.search) & (allocator[known] >= 0)
+    copied = {_dims(shapes[index]) for index in distinct(shape[known[is_received & on_device]]).tolist()}
+    types = _layer_types(trace, ops)
+    rows = known[is_output & _among(op[known], ops, types.__contains__)]
+    layers: dict[str, tuple[int, int]] = {}
+    runs: list[int | None] = []
+    step = windows.step_of(memory.start_ps[rows])
+    for index in distinct(op[rows]).tolist():
+        mine = op[rows] == index
+        ids, times = np.unique(shape[rows[mine]], return_counts=True)
+        dims = _dims(shapes[int(ids[times.argmax()])])
+        if dims:
+            layers[ops[index]] = dims[0], len(dims)
+            runs.append(usual(np.bincount(step[mine], minlength=len(windows.start))))
+    same = distinct(np.array([run or 0 for run in runs], np.int64)).tolist()
+    return OpOutputs(layers, same[0] if len(same) == 1 and same[0] else None, frozenset(copied - {()}))
+
+
+def _among(index: Int64s, texts: tuple[str, ...], wanted: Callable[[str], object]) -> Bools:
+    """Tell which indices are of texts that are wanted; -1 is of none."""
+    of_text = np.append(mask(texts, wanted), False)
+    return np.asarray(of_text[index], np.bool_)
+
+
+def _layer_types(trace: HostTrace, ops: Iterable[str]) -> frozenset[str]:
+    """Return those of the ops whose type is that of a layer, and that are no gradient."""
+    candidates = {op for op in ops if not is_gradient(op)}
+    types = (name.partition(":") for name in trace.names)
+    return frozenset(
+        op
+        for op, _, kind in types
+        if op in candidates and _LAYERS.search(kind) and not re.search("Grad|Backprop", kind)
+    )
+
+
+def _dims(shape: str) -> tuple[int, ...]:
+    """Return the dimensions of a shape, `[32,10]`; empty for a scalar, and for what is none."""
+    parts = shape.strip("[]").split(",")
+    sizes = [int(part) for part in parts if part.isdigit() and len(part) < 16]
+    return tuple(sizes) if len(sizes) == len(parts) and min(sizes) > 0 else ()

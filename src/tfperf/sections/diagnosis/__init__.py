@@ -1,9 +1,108 @@
 """Diagnosis: what costs the step its time, each cause once, the one that is best fixed first."""
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.sections.diagnosis.tables import TABLES
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfperf.analysis.registry import SectionSpec, TableSpec
+from tfperf.analysis.results import Results
+from tfperf.report.model import Column, Data
 from tfperf.trace.host.cores import CORES
 from tfperf.trace.known_stats import HLO_OPS, MEMORY
+
+if TYPE_CHECKING:
+    from tfperf.sections.diagnosis.cause import Diagnosis, Range
+
+
+def _bounds(key: str, unit: str, ranges: list[Range | None]) -> dict[str, list[float | None]]:
+    return {
+        f"{key}_low_{unit}": [None if each is None else each.low for each in ranges],
+        f"{key}_high_{unit}": [None if each is None else each.high for each in ranges],
+    }
+
+
+def _causes(results: Results) -> Data | None:
+    diagnosis: Diagnosis = results["diagnosis"]
+    causes = diagnosis.causes
+    if not causes:
+        return None
+    rests_on = [[f"{each.table}[{each.row}]" for each in cause.rests_on] for cause in causes]
+    return {
+        "rank": list(range(1, len(causes) + 1)),
+        **{
+            key: [getattr(cause, key) for cause in causes]
+            for key in ("code", "kind", "of", "title", "detail", "confidence")
+        },
+        **_bounds("cost", "ms", [cause.cost_ms for cause in causes]),
+        **_bounds("cost", "percent", [cause.cost_percent for cause in causes]),
+        "gain_percent": [cause.gain_percent for cause in causes],
+        "rests_on": ["; ".join(texts) for texts in rests_on],
+    }
+
+
+def _actions(results: Results) -> Data | None:
+    diagnosis: Diagnosis = results["diagnosis"]
+    pairs: list[tuple[Any, Any]] = [(cause, action) for cause in diagnosis.causes for action in cause.actions]
+    if not pairs:
+        return None
+    return {
+        "cause": [cause.code for cause, _ in pairs],
+        "kind": [cause.kind for cause, _ in pairs],
+        **{key: [getattr(action, key) for _, action in pairs] for key in ("code", "text", "assumption", "url")},
+        **_bounds("step", "ms", [action.step_ms for _, action in pairs]),
+    }
+
+
+CAUSES = TableSpec(
+    name="causes",
+    title="Causes, the best to fix first",
+    row="what costs the step time, and what it costs",
+    details=(
+        "One row per cause and kind of step. No part of a step is claimed by two causes: the costs of the step of a "
+        "kind never add up to more than the step."
+    ),
+    columns=(
+        Column("rank", "#", int, "", "by what fixing it likely brings"),
+        Column("code", "Cause", str, "", "code of the cause"),
+        Column("kind", "Steps", str, "", "kind of step"),
+        Column("of", "Of", str, "", "what costs are of: step, the average step; wall, the wall time per step"),
+        Column("title", "Title", str, "", "the cause in words", level="data"),
+        Column("cost_low_ms", "Cost at least", float, "ms", "what it costs per step, at least"),
+        Column("cost_high_ms", "Cost at most", float, "ms", "what it costs per step, at most"),
+        Column("cost_low_percent", "At least", float, "%", "share of the step or wall time, at least"),
+        Column("cost_high_percent", "At most", float, "%", "share of the step or wall time, at most"),
+        Column("gain_percent", "Gain", float, "%", "share of the step that the first action likely takes away"),
+        Column("confidence", "Sure", str, "", "high, medium or low"),
+        Column("detail", "Because", str, "", "what shows it", level="data"),
+        Column("rests_on", "Rests on", str, "", "tables and rows that hold the numbers", level="data"),
+    ),
+    data=_causes,
+    name_key="code",
+    about_steps=True,
+    empty_means_none=True,
+)
+ACTIONS = TableSpec(
+    name="actions",
+    title="What to change",
+    row="changes, and the step time after them",
+    details="One row per action: of each cause, the one with the largest likely gain first.",
+    columns=(
+        Column("cause", "Cause", str, "", "code of the cause"),
+        Column("kind", "Kind", str, "", "kind of step", level="data"),
+        Column("code", "Action", str, "", "code of the action"),
+        Column("step_low_ms", "Step at best", float, "ms", "step time after the change, at best"),
+        Column("step_high_ms", "Step at worst", float, "ms", "step time after the change, at worst"),
+        Column("text", "Change", str, "", "what to change", level="data"),
+        Column("assumption", "If", str, "", "what the estimate rests on"),
+        Column("url", "Page", str, "", "a page that explains the change", level="data"),
+    ),
+    data=_actions,
+    name_key="code",
+    about_steps=True,
+    empty_means_none=True,
+)
+TABLES = (CAUSES, ACTIONS)
+
 
 SECTION = SectionSpec(
     name="diagnosis",

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Sequence, Set
+from typing import TYPE_CHECKING, NamedTuple
 
-from tfperf.base.units import format_percent, percent
+from msgspec.structs import replace
+
+from tfperf.base.units import (
+    PS_PER_MS,
+    counted,
+    format_bytes,
+    format_ms,
+    format_number,
+    format_percent,
+    listed,
+    percent,
+    without_middle,
+)
+from tfperf.formats.hlo.products import ALIGNED_BYTES, off_multiple, rounded_up
 from tfperf.report.model import Quantity
-from tfperf.sections.diagnosis.actions import ADVICE
-from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, count_devices, in_categories
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, count_devices, in_categories
+from tfperf.sections.diagnosis.catalogue import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
-from tfperf.sections.diagnosis.input_causes import stated
-from tfperf.sections.diagnosis.work_causes import time_in_16_bit
-from tfperf.sections.idle.tables import CAUSE_TEXTS
-from tfperf.sections.idle.tables import Cause as IdleCause
+from tfperf.sections.diagnosis.waiting_causes import stated
+from tfperf.sections.idle.analysis import CAUSE_TEXTS
+from tfperf.sections.idle.analysis import Cause as IdleCause
 from tfperf.sections.memory.findings import findings_of
-from tfperf.sections.overview.quantities import share_of_step
+from tfperf.sections.overview.summary import share_of_step
+from tfperf.sections.roofline.bounds import LOW_PERCENT
+from tfperf.trace.device.kernel_details import short_name
 from tfperf.trace.steps.why_unknown import lacks_devices
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle
     from tfperf.sections.kernels.analysis import Kernels
+    from tfperf.sections.kernels.async_copies import AsyncCopies, AsyncCopy
     from tfperf.sections.kernels.precision import Part
     from tfperf.sections.memory.analysis import Memory
+    from tfperf.sections.roofline.analysis import Roofline, RooflineOp
+    from tfperf.trace.device.tpu_copies import Way
 
 _HOST_WORKS_PERCENT = 50.0
 """From this share on, ops run on the host because no device is used, not because devices were not traced."""
@@ -204,3 +223,530 @@ _MEMORY_ACTIONS = {
     "memory_growth": ("release_tensors",),
 }
 """What helps against each problem that the section about memory finds."""
+
+
+_CONVERSION = re.compile(r"transpose|nchw.*nhwc|nhwc.*nchw|swapdimension", re.IGNORECASE)
+_INSERTED = "LayoutOptimizer"
+_CONVOLUTION = re.compile(r"conv(?!ert)", re.IGNORECASE)
+
+
+class _Taken(NamedTuple):
+    """What some kernels take of all kernel time: a share in percent, and the names of those, the longest first."""
+
+    percent: float
+    time_ps: int
+    names: tuple[str, ...]
+
+
+def layout_conversion(case: Case) -> Cause | None:
+    """Judge kernels that only bring arrays of convolutions into another layout."""
+    if not case.results.has_device or not case.is_headline:
+        return None
+    kernels: Kernels = case.results["kernels"]
+    rows = [(_name_of(kernels, row), row) for row in range(len(kernels))]
+    convolutions = {row for name, row in rows if _is_convolution(kernels, row)}
+    beside = {_place_of(kernels, row) for row in convolutions}
+    conversions = [
+        (name, row)
+        for name, row in rows
+        if row not in convolutions and _is_conversion(kernels, row) and _is_beside(kernels, row, beside)
+    ]
+    if not convolutions:
+        return None
+    taken, convolving = _taken(kernels, conversions), _taken(kernels, [rows[row] for row in sorted(convolutions)])
+    cost = _claim(case, taken.percent)
+    if cost is None:
+        return None
+    others = len(taken.names) - 1
+    what = without_middle(taken.names[0], LONGEST_NAME) + (f" and {others} more take" if others else " takes")
+    took, convolved = (f"{format_ms(each.time_ps / PS_PER_MS)} ms" for each in (taken, convolving))
+    return case.cause(
+        "layout_conversion",
+        "Converting layouts around convolutions",
+        cost,
+        f"{what} {took} of the capture, convolutions {convolved}",
+        actions=("keep_layout",),
+        rests_on=(
+            in_categories("device_compute"),
+            Evidence("kernels", "kernels_by_name", _kernel_of(kernels, conversions)),
+        ),
+    )
+
+
+def _name_of(kernels: Kernels, row: int) -> str:
+    kernel = kernels.kernels[row]
+    return kernel.op.hlo_op or kernel.op.name or short_name(kernel.name)
+
+
+def _kernel_of(kernels: Kernels, rows: list[tuple[str, int]]) -> str:
+    return short_name(kernels.kernels[rows[0][1]].name)
+
+
+def _is_conversion(kernels: Kernels, row: int) -> bool:
+    """Tell whether a kernel only changes a layout: by the name of its op, or by its own."""
+    kernel = kernels.kernels[row]
+    texts = (kernel.op.hlo_op or kernel.op.name.rpartition("/")[2], short_name(kernel.name))
+    return any(map(_CONVERSION.search, texts))
+
+
+def _place_of(kernels: Kernels, row: int) -> str:
+    """Return the program of a kernel that XLA compiled, else the name scope of its op."""
+    op = kernels.kernels[row].op
+    return op.hlo_module if op.hlo_op else op.name.rpartition("/")[0]
+
+
+def _is_beside(kernels: Kernels, row: int, convolutions: Set[str]) -> bool:
+    """Tell whether a conversion is one for convolutions: inserted by TensorFlow's optimizer, or in their place."""
+    return _INSERTED in kernels.kernels[row].op.name or _place_of(kernels, row) in convolutions
+
+
+def _is_convolution(kernels: Kernels, row: int) -> bool:
+    """Tell whether a kernel is one of a convolution: a call into the library, or an op of that type."""
+    op = kernels.kernels[row].op
+    if op.hlo_op:
+        return bool(_CONVOLUTION.search(op.hlo_op)) and not _CONVERSION.search(op.hlo_op)
+    return bool(_CONVOLUTION.search(op.type))
+
+
+def _taken(kernels: Kernels, rows: Iterable[tuple[str, int]]) -> _Taken:
+    times: dict[str, int] = {}
+    for name, row in rows:
+        times[name] = times.get(name, 0) + int(kernels.total_ps[row])
+    whole = sum(times.values())
+    names = tuple(sorted(times, key=lambda name: -times[name]))
+    return _Taken(100.0 * whole / kernels.whole_ps if kernels.whole_ps else 0.0, whole, names)
+
+
+def _claim(case: Case, percent_of_kernels: float) -> Range | None:
+    """Blame a share of the time of kernels for what is left of device compute; None if that is too little."""
+    share = min(percent_of_kernels / 100.0 * case.share("device_compute"), case.ledger.left("device_compute"))
+    return case.ledger.claim("device_compute", most=share) if share >= LEAST_PERCENT else None
+
+
+def memory_bound(case: Case) -> Cause | None:
+    """Judge ops that move data faster than they compute with it: no products, and bound by memory."""
+    rows = _bound(case, "memory")
+    cost = _claim_of(case, rows)
+    if cost is None:
+        return None
+    of_bandwidth, quantities = _of_bandwidth(case, rows)
+    return case.cause(
+        "memory_bound",
+        "Moving data in the device's memory",
+        cost,
+        f"{_first_of(rows)}: little is computed for each byte{of_bandwidth}",
+        actions=(_fewer_bytes(case, rows, cost),),
+        rests_on=_row_of(rows),
+        confidence="medium",
+        quantities=quantities,
+    )
+
+
+def _of_bandwidth(case: Case, rows: list[RooflineOp]) -> tuple[str, tuple[Quantity, ...]]:
+    """Return which share of the bandwidth of a TPU ops reach, on average over their time: a clause, and its number."""
+    known = [(row.work.time_ps, row.judged.memory_percent) for row in rows if row.judged.memory_percent is not None]
+    whole = sum(time_ps for time_ps, _ in known)
+    if not case.program.is_tpu or not whole:
+        return "", ()
+    reached = Quantity("bandwidth", sum(time_ps * share for time_ps, share in known) / whole, of=rows[0].op.op)
+    return f", at {reached} of the bandwidth", (reached,)
+
+
+_MULTIPLES = {"fp16": ALIGNED_BYTES // 2, "bf16": ALIGNED_BYTES // 2}
+"""By precision: what tensor cores want. Products in float32 need not run on them, and 16 bit comes first then."""
+_TPU_MULTIPLES = {"M": 8, "N": 128, "K": 128, "input channels": 128, "output channels": 128}
+"""Arrays of a TPU are made of tiles of 8 x 128 numbers, and its matrix units multiply 128 x 128 or more at a time."""
+
+
+def unaligned_shapes(case: Case) -> Cause | None:
+    """Compare matrix products with unaligned sizes to those with aligned sizes.
+
+    On a GPU, that is about products in 16 bit. A TPU multiplies all on its matrix units.
+    """
+    aligned, rows = _by_alignment(case)
+    cost = _claim_of(case, rows)
+    if cost is None:
+        return None
+    reached, others = _roofline_percent(rows), _roofline_percent(aligned)
+    first = rows[0]
+    odd = _odd_sizes(case, first)
+    text = ", ".join(f"{name} = {size} (to {rounded_up(size, multiple)})" for name, (size, multiple) in odd.items())
+    compared = f"{format_percent(reached)}% of the roofline, against {format_percent(others)}% with aligned sizes"
+    most = 1.0 - reached / others
+    return case.cause(
+        "unaligned_shapes",
+        "Computing products of unaligned sizes",
+        cost,
+        f"{_first_of(rows)}: {text}; {compared}",
+        actions=(case.action("aligned_sizes", cost, Range(0.0, most)),),
+        rests_on=_row_of(rows),
+        confidence="medium",
+    )
+
+
+def _by_alignment(case: Case) -> tuple[list[RooflineOp], list[RooflineOp]]:
+    """Return products of aligned and of unaligned sizes; the second are empty if they do as well as the first."""
+    roofline: Roofline | None = case.results["roofline"]
+    if roofline is None or not case.is_headline or not roofline.whole_ps:
+        return [], []
+    rows = [row for row in roofline.ops if row.op.sizes and _reached(row)]
+    if case.program.is_tpu:
+        rows = [row for row in rows if row.op.runs_in_steps]
+    else:
+        rows = [row for row in rows if row.work.precision in _MULTIPLES]
+    unaligned = [row for row in rows if _odd_sizes(case, row)]
+    aligned = [row for row in rows if not _odd_sizes(case, row)]
+    if not aligned or not unaligned or _roofline_percent(unaligned) >= _roofline_percent(aligned):
+        return aligned, []
+    return aligned, unaligned
+
+
+def _odd_sizes(case: Case, row: RooflineOp) -> dict[str, tuple[int, int]]:
+    """Return the sizes of a product that are no multiple of what matrix units want, each with that."""
+    if not case.program.is_tpu:
+        multiple = _MULTIPLES[str(row.work.precision)]
+        return {name: (size, multiple) for name, size in off_multiple(row.op.sizes, multiple).items()}
+    multiples = ((name, size, _TPU_MULTIPLES.get(name, 1)) for name, size in row.op.sizes.items())
+    return {name: (size, multiple) for name, size, multiple in multiples if off_multiple({name: size}, multiple)}
+
+
+def _reached(row: RooflineOp) -> float:
+    return row.judged.roofline_percent or 0.0
+
+
+def _roofline_percent(rows: Iterable[RooflineOp]) -> float:
+    """Return the share of the roofline that ops reach on average over their time."""
+    times = [(row.work.time_ps, min(_reached(row), 100.0)) for row in rows]
+    whole = sum(time_ps for time_ps, _ in times)
+    return sum(time_ps * reached for time_ps, reached in times) / whole if whole else 0.0
+
+
+def low_utilisation(case: Case) -> Cause | None:
+    """Judge products of matrices and convolutions that come near neither peak: shapes too small for the device."""
+    _, unaligned = _by_alignment(case)
+    named = {id(row) for row in unaligned}
+    rows = [row for row in _bound(case, "latency") if id(row) not in named]
+    cost = _claim_of(case, rows)
+    if cost is None:
+        return None
+    return case.cause(
+        "low_utilisation",
+        "Computing small products",
+        cost,
+        f"{_first_of(rows)}: far from both peaks",
+        actions=(_larger_products(case, rows, cost),),
+        rests_on=_row_of(rows),
+        confidence="medium",
+    )
+
+
+def _bound(case: Case, bound: str) -> list[RooflineOp]:
+    """Return the ops with this bound: products if it is latency, else what is no product and converts no layout."""
+    roofline: Roofline | None = case.results["roofline"]
+    if roofline is None or not case.is_headline or not roofline.whole_ps:
+        return []
+    is_product = bound == "latency"
+    rows = (row for row in roofline.ops if row.judged.bound == bound and bool(row.op.matrix_flops) == is_product)
+    rows = (row for row in rows if row.op.runs_in_steps or not case.program.is_tpu)
+    return [row for row in rows if not _CONVERSION.search(row.op.op)]
+
+
+def _claim_of(case: Case, rows: list[RooflineOp]) -> Range | None:
+    """Blame what ops take of device compute; of a TPU, whose ops wait too, as much as they take in the steps."""
+    if not rows:
+        return None
+    if not case.program.is_tpu:
+        return _claim(case, 100.0 * _time_ps(rows) / case.results["roofline"].whole_ps)
+    in_steps_ps = sum(row.work.time_ps * row.op.runs_in_steps / row.op.runs for row in rows)
+    share = min(100.0 * in_steps_ps / max(case.results["xla"].step_ps, 1), case.ledger.left("device_compute"))
+    return case.ledger.claim("device_compute", most=share) if share >= LEAST_PERCENT else None
+
+
+def _time_ps(rows: Iterable[RooflineOp]) -> int:
+    return sum(row.work.time_ps for row in rows)
+
+
+def _first_of(rows: list[RooflineOp]) -> str:
+    return f"{counted(len(rows), 'op')}, first {_place(rows[0])}"
+
+
+def _row_of(rows: list[RooflineOp]) -> tuple[Evidence]:
+    return (Evidence("roofline", "roofline_ops", rows[0].op.op),)
+
+
+_WIDE = re.compile(r"\b(?:f32|f64|s64|u64|c64|c128|float|double|int64|complex\d+)\[")
+
+
+def _fewer_bytes(case: Case, rows: list[RooflineOp], cost: Range) -> Action | None:
+    """Return the advice to move fewer bytes: 16 bit halves those of 32-bit numbers, which take so long at most."""
+    wide = [row for row in rows if not row.op.array_types or _WIDE.search(row.op.array_types)]
+    if not wide:
+        return case.without_estimate("fewer_bytes")
+    part = _time_ps(wide) / _time_ps(rows)
+    text = f"{format_percent(100.0 * part)}% of that is in ops on 32-bit numbers; 16 bit halves their bytes at most"
+    return case.action("fewer_bytes", cost, Range(0.0, 0.5 * part), text)
+
+
+def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action | None:
+    """Return the advice to make products larger, until they are not small any more."""
+    roofs = [row.judged.roofline_percent for row in rows]
+    known = [(row.work.time_ps, roof / LOW_PERCENT) for row, roof in zip(rows, roofs, strict=True) if roof is not None]
+    if len(known) < len(rows):
+        return case.without_estimate("larger_products")
+    parts = [1.0] * len(rows) if not case.program.is_tpu else [_part_of_product(row) for row in rows]
+    gains = (part * time_ps * (1.0 - min(roof, 1.0)) for part, (time_ps, roof) in zip(parts, known, strict=True))
+    most = sum(gains) / _time_ps(rows)
+    text = (
+        f"for as many examples as now; at {LOW_PERCENT:.0f} % of the roofline, from where on they are not small, they "
+        f"take {format_percent(100.0 * most)}% less"
+    )
+    text += "; of a fusion, half of its time" * (min(parts) < 1.0)
+    return case.action("larger_products", cost, Range(0.0, most), text)
+
+
+def _part_of_product(row: RooflineOp) -> float:
+    """Return which share of the time of an instruction of a TPU its product takes: of a fusion, that is not known."""
+    return 0.5 if "fusion" in getattr(row.op, "category", "") else 1.0
+
+
+def _place(row: RooflineOp) -> str:
+    """Return where an instruction is: its name, and the layer or the line if they are known."""
+    where = row.op.layer or row.op.source
+    name = without_middle(row.op.op, LONGEST_NAME)
+    return f"{name} ({without_middle(where, LONGEST_NAME)})" if where else name
+
+
+def time_in_16_bit(roofline: Roofline | None) -> float | None:
+    """Return which share (0 to 1) of their time products in float32 must take in 16 bit at least, by the roofline.
+
+    None: no work of such products is known, or not all peaks.
+    """
+    if roofline is None or not roofline.peaks.bytes_per_second:
+        return None
+    peaks = [roofline.peaks.flops_per_second(precision) for precision in ("fp16", "bf16")]
+    peak, bandwidth = max((each for each in peaks if each), default=None), roofline.peaks.bytes_per_second
+    rows = [row for row in roofline.ops if row.op.matrix_flops and row.work.precision == "fp32" and row.work.bytes]
+    now_ps = sum(row.work.time_ps for row in rows)
+    if not now_ps or peak is None:
+        return None
+    least = sum(max((row.work.flops or 0.0) / peak, (row.work.bytes or 0.0) / 2 / bandwidth) for row in rows)
+    return min(least * 1e12 / now_ps, 1.0)
+
+
+_NAMED_ARRAYS = 3
+_TO_DEVICE, _TO_HOST, _ON_DEVICE = "host_to_device", "output", "device_to_device"
+
+
+def host_copies(case: Case) -> Cause | None:
+    """Judge waiting for arrays that the program keeps in the memory of the host: copies to a TPU, and back."""
+    copies: AsyncCopies = case.results["kernels"].async_copies
+    ways: dict[Way, str] = {"to_device": _TO_DEVICE, "to_host": _TO_HOST}
+    if not case.results["steps"].copies_are_input:
+        parts = [ways[way] for way in ways if _waited_ms(case, way)]
+    else:
+        parts = [_TO_HOST] if _waited_ms(case, "to_host") else []
+    waited_ms = sum(_waited_ms(case, way) for way, part in ways.items() if part in parts)
+    share = min(100.0 * waited_ms / case.step_ms, case.ledger.left(*parts))
+    if share < LEAST_PERCENT:
+        return None
+    cost = case.ledger.claim(*parts, most=share)
+    waiting = f"{format_ms(case.ledger.ms(cost).high)} of {format_ms(case.step_ms)} ms"
+    first = next(each for each in copies.copies if each.way in ways)
+    made = case.cause(
+        "host_copies",
+        "Waiting for copies between host and TPU memory",
+        cost,
+        f"{waiting}; {_arrays(case)}",
+        actions=(_keep_on_device(case, cost), _halve(case, cost), _overlap(case, cost)),
+        rests_on=(*map(in_categories, parts), Evidence("kernels", "async_copies", first.copy)),
+    )
+    return replace(made, are_alternatives=True)
+
+
+def _mean(case: Case, way: Way, name: str) -> float:
+    """Return a field of the traffic one way per step, on average over hosts."""
+    values = [each.mean(name) for each in case.results["kernels"].async_copies.of_way(way)]
+    return sum(values) / len(values) if values else 0.0
+
+
+def _waited_ms(case: Case, way: Way) -> float:
+    return _mean(case, way, "waited_ps") / PS_PER_MS
+
+
+def _in_steps(case: Case, way: Way) -> list[AsyncCopy]:
+    """Return the copies one way in the steps, in the order of their arrays' names."""
+    copies: AsyncCopies = case.results["kernels"].async_copies
+    found = {each.array or each.copy: each for each in copies.copies if each.way == way and each.in_steps}
+    return [found[name] for name in sorted(found)]
+
+
+def _arrays(case: Case) -> str:
+    """Say which arrays are copied from where to where, how large they are, and how fast they go."""
+    there, back = _in_steps(case, "to_device"), _in_steps(case, "to_host")
+    names = {each.array for each in there}
+    if names == {each.array for each in back} and "" not in names:
+        rates = f"{_size(case, 'to_device')} to the TPU{_rate(case, 'to_device')} and {_size(case, 'to_host')} back"
+        moving = "comes from the host and goes back" if len(there) == 1 else "come from the host and go back"
+        return f"{_named(there)} {moving} in each step: {rates}{_rate(case, 'to_host')}"
+    texts = []
+    if there:
+        of_all = f"{_size(case, 'to_device')}{_rate(case, 'to_device')}"
+        texts.append(f"{_named(there)} {'comes' if len(there) == 1 else 'come'} from the host in each step: {of_all}")
+    if back:
+        going = "goes" if len(back) == 1 else "go"
+        of_all = f"{_size(case, 'to_host')}{_rate(case, 'to_host')}"
+        texts.append(f"{_named(back)} {going} to the host in each step: {of_all}")
+    return "; ".join(texts)
+
+
+def _size(case: Case, way: Way) -> str:
+    return format_bytes(_mean(case, way, "bytes"))
+
+
+def _named(copies: Sequence[AsyncCopy]) -> str:
+    """Describe arrays: their number, shape and names, and their size if all have the same."""
+    named = [without_middle(each.array, LONGEST_NAME) for each in copies if each.array]
+    shapes, sizes = {each.shape for each in copies}, {each.bytes for each in copies}
+    what = counted(len(copies), "array") + (f" {shapes.pop()}" if len(shapes) == 1 else "")
+    known = [listed(named, _NAMED_ARRAYS)] if len(named) == len(copies) else []
+    if len(sizes) == 1 and None not in sizes:
+        known.append(f"{format_bytes(sizes.pop())}{' each' * (len(copies) > 1)}")
+    return f"{what} ({', '.join(known)})" if known else what
+
+
+def _rate(case: Case, way: Way) -> str:
+    """Return how fast copies that cores wait for go; empty if that is unknown.
+
+    At least, that is their bytes / time in which any of them is in flight; at most, bytes / time of waiting.
+    """
+    moved, link_ps, waited_ps = (_mean(case, way, name) for name in ("awaited_bytes", "link_ps", "waited_ps"))
+    if not moved or not link_ps or not waited_ps:
+        return ""
+    low, high = (format_number(1000.0 * moved / time_ps) for time_ps in (link_ps, waited_ps))
+    return f" at {low} to {high} GB/s" if low != high else f" at {high} GB/s"
+
+
+def _keep_on_device(case: Case, cost: Range) -> Action | None:
+    """Return the advice to keep arrays on the device, if its memory is large enough for them."""
+    copies: AsyncCopies = case.results["kernels"].async_copies
+    memory: Memory = case.results["memory"]
+    chips = [allocator for allocator in memory.allocators if allocator.place == "device" and allocator.capacity_bytes]
+    action = case.action("keep_on_device", cost)
+    if action is None:
+        return None
+    if copies.kept_bytes is None or not chips:  # nobody knows whether there is room
+        return replace(action, text=f"{action.text}, if they fit", step_ms=None, rest_ms=None)
+    capacity = min(allocator.capacity_bytes or 0 for allocator in chips)
+    if copies.kept_bytes > capacity:
+        return None
+    used = max(allocator.peak_bytes for allocator in chips)
+    kept, whole = format_bytes(copies.kept_bytes), format_bytes(capacity)
+    donated = ", donated, so that results need no more" * copies.are_donated
+    assumption = f"they fit into {whole} with what else the program has there; now that is {format_bytes(used)} at most"
+    return replace(
+        action,
+        text=f"{action.text} ({kept} of {whole}{donated})",
+        assumption=f"{assumption}, which holds copies of them",
+    )
+
+
+def _halve(case: Case, cost: Range) -> Action | None:
+    """Return the advice to copy half of the bytes, where the arrays are of 32 bit."""
+    copied = [*_in_steps(case, "to_device"), *_in_steps(case, "to_host")]
+    if not all(each.shape.startswith("f32[") for each in copied):
+        return None
+    computing = case.share("device_compute")
+    return case.action("halve_copies", cost, Range(0.5, min(0.5 * (1.0 + computing / cost.high), 1.0)))
+
+
+def _overlap(case: Case, cost: Range) -> Action | None:
+    """Return the advice to begin copies earlier: at best, the busier of link and core is busy all the time."""
+    ways: tuple[Way, ...] = ("to_device", "to_host")
+    needed_ms = [case.step_ms - case.ledger.ms(cost).high]
+    for way in ways:
+        moved, awaited, link_ps = (_mean(case, way, name) for name in ("bytes", "awaited_bytes", "link_ps"))
+        if awaited:
+            needed_ms.append(link_ps / PS_PER_MS * moved / awaited)
+    least_ms = max(needed_ms)
+    if least_ms >= case.step_ms:
+        return None
+    most = min((case.step_ms - least_ms) / case.ledger.ms(cost).high, 1.0)
+    text = f"copies both ways and computing overlap; the link alone takes {format_ms(max(needed_ms[1:]))} ms"
+    return case.action("overlap_copies", cost, Range(0.0, most), text)
+
+
+def kernel_waits(case: Case) -> Cause | None:
+    """Judge kernels that wait for their blocks, as they mark it: of several kernels, the one that waits most."""
+    kernels: Kernels = case.results["kernels"]
+    sums: dict[tuple[str, int | None], list[float]] = {}
+    for each in kernels.regions.waits:
+        times = (each.steps.sum(ps) / max(each.steps.count, 1) / PS_PER_MS for ps in (each.waited_ps, each.kernel_ps))
+        before = sums.get((each.kernel, each.program_id), [0.0, 0.0])
+        sums[each.kernel, each.program_id] = [one + other for one, other in zip(before, times, strict=True)]
+    key, (waited_ms, kernel_ms) = max(sums.items(), key=lambda item: item[1][0], default=(("", None), [0.0, 0.0]))
+    hosts = max(len({id(each.steps) for each in kernels.regions.waits if each.kernel == key[0]}), 1)
+    waited_ms, kernel_ms = waited_ms / hosts, kernel_ms / hosts
+    share = min(100.0 * waited_ms / case.step_ms, case.ledger.left("device_compute"))
+    if share < LEAST_PERCENT:
+        return None
+    cost = case.ledger.claim("device_compute", most=share)
+    regions = [each for each in kernels.regions.regions if (each.kernel, each.program_id) == key and each.waits]
+    first = max(regions, key=lambda each: each.total_ps)
+    part = Quantity("waits", 100.0 * waited_ms / kernel_ms, of=f"kernel {key[0]}")
+    rates, quantities = _rates(_judged(case, key))
+    return case.cause(
+        "kernel_waits",
+        "Waiting for blocks in a kernel",
+        cost,
+        f"{without_middle(key[0], LONGEST_NAME)} waits {part} of its time, mostly in {first.region}{rates}",
+        actions=(_feed_kernel(case, key, kernel_ms, cost),),
+        rests_on=(in_categories("device_compute"), Evidence("kernels", "kernel_regions", first.region)),
+        quantities=(part, *quantities),
+    )
+
+
+def _judged(case: Case, key: tuple[str, int | None]) -> RooflineOp | None:
+    """Return the work of a kernel, if its shapes tell it, as they do of a product of matrices."""
+    roofline: Roofline | None = case.results["roofline"]
+    rows = () if roofline is None else roofline.ops
+    return next((row for row in rows if (row.op.op, getattr(row.op, "program_id", None)) == key), None)
+
+
+def _rates(row: RooflineOp | None) -> tuple[str, tuple[Quantity, ...]]:
+    """Return how near a kernel comes to the peaks, as far as that is known: a clause, and its numbers."""
+    if row is None or row.judged.compute_percent is None or row.judged.memory_percent is None:
+        return "", ()
+    computes = Quantity("compute_peak", row.judged.compute_percent, of=row.op.op)
+    moves = Quantity("bandwidth", row.judged.memory_percent, of=row.op.op)
+    text = f"by its shapes, it reaches {computes} of the peak and at least {moves} of the bandwidth"
+    return f"; {text}", (computes, moves)
+
+
+def _feed_kernel(case: Case, key: tuple[str, int | None], kernel_ms: float, cost: Range) -> Action | None:
+    """Return the advice to feed a kernel faster: at best, it takes as long as the busier of its two limits allows."""
+    row = _judged(case, key)
+    reached = max((row.judged.compute_percent or 0.0, row.judged.memory_percent or 0.0), default=0.0) if row else 0.0
+    if not 0.0 < reached < 100.0 or not _rates(row)[0]:
+        return case.without_estimate("feed_kernel")
+    most = min(kernel_ms * (1.0 - reached / 100.0) / case.ledger.ms(cost).high, 1.0)
+    return case.action("feed_kernel", cost, Range(0.0, most))
+
+
+def chip_copies(case: Case) -> Cause | None:
+    """Judge waiting for copies between the memories of a chip, which are begun too late to be hidden."""
+    share = min(100.0 * _waited_ms(case, "on_device") / case.step_ms, case.ledger.left(_ON_DEVICE))
+    if share < LEAST_PERCENT:
+        return None
+    copies = _in_steps(case, "on_device")
+    first = max(copies, key=lambda each: each.waited_ps)
+    cost = case.ledger.claim(_ON_DEVICE, most=share)
+    return case.cause(
+        "chip_copies",
+        "Waiting for copies between memories of the chip",
+        cost,
+        f"{counted(len(copies), 'copy', 'copies')}, longest {without_middle(first.copy, LONGEST_NAME)}"
+        f"{_rate(case, 'on_device')}",
+        actions=(case.without_estimate("fewer_bytes"),),
+        rests_on=(in_categories(_ON_DEVICE), Evidence("kernels", "async_copies", first.copy)),
+        confidence="medium",
+    )

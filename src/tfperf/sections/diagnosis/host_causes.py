@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.base.units import PS_PER_MS, counted, format_bytes, format_number, without_middle
+from tfperf.base.units import PS_PER_MS, counted, format_bytes, format_ms, format_number, without_middle
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
+from tfperf.sections.diagnosis.catalogue import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.diagnosis.step_ops import RECURRENT
 from tfperf.sections.diagnosis.wall_causes import compiling_percent, compiling_text
 from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST
+
+if TYPE_CHECKING:
+    from tfperf.sections.functions.analysis import Functions, FunctionStats
+    from tfperf.sections.functions.eager import FetchKind
+    from tfperf.sections.python.between_calls import BetweenCalls
+    from tfperf.trace.steps.steps import Steps
 
 _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
@@ -38,12 +45,6 @@ _BESIDE = 0.8
 """Share of the time of two things that take as long when they go on beside each other."""
 _FEW_STEPS = 0.25
 _NEARLY_ALL = 0.9
-
-if TYPE_CHECKING:
-    from tfperf.sections.functions.analysis import Functions, FunctionStats
-    from tfperf.sections.functions.eager import FetchKind
-    from tfperf.sections.python.between_calls import BetweenCalls
-    from tfperf.trace.steps.steps import Steps
 
 
 def compilation(case: Case) -> Cause | None:
@@ -697,4 +698,64 @@ def profiling_overhead(case: Case) -> Cause | None:
     title, actions = "Profiling itself", ("capture_less",)
     return case.cause(
         "profiling_overhead", title, cost, detail, actions=actions, rests_on=rests_on, quantities=(longer,)
+    )
+
+
+def awaiting_each_result(case: Case) -> Cause | None:
+    """Judge that the program waits for each result before it calls again."""
+    loop = case.program.host_loop
+    if loop is None or min(loop.waiting, case.ledger.left("all_others")) < LEAST_PERCENT:
+        return None
+    idle_ms = Quantity("idle", case.share("all_others") * case.step_ms / 100.0, "ms", case.summary.kind)
+    cost = case.ledger.claim("all_others", most=loop.waiting)
+    called = f"a call takes {format_ms(loop.calling * case.step_ms / 100.0)} ms"
+    assumption = f"{ADVICE['fetch_less_often'].assumption}; {called}, and a step at least as long"
+    where = without_middle(f"{loop.waits_by} {loop.place}".strip(), 2 * LONGEST_NAME)
+    return case.cause(
+        "waiting_for_results",
+        "Waiting for each result before the next call",
+        cost,
+        "; ".join(filter(None, (where, f"the TPU is idle for {idle_ms} of {format_ms(case.step_ms)} ms"))),
+        actions=[case.action("fetch_less_often", cost, assumption=assumption)],
+        rests_on=(in_categories("all_others"),),
+        quantities=(idle_ms,),
+    )
+
+
+def late_calls(case: Case) -> Cause | None:
+    """Judge that calls take longer on the host than what they run takes on the TPU, which waits for the next one."""
+    loop = case.program.host_loop
+    share = 0.0 if loop is None else loop.late(case.share("all_others")) * loop.calling_share
+    if loop is None or min(share, case.ledger.left("all_others")) < LEAST_PERCENT:
+        return None
+    cost = case.ledger.claim("all_others", most=share)
+    called_ms = Quantity("calling", loop.calling * case.step_ms / 100.0, "ms", case.summary.kind)
+    busy_ms = Quantity("busy", (100.0 - case.share("all_others")) * case.step_ms / 100.0, "ms", case.summary.kind)
+    return case.cause(
+        "launch_bound",
+        "Waiting for the host's calls",
+        cost,
+        f"calling {without_middle(loop.function, LONGEST_NAME)} takes {called_ms} on the host, and the TPU {busy_ms}",
+        actions=[several_steps(case, cost), "larger_batch"],
+        rests_on=(in_categories("all_others"),),
+        quantities=(called_ms, busy_ms),
+    )
+
+
+def late_python(case: Case) -> Cause | None:
+    """Judge that Python between calls takes longer than runs on the TPU, so that it waits for the next call."""
+    loop = case.program.host_loop
+    share = 0.0 if loop is None else loop.late(case.share("all_others")) * (1.0 - loop.calling_share)
+    if loop is None or min(share, case.ledger.left("all_others")) < LEAST_PERCENT:
+        return None
+    between = case.results["python"].between
+    function = "" if between is None else between.function
+    detail = f"most of it in {without_middle(function, LONGEST_NAME)}; " if function else ""
+    return case.cause(
+        "python_between_steps",
+        "Python between calls",
+        case.ledger.claim("all_others", most=share),
+        f"{detail}the TPU has nothing to do until the next call",
+        actions=[case.without_estimate("record_python")] if between is None else [],
+        rests_on=(in_categories("all_others"),),
     )

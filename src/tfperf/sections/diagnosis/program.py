@@ -12,19 +12,48 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.results import Host
-from tfperf.base.arrays import EMPTY, Int64s, Intervals, difference, intersection, overlap, touches, union, union_all
-from tfperf.sections.diagnosis.calls import Calls, CallTimes, combine_calls
+from tfperf.base.arrays import (
+    EMPTY,
+    Float64s,
+    Int64s,
+    Intervals,
+    covers,
+    difference,
+    distinct,
+    intersection,
+    overlap,
+    touches,
+    union,
+    union_all,
+)
+from tfperf.base.units import PS_PER_MS
+from tfperf.formats.hlo.hlo_proto import read_proto
+from tfperf.formats.hlo.model import ProgramError
 from tfperf.sections.diagnosis.cause import Range
-from tfperf.sections.diagnosis.host_loop import HostLoop, HostLoopTimes
-from tfperf.sections.diagnosis.python_use import Collections, PythonUse
 from tfperf.sections.diagnosis.step_ops import StepOps, Work, average, step_ops
-from tfperf.trace.event_names import is_hlo_collective, mask, parse_op, runs_keras_function
+from tfperf.trace.event_names import (
+    JITTED_CALL,
+    called_function,
+    is_fetch,
+    is_hlo_collective,
+    is_jitted_call,
+    is_python_frame,
+    mask,
+    parse_op,
+    runs_keras_function,
+)
+from tfperf.trace.host.activities import Activity
 from tfperf.trace.host.host_state import XLA_RUNS, HostStates, State, call_times, calls_per_line
+from tfperf.trace.host.python_activity import CpuTimes, Pauses, PythonActivity
+from tfperf.trace.host.python_packages import python_function
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import last_around, outermost, parents
 from tfperf.trace.steps.counted import CountedSteps
-from tfperf.trace.steps.eager_events import runs_keras_eagerly
+from tfperf.trace.steps.eager_events import NAMED, eager_calls, runs_keras_eagerly
+from tfperf.trace.steps.step_calls import find_calls
 
 if TYPE_CHECKING:
+    from tfperf.trace.device.tpu_runs import TpuRuns
     from tfperf.trace.steps.breakdown import Breakdown
 
 Api = Literal["keras", "tensorflow", "jax"]
@@ -34,6 +63,29 @@ _NEARLY_ALL = 0.9
 _REMAINDER = 0.25
 """The share of the time between two calls in which no run goes on any more, at the end of it."""
 _JAX = re.compile(r"PjitFunction\(|p?jit_+\w+(?:\(\d+\))?$")
+
+
+class Calls(Struct, frozen=True, kw_only=True):
+    """What the steps that count call, per step and in percent of their time."""
+
+    runs_keras_eagerly: bool = False
+    """Whether Keras calls no function: `compile(run_eagerly=True)`."""
+    fetches: bool = False
+    """Whether the program takes its batches from tf.data."""
+    function_percent: float = 0.0
+    """In which a tf.function that Python calls runs."""
+    functions_per_step: float = 0.0
+    iterators_per_step: float = 0.0
+    """How often a step makes an iterator of a dataset."""
+    puts_per_step: float = 0.0
+    """How often a step of JAX copies an array of the host to the device."""
+    conversion_percent: float = 0.0
+    """In which large arrays of NumPy become tensors, or arrays of JAX."""
+    conversions_per_step: float = 0.0
+    conversion_bytes: int | None = None
+    """The largest allocation in one; None: not recorded."""
+    conversion_function: str = ""
+    """The function in whose calls most of that time goes; empty: outside of calls."""
 
 
 class Program(Struct, frozen=True, kw_only=True):
@@ -241,3 +293,398 @@ def _average_range(ranges: Sequence[Range | None]) -> Range | None:
 def _average(shares: Sequence[float | None]) -> float | None:
     known = [share for share in shares if share is not None]
     return sum(known) / len(known) if known else None
+
+
+_MAKES_ITERATOR = "MakeIterator"
+_PUTS = "DevicePut"
+_TO_TENSOR = frozenset({"tf.constant", "convert_to_tensor"})
+_TO_DEVICE = frozenset({_PUTS, "H2D Dispatch"})
+"""How JAX copies arrays of the host: the call, and the copy on a thread of the CPU's client."""
+_LARGE_BYTES = 1 << 20
+_LEAST_COPY_PS = PS_PER_MS
+"""What takes JAX less is the overhead of a call, whatever the size of the array."""
+
+
+class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
+    """The same of one host for each of its steps, in picoseconds."""
+
+    runs_keras_eagerly: bool
+    fetches: bool
+    function_ps: Int64s
+    functions: Int64s
+    iterators: Int64s
+    puts: Int64s
+    conversion_ps: Int64s
+    conversions: Int64s
+    conversion_bytes: int | None
+    conversion_function: str
+
+    @classmethod
+    def of(cls, host: Host) -> CallTimes:
+        """Find the calls of a host."""
+        trace, steps = host.trace, host["steps"].steps
+        functions = find_calls(trace)
+        conversions, largest = _conversions(host)
+        puts = trace.host_events(mask(trace.names, _PUTS.__eq__))
+
+        def count(times: Int64s) -> Int64s:
+            first, last = np.searchsorted(np.sort(times), (steps.start_ps, steps.end_ps))
+            return np.asarray(last - first, np.int64)
+
+        def in_steps(start: Int64s, end: Int64s) -> Int64s:
+            return overlap(union(start, end), steps.start_ps, steps.end_ps)
+
+        return cls(
+            runs_keras_eagerly=runs_keras_eagerly(trace),
+            fetches=any(map(is_fetch, trace.names)),
+            function_ps=in_steps(functions.start, functions.end),
+            functions=count(functions.start),
+            iterators=count(trace.start_ps[_made_iterators(trace)]),
+            puts=count(trace.start_ps[puts]),
+            conversion_ps=in_steps(trace.start_ps[conversions], trace.end_ps[conversions]),
+            conversions=count(trace.start_ps[conversions]),
+            conversion_bytes=largest,
+            conversion_function=_function_around(trace, conversions),
+        )
+
+    def counted(self, steps: CountedSteps) -> Calls:
+        """Return the same of the steps that count."""
+        count = max(steps.count, 1)
+        return Calls(
+            runs_keras_eagerly=self.runs_keras_eagerly,
+            fetches=self.fetches,
+            function_percent=steps.percent(self.function_ps) or 0.0,
+            functions_per_step=steps.sum(self.functions) / count,
+            iterators_per_step=steps.sum(self.iterators) / count,
+            puts_per_step=steps.sum(self.puts) / count,
+            conversion_percent=steps.percent(self.conversion_ps) or 0.0,
+            conversions_per_step=steps.sum(self.conversions) / count,
+            conversion_bytes=self.conversion_bytes,
+            conversion_function=self.conversion_function,
+        )
+
+
+def combine_calls(calls: Sequence[Calls]) -> Calls:
+    """Return the average over hosts."""
+    most = max(calls, key=lambda each: each.conversion_percent)
+    count = len(calls)
+    return Calls(
+        runs_keras_eagerly=any(each.runs_keras_eagerly for each in calls),
+        fetches=any(each.fetches for each in calls),
+        function_percent=sum(each.function_percent for each in calls) / count,
+        functions_per_step=sum(each.functions_per_step for each in calls) / count,
+        iterators_per_step=sum(each.iterators_per_step for each in calls) / count,
+        puts_per_step=sum(each.puts_per_step for each in calls) / count,
+        conversion_percent=sum(each.conversion_percent for each in calls) / count,
+        conversions_per_step=sum(each.conversions_per_step for each in calls) / count,
+        conversion_bytes=most.conversion_bytes,
+        conversion_function=most.conversion_function,
+    )
+
+
+def _conversions(host: Host) -> tuple[Int64s, int | None]:
+    """Return the rows in which large arrays of NumPy are copied, outside of tracing, and the largest allocation there.
+
+    TensorFlow allocates the tensor meanwhile; of JAX's copies only the time is known.
+    """
+    trace = host.trace
+    puts = trace.host_events(mask(trace.names, _TO_DEVICE.__contains__))
+    puts, largest = puts[trace.duration_ps[puts] >= _LEAST_COPY_PS], None
+    rows = outermost(trace, trace.host_events(mask(trace.names, _TO_TENSOR.__contains__)))
+    if trace.allocations is None:
+        return puts, None
+    memory = trace.allocations
+    sizes = memory.number("requested_bytes", 0)
+    large = np.flatnonzero(memory.allocates & (sizes >= _LARGE_BYTES))
+    large = large[~covers(host.busy_times.get(Activity.COMPILE, EMPTY), memory.start_ps[large])]
+    large = large[np.argsort(memory.start_ps[large], kind="stable")]
+    first, last = np.searchsorted(memory.start_ps[large], (trace.start_ps[rows], trace.end_ps[rows]))
+    rows, first, last = (each[last > first] for each in (rows, first, last))
+    if len(rows):
+        bounds = np.stack((first, last), axis=1).ravel()
+        largest = int(np.maximum.reduceat(np.append(sizes[large], 0), bounds)[::2].max())
+    return np.sort(np.concatenate((rows, puts))), largest
+
+
+def _function_around(trace: HostTrace, rows: Int64s) -> str:
+    """Return the name of the function in whose calls most of the time of these rows is; empty: all is in none."""
+    jitted = trace.host_events(mask(trace.names, is_jitted_call))
+    calls = np.sort(np.concatenate((trace.stat("tf_function_call").event.astype(np.int64), jitted)))
+    around = np.append(calls, -1)[last_around(trace, calls, rows)]
+    name = trace.name[around[around >= 0]]
+    if not len(name):
+        return ""
+    most = np.bincount(name, weights=trace.duration_ps[rows[around >= 0]]).argmax()
+    return trace.names[int(most)].removeprefix(JITTED_CALL).removesuffix(")")
+
+
+def _made_iterators(trace: HostTrace) -> Int64s:
+    """Return the rows in which Python makes an iterator of a dataset."""
+    rows = eager_calls(trace)
+    stat = trace.stat("eager_op")
+    by_text = np.append(mask(stat.texts, _MAKES_ITERATOR.__eq__), False)[trace.number_at("eager_op", rows, -1)]
+    by_name = mask(trace.names, f"{NAMED}{_MAKES_ITERATOR}".__eq__)[trace.name[rows]]
+    return rows[by_text | by_name]
+
+
+_OF_JAX = re.compile(r"\$(?:api|array|basearray|core|pjit|profiler|traceback_util|tree_util|util)\.py:\d+ ")
+"""Files of JAX through which a program awaits results."""
+
+
+class HostLoop(Struct, frozen=True):
+    """What the thread does, in percent of the steps that count; the rest is Python.
+
+    `function` is what takes most of the calls, `waits_by` what takes most of the waiting, and `place` says where: in a
+    function of Python, or else after the line that called the program when it was traced. Texts may be empty.
+    """
+
+    calling: float
+    waiting: float
+    function: str
+    waits_by: str
+    place: str
+
+    def late(self, idle: float) -> float:
+        """Return in which share of the step the TPU would be idle if the thread did not wait; now it is in `idle`."""
+        return max(idle - self.waiting, 0.0)
+
+    @property
+    def calling_share(self) -> float:
+        """Return the share of calls in what the thread does but waiting, from 0 to 1."""
+        return min(self.calling / (100.0 - self.waiting), 1.0) if self.waiting < 100.0 else 0.0
+
+
+class HostLoopTimes(Struct, frozen=True, eq=False):
+    """The same of one host for each of its steps, in picoseconds."""
+
+    calling_ps: Int64s
+    waiting_ps: Int64s
+    function: str
+    waits_by: str
+    place: str
+
+    @classmethod
+    def of(cls, host: Host) -> HostLoopTimes | None:
+        """Return what the thread does; None unless steps begin with calls that come when the TPU is done."""
+        trace, steps = host.trace, host["steps"].steps
+        if trace.device_kind != "tpu" or steps.source == "device steps" or steps.on_cores or not len(steps):
+            return None
+        from tfperf.trace.device.tpu_runs import find_runs  # few traces are of TPUs
+
+        runs = find_runs(trace)
+        calls = distinct(runs.call[runs.call >= 0])
+        if not len(calls):
+            return None
+        states, lines = host.host_states, distinct(trace.line_of[calls]).tolist()
+        waits = [states.lines[line][State.SYNC] for line in lines if State.SYNC in states.lines.get(line, {})]
+        calling = union(trace.start_ps[calls], trace.end_ps[calls])
+        name = np.bincount(trace.name[calls], weights=trace.duration_ps[calls]).argmax()
+        waits_by, place = _waits(host, lines)
+        return cls(
+            overlap(calling, steps.start_ps, steps.end_ps),
+            overlap(difference(union_all(waits), calling), steps.start_ps, steps.end_ps),
+            called_function(trace.names[name]),
+            waits_by,
+            place or _called_from(trace, runs),
+        )
+
+    def counted(self, steps: CountedSteps) -> HostLoop:
+        """Return the shares of the steps that count."""
+        calling, waiting = steps.percent(self.calling_ps) or 0.0, steps.percent(self.waiting_ps) or 0.0
+        return HostLoop(calling, waiting, self.function, self.waits_by, self.place)
+
+
+def _waits(host: Host, lines: list[int]) -> tuple[str, str]:
+    """Return what waits for longest on the threads, and the function that calls it; empty if that is not recorded."""
+    trace = host.trace
+    rows = np.concatenate([np.arange(trace.lines[line].start, trace.lines[line].stop) for line in sorted(lines)])
+    waits = host.host_states.code[rows] == State.SYNC
+    rows = rows[waits | mask(trace.names, is_python_frame)[trace.name[rows]]]
+    waits = host.host_states.code[rows] == State.SYNC
+    above = parents(trace, rows)
+    outer = np.flatnonzero(waits & ~np.append(waits, False)[above])
+    if not len(outer):
+        return "", ""
+    name = trace.name[rows]
+    longest = np.bincount(name[outer], weights=trace.duration_ps[rows[outer]]).argmax()
+    at = int(above[outer[name[outer] == longest][0]])
+    while at >= 0 and _OF_JAX.match(trace.names[name[at]]):
+        at = int(above[at])
+    caller = python_function(trace.names[name[at]]) if at >= 0 else None
+    text = trace.names[longest]
+    waits_by = python_function(text).name if is_python_frame(text) else text
+    return waits_by, "" if caller is None or not caller.file else f"in {caller.shown}"
+
+
+def _called_from(trace: HostTrace, runs: TpuRuns) -> str:
+    """Return the line that called the function of the main program when it was traced, if the program states it."""
+    main = int(np.bincount(runs.name, weights=runs.duration_ps).argmax())
+    at = np.flatnonzero((runs.name == main) & runs.known)[:1].tolist()
+    serialized = (trace.hlo_protos or {}).get(int(runs.program[at[0]])) if at else None
+    if serialized is None:
+        return ""
+    try:
+        instructions = read_proto(serialized).entry.instructions
+    except ProgramError:
+        return ""
+    stack = next((each.metadata.stack for each in instructions if len(each.metadata.stack) > 1), ())
+    return f"after the call in {stack[-1].file.rpartition('/')[2]}:{stack[-1].line}" if stack else ""
+
+
+_LEAST_COVERED = 0.9
+"""Share of a time that must be recorded, or nothing is said about it."""
+_HALF = 0.5
+_FEW = 2
+_FULL = 2
+"""The generation whose collection goes through all objects."""
+
+
+class Collections(Struct, frozen=True, kw_only=True):
+    """Runs of the garbage collector in the steps that count."""
+
+    percent: float
+    """Of the steps."""
+    alone_percent: float
+    """While nothing else is recorded."""
+    count: int
+    full_count: int
+    """Those that went through all objects."""
+    longest_ms: float
+    most_steps: int
+    """The fewest steps that hold half of the time of all."""
+    rare_steps: int
+    """How many steps hold nearly all of that time, if one or two of many do, at no regular distance; else 0."""
+    step_count: int
+    place: str
+    """The line of Python that ran in most of that time; empty: unknown, or not most of it."""
+
+
+class CollectionTimes(Struct, frozen=True, eq=False, kw_only=True):
+    """The same for each step of a host."""
+
+    total_ps: Int64s
+    alone_ps: Int64s
+    count: Int64s
+    full_count: Int64s
+    longest_ps: Int64s
+    place: str
+
+    @classmethod
+    def of(cls, pauses: Pauses, idle: Intervals, steps: CountedSteps) -> CollectionTimes:
+        """Measure pauses in each step; `idle` is when nothing is recorded."""
+        start, end = steps.start_ps, steps.start_ps + steps.duration_ps
+        times = union(pauses.start_ps, pauses.end_ps)
+        first, last = np.searchsorted(pauses.start_ps, start), np.searchsorted(pauses.start_ps, end)
+        lengths = np.append(pauses.end_ps - pauses.start_ps, 0)
+        full = np.concatenate(([0], np.cumsum(pauses.generation == _FULL)))
+        bounds = np.stack((first, last), axis=1).ravel()
+        longest = np.maximum.reduceat(lengths, bounds)[::2] if len(bounds) else lengths[:0]
+        return cls(
+            total_ps=overlap(times, start, end),
+            alone_ps=overlap(intersection(times, idle), start, end),
+            count=last - first,
+            full_count=full[last] - full[first],
+            longest_ps=np.where(last > first, longest, 0),
+            place=_most_of(pauses, steps),
+        )
+
+    def counted(self, steps: CountedSteps) -> Collections | None:
+        """Return what they take of the steps that count."""
+        percent, alone_percent = steps.percent(self.total_ps), steps.percent(self.alone_ps)
+        if percent is None or alone_percent is None:
+            return None
+        times = self.total_ps[steps.counted]
+        ordered = np.sort(times)[::-1]
+        most = int(np.searchsorted(np.cumsum(ordered), _HALF * ordered.sum())) + 1 if ordered.any() else 0
+        return Collections(
+            percent=percent,
+            alone_percent=alone_percent,
+            count=steps.sum(self.count),
+            full_count=steps.sum(self.full_count),
+            longest_ms=float(self.longest_ps[steps.counted].max()) / PS_PER_MS,
+            most_steps=most,
+            rare_steps=_rare_steps(times),
+            step_count=steps.count,
+            place=self.place,
+        )
+
+
+def _rare_steps(times: Int64s) -> int:
+    """Return how many steps hold nearly all of these times, if one or two of many do, and follow no period; else 0."""
+    order = np.argsort(-times, kind="stable")
+    number = int(np.searchsorted(np.cumsum(times[order]), _NEARLY_ALL * times.sum())) + 1
+    if number > _FEW or number >= _HALF * len(times):
+        return 0
+    first, last = int(order[:number].min()), int(order[:number].max())
+    has_period = number == _FEW and max(first, len(times) - 1 - last) < last - first
+    return 0 if has_period else number
+
+
+def _most_of(pauses: Pauses, steps: CountedSteps) -> str:
+    """Return the line that ran in more than half of the time of the pauses in steps that count."""
+    counted = union(steps.start_ps[steps.counted], (steps.start_ps + steps.duration_ps)[steps.counted])
+    times = overlap(counted, pauses.start_ps, pauses.end_ps)
+    places = dict.fromkeys(pauses.places, 0)
+    for place in places:
+        places[place] = int(times[[each == place for each in pauses.places]].sum())
+    most = max(places, key=lambda place: places[place], default="")
+    return most if places and places[most] > _HALF * times.sum() else ""
+
+
+class ReadyTimes(Struct, frozen=True, eq=False, kw_only=True):
+    """For how long the thread was ready in each step (it ran, or had no core), outside of calls and inside of them."""
+
+    outside: tuple[Float64s, Float64s]
+    """The least and the most."""
+    inside: tuple[Float64s, Float64s]
+    outside_ps: Int64s
+    inside_ps: Int64s
+    """The time that is recorded of both."""
+
+    @classmethod
+    def of(cls, cpu: CpuTimes, calls: Intervals, steps: CountedSteps) -> ReadyTimes:
+        """Measure what was recorded in each step."""
+        start, end = steps.start_ps, steps.start_ps + steps.duration_ps
+        recorded = union(cpu.start_ps, cpu.end_ps)
+        outside, inside = difference(recorded, calls), intersection(recorded, calls)
+        return cls(
+            outside=cpu.within(outside, start, end),
+            inside=cpu.within(inside, start, end),
+            outside_ps=overlap(outside, start, end),
+            inside_ps=overlap(inside, start, end),
+        )
+
+    def shares(self, steps: CountedSteps, calls_ps: Int64s) -> tuple[Range | None, Range | None]:
+        """Return in which share of the time outside of calls, and inside of them, the thread is ready, in percent.
+
+        None where too little of that time is recorded.
+        """
+        inside_ps = steps.sum(calls_ps)
+        outside_ps = steps.total_ps - inside_ps
+        parts = ((self.outside, self.outside_ps, outside_ps), (self.inside, self.inside_ps, inside_ps))
+        outside, inside = (
+            _share([float(each[steps.counted].sum()) for each in bounds], steps.sum(recorded), whole)
+            for bounds, recorded, whole in parts
+        )
+        return outside, inside
+
+
+def _share(bounds: Sequence[float], recorded_ps: int, whole_ps: int) -> Range | None:
+    if recorded_ps <= 0 or recorded_ps < _LEAST_COVERED * whole_ps:
+        return None
+    return Range(*(100.0 * min(max(bound / recorded_ps, 0.0), 1.0) for bound in bounds))
+
+
+class PythonUse(Struct, frozen=True, eq=False, kw_only=True):
+    """What is recorded of a host; None: it is not."""
+
+    collections: CollectionTimes | None = None
+    ready: ReadyTimes | None = None
+
+    @classmethod
+    def of(cls, activity: PythonActivity, idle: Intervals, calls: Intervals | None, steps: CountedSteps) -> PythonUse:
+        """Measure what a capture recorded of Python."""
+        return cls(
+            collections=None if activity.pauses is None else CollectionTimes.of(activity.pauses, idle, steps),
+            ready=None if activity.cpu is None or calls is None else ReadyTimes.of(activity.cpu, calls, steps),
+        )

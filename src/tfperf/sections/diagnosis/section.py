@@ -9,16 +9,23 @@ from tfperf.analysis.registry import present
 from tfperf.analysis.results import Results
 from tfperf.base.units import format_ms, without_middle
 from tfperf.report.model import BarChart, Fact, Finding, Level, Quantity, Section, Severity
-from tfperf.sections.batch.section import examples_per_second
+from tfperf.sections.batch import examples_per_second
+from tfperf.sections.diagnosis import ACTIONS, CAUSES
 from tfperf.sections.diagnosis.case import LONGEST_NAME
 from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, listed_computed, sentence_of
-from tfperf.sections.diagnosis.tables import ACTIONS, CAUSES
 from tfperf.sections.environment.section import clock_notes
-from tfperf.sections.gaps.analysis import topics
-from tfperf.sections.overview.input_cost import from_to, input_cost, whose_input
-from tfperf.sections.overview.quantities import of_steps, share_of_step, step_after, usual_step_time
-from tfperf.sections.overview.summary import Overview
-from tfperf.sections.wall.section import rate_text
+from tfperf.sections.gaps import topics
+from tfperf.sections.overview.summary import (
+    Overview,
+    from_to,
+    input_cost,
+    of_steps,
+    share_of_step,
+    step_after,
+    usual_step_time,
+    whose_input,
+)
+from tfperf.sections.wall import rate_text
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 from tfperf.trace.steps.steps import ITERATION, UNLABELLED, step_word
 

@@ -17,8 +17,7 @@ from tfperf.base.arrays import median
 from tfperf.base.units import PS_PER_MS, counted, format_ms, format_percent, listed, without_middle
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case
 from tfperf.sections.diagnosis.cause import Cause, Evidence, Range
-from tfperf.sections.wall.section import modes_text
-from tfperf.sections.wall.tables import CONTENT_TEXTS, OTHER_KINDS, between_row
+from tfperf.sections.wall import CONTENT_TEXTS, OTHER_KINDS, between_row, modes_text
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from tfperf.analysis.registry import TableSpec, present
 from tfperf.analysis.results import Results
 from tfperf.base.units import PS_PER_MS, counted, format_ms, format_number, listed
 from tfperf.report.model import Column, Data, Fact, Finding, Quantity, Ranked, Section, Severity
-from tfperf.sections.overview.quantities import of_steps
+from tfperf.sections.overview.summary import of_steps
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats

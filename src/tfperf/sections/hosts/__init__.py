@@ -1,15 +1,228 @@
 """Hosts: who waits for whom."""
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.sections.hosts.tables import TABLES
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfperf.analysis.registry import SectionSpec, TableSpec, present
+from tfperf.base.units import PS_PER_MS, counted, format_ms, listed
+from tfperf.report.model import Column, Data, Finding, Quantity, Ranked, Section
+from tfperf.sections.hosts.analysis import CAUSE_TEXTS, LEAST_LOSS_MS
 from tfperf.trace.known_stats import COLLECTIVES
+
+if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
+    from tfperf.sections.hosts.analysis import Hosts, Straggler
+
+_CLOCK_MS = 5.0
+"""Clocks that differ by less are as good as equal."""
+
+
+def build(results: Results) -> Section:
+    """Build the section; of one host there is nothing to say."""
+    hosts: Hosts = results["hosts"]
+    if not results.has_several_hosts:
+        return Section("hosts", "Hosts", level="full", findings=_missing_chips(hosts), notes=_alone(hosts))
+    return Section(
+        "hosts",
+        "Hosts",
+        findings=(*_missing_chips(hosts), *([_verdict(results, hosts)] if hosts.is_known else [])),
+        tables=present(HOSTS.build(results), STRAGGLERS.build(results, level="full")),
+        notes=_notes(hosts),
+    )
+
+
+def _missing_chips(hosts: Hosts) -> tuple[Finding, ...]:
+    """Say that chips of the program are not in the profile, so that nobody knows whether others wait for them."""
+    if hosts.chips is None or not hosts.chips.missing:
+        return ()
+    text = f"{hosts.chips.sentence}, so whether chips wait for them is unknown."
+    return (Finding("missing_chips", "hint", text[0].upper() + text[1:], "capture all hosts of the job into one run"),)
+
+
+def _alone(hosts: Hosts) -> tuple[str, ...]:
+    """Say of a profile of one host, if all chips of the program are in it, that nobody waits for another host."""
+    return () if hosts.chips is not None and hosts.chips.missing else (f"{hosts.why_unknown.capitalize()}.",)
+
+
+def who_is_late(found: Straggler, kind: str) -> tuple[str, Quantity]:
+    """Return a clause that says which host is late how often, and what the others lose."""
+    lost = Quantity(f"{_key(found)}, lost", found.loss_ms, "ms", kind)
+    steps = f"{found.last_in} of {counted(found.steps, 'step')}"
+    who = f"{found.host} is last in {steps}" if found.host else f"some host is late in {steps}"
+    return f"{who}, and the others wait {lost} per step for it", lost
+
+
+def slower_in(found: Straggler, kind: str) -> tuple[str, Quantity]:
+    """Return in what the late host is slower, and by how much, as the end of a clause."""
+    longer = Quantity(f"{_key(found)}, longer", found.excess_ms, "ms", kind)
+    return f"{longer} per step slower in {CAUSE_TEXTS[found.cause]}", longer
+
+
+def late_text(found: Straggler, kind: str) -> tuple[str, tuple[Quantity, ...]]:
+    """Return both as one clause."""
+    who, lost = who_is_late(found, kind)
+    slower, longer = slower_in(found, kind)
+    return f"{who}: it is {slower}", (lost, longer)
+
+
+def _key(found: Straggler) -> str:
+    return "straggler_outside" if found.is_outside_averages else "straggler"
+
+
+def _verdict(results: Results, hosts: Hosts) -> Finding:
+    if hosts.straggler is None:
+        text = f"No host holds the others up: what steps lose by waiting is below {LEAST_LOSS_MS:.0f} ms or 5%."
+        return Finding("no_straggler", "info", text)
+    text, quantities = late_text(hosts.straggler, results["overview"].kind)
+    if hosts.straggler.is_outside_averages:
+        text += " (averages omit that)"
+    code = "skewed_input" if hosts.straggler.cause == "input" and hosts.straggler.host else "straggler"
+    return Finding("late_host", "hint", f"{text[0].upper()}{text[1:]}.", causes=(code,), quantities=quantities)
+
+
+def _notes(hosts: Hosts) -> tuple[str, ...]:
+    is_said = hosts.is_known or (hosts.chips is not None and hosts.chips.missing > 0)
+    notes = [] if is_said else [f"Who waits for whom is unknown: {hosts.why_unknown}."]
+    helpers = [work.host for work in hosts.hosts if work.task.is_helper]
+    if helpers:
+        notes.append(f"Without steps of their own: {listed(helpers)}; averages are over the other hosts.")
+    clocks = [(work.host, work.clock.ahead_ns / 1e6) for work in hosts.hosts if work.clock is not None]
+    wrong = [f"{host} by {format_ms(ahead)} ms" for host, ahead in clocks if abs(ahead) >= _CLOCK_MS]
+    if wrong:
+        notes.append(f"Clocks are ahead of that of {clocks[0][0]}: {listed(wrong)}. Waiting does not rest on clocks.")
+    if hosts.cut:
+        notes.append(f"Omitted: {counted(hosts.cut, 'collective')}, the last ones of hosts that have too many.")
+    return tuple(notes)
+
+
+def straggler_summary(results: Results) -> dict[str, Any]:
+    """Return the JSON keys about a late host: None where no host is to blame, or nothing is known."""
+    found: Straggler | None = results["hosts"].straggler
+    return {
+        "straggler": found.host or None if found is not None else None,
+        "straggler_cause": None if found is None else found.cause,
+    }
+
+
+_HOST_COLUMNS = (
+    Column("host", "Host", str, "", "name of the trace file"),
+    Column(
+        "role", "Role", str, "", "worker, chief, evaluator, parameter server, coordinator, tf.data worker, dispatcher"
+    ),
+    Column("task", "Task", str, "", "name of the task in its cluster", level="data"),
+    Column("step_time_ms", "Step time", float, "ms", "average step time"),
+    Column("own_work_ms", "Own work", float, "ms", "step time without waiting for other hosts"),
+    Column("waits_for_others_ms", "Waits", float, "ms", "waiting in collectives for the last host, per step"),
+    Column(
+        "others_wait_for_it_ms",
+        "Makes wait",
+        float,
+        "ms",
+        "time that others lose in steps in which it is last, per step",
+    ),
+    Column("last_percent", "Last", float, "%", "share of the steps in which it is the last host"),
+    Column("cause", "Slow in", str, "", "in what it is slower in the steps in which it is late: input, compute, ..."),
+    Column(
+        "clock_ahead_ms", "Clock", float, "ms", "how far its clock is ahead of that of the first host", level="data"
+    ),
+    Column(
+        "clock_spread_ms", "Clock spread", float, "ms", "median distance of single collectives from that", level="data"
+    ),
+)
+_STRAGGLER_COLUMNS = (
+    Column("step", "Step", int, "", "number of the step"),
+    Column("averaged", "Averaged", bool, "", "whether the step counts in averages on all hosts", level="data"),
+    Column("host", "Last host", str, "", "the host that waits least in the step: the others wait for it"),
+    Column("lost_ms", "Lost", float, "ms", "how much longer another host waits than the last one, at most"),
+    Column("host_lost_ms", "Lost in all", float, "ms", "the same, summed over all hosts", level="data"),
+    Column("cause", "Slow in", str, "", "in what the last host is slower than the median of the others"),
+    Column("excess_ms", "Longer by", float, "ms", "how much longer that takes on the last host"),
+    Column("step_time_ms", "Step time", float, "ms", "longest step time of any host"),
+)
+
+
+def _hosts(results: Results) -> Data | None:
+    hosts: Hosts = results["hosts"]
+    rows = hosts.hosts
+    if len(rows) < 2:
+        return None
+    return {
+        "host": [row.host for row in rows],
+        "role": [row.task.role or None for row in rows],
+        "task": [row.task.name or None for row in rows],
+        "step_time_ms": [_ms(row.step_ps) for row in rows],
+        "own_work_ms": [_ms(row.own_work_ps) for row in rows],
+        "waits_for_others_ms": [_ms(row.waits_ps) for row in rows],
+        "others_wait_for_it_ms": [_ms(row.waited_for_ps) for row in rows],
+        "last_percent": [row.last_percent for row in rows],
+        "cause": [row.cause or None for row in rows],
+        "clock_ahead_ms": [None if row.clock is None else row.clock.ahead_ns / 1e6 for row in rows],
+        "clock_spread_ms": [None if row.clock is None else row.clock.spread_ns / 1e6 for row in rows],
+    }
+
+
+def _stragglers(results: Results) -> Data | None:
+    hosts: Hosts = results["hosts"]
+    late = hosts.late
+    if late is None or not len(late.numbers):
+        return None
+    return {
+        "step": late.numbers.tolist(),
+        "averaged": late.counted.tolist(),
+        "host": [hosts.sharing[place] for place in late.last.tolist()],
+        "lost_ms": (late.lost_ps / PS_PER_MS).tolist(),
+        "host_lost_ms": (late.host_lost_ps / PS_PER_MS).tolist(),
+        "cause": list(late.causes),
+        "excess_ms": (late.excess_ps / PS_PER_MS).tolist(),
+        "step_time_ms": (late.step_ps / PS_PER_MS).tolist(),
+    }
+
+
+def _ms(ps: float | None) -> float | None:
+    return None if ps is None else ps / PS_PER_MS
+
+
+HOSTS = TableSpec(
+    name="hosts",
+    title="Hosts",
+    row="hosts of a run of several, and who waits for whom",
+    details=(
+        "Only with several hosts: one row for each. A host waits in collectives until the last one takes part, and the "
+        "last host of a step is the one that waits least. Waiting is unknown where hosts share no collective, and for "
+        "hosts without steps of their own, such as parameter servers."
+    ),
+    columns=_HOST_COLUMNS,
+    data=_hosts,
+    name_key="host",
+    ranked=Ranked("others_wait_for_it_ms", each="hosts"),
+    about_steps=True,
+    over_hosts=True,
+)
+STRAGGLERS = TableSpec(
+    name="stragglers",
+    title="Last host of each step",
+    row="steps of a run of several hosts: which host is last, and what that costs",
+    details=(
+        "Only if several hosts share collectives: one row for each step in which they do. `lost_ms` is how much "
+        "longer another host waits in the step than the last one, at most; healthy hosts lose up to 3 ms."
+    ),
+    columns=_STRAGGLER_COLUMNS,
+    data=_stragglers,
+    name_key="host",
+    ranked=Ranked("lost_ms"),
+    about_steps=True,
+    over_hosts=True,
+)
+TABLES = (HOSTS, STRAGGLERS)
+
 
 SECTION = SectionSpec(
     name="hosts",
     title="Hosts",
     analyze="tfperf.sections.hosts.analysis:analyze",
     derive="tfperf.sections.hosts.analysis:compare",
-    build="tfperf.sections.hosts.section:build",
+    build="tfperf.sections.hosts:build",
     rests_on=("steps", "overview"),
     stats=COLLECTIVES,
     tables=TABLES,

@@ -14,16 +14,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.tabular import Tabular
-from tfperf.trace.device.collectives import Collectives, find_collectives
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, lookup, overlap, union
+from tfperf.base.units import PS_PER_MS
+from tfperf.trace.device.collective_waits import Waits
+from tfperf.trace.device.collectives import Collectives, find_collectives, step_of
 from tfperf.trace.device.tpu_chips import TpuChips, find_chips, join_chips
 from tfperf.trace.host.tasks import Task
+from tfperf.trace.steps.breakdown import Breakdown
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Host, Results
-    from tfperf.sections.hosts.lateness import LateSteps
-    from tfperf.sections.hosts.straggler import Straggler
     from tfperf.trace.device.collective_waits import ClockOffset
-    from tfperf.trace.steps.breakdown import Breakdown
 
 
 class HostPart(Struct, frozen=True, eq=False):
@@ -137,8 +138,6 @@ def _late(
 ) -> tuple[LateSteps | None, list[ClockOffset | None]]:
     """Return the steps of hosts that share collectives, with who is late in them, and how far each clock is ahead."""
     # Imported here, for most runs have one host.
-    from tfperf.sections.hosts.lateness import late_steps
-    from tfperf.sections.hosts.step_grid import step_grid, waited_in_steps
     from tfperf.trace.device.collective_waits import clock_offsets, match_collectives
 
     waits = match_collectives(collectives)
@@ -202,3 +201,323 @@ def _with_waits(work: HostWork, row: int, late: LateSteps) -> HostWork:
         last_percent=100.0 * float(is_last.mean()),
         cause=late.main_cause(late.late_rows(row)),
     )
+
+
+CAUSES = {
+    "input": "input",
+    "compilation": "compilation",
+    "kernel_launch": "launching",
+    "host_compute": "compute",
+    "all_others": "python",
+    "output": "device",
+    "host_to_device": "device",
+    "device_collectives": "device",
+    "device_to_device": "device",
+    "device_compute": "device",
+}
+"""What a host is slow in, by the category of its time."""
+CAUSE_TEXTS = {
+    "input": "input",
+    "compilation": "tracing and compiling",
+    "launching": "launching kernels",
+    "compute": "ops on the host",
+    "python": "Python or I/O between calls",
+    "device": "work of its devices",
+}
+"""The same in words."""
+
+
+class LateSteps(Struct, frozen=True, eq=False, kw_only=True):
+    """The steps in which at least two hosts share collectives; times are picoseconds.
+
+    `last` is the place of the host that is last, `lost_ps` how much longer another one waits than it does, at most.
+    """
+
+    numbers: Int64s
+    waited_ps: Int64s
+    """[host, step]: how long each host waits for others; -1 where it shares no collective."""
+    last: Int64s
+    lost_ps: Int64s
+    host_lost_ps: Int64s
+    """The same, summed over all hosts."""
+    gain_ps: Int64s
+    """How much longer the second last host waits: so much the step gains if the last one is as fast as that."""
+    step_ps: Int64s
+    """The longest step time of any host."""
+    counted: Bools
+    """Whether the step counts in averages on all hosts."""
+    causes: tuple[str, ...]
+    """In what the last host is slower than the median of the others: one of the values of `CAUSES`."""
+    excess_ps: Int64s
+    """How much longer that takes there."""
+
+    def late_rows(self, host: int) -> Int64s:
+        """Return the steps that count in which a host is last by more than a healthy one may be."""
+        return np.flatnonzero(self.counted & (self.last == host) & (self.lost_ps >= LEAST_LOSS_MS * PS_PER_MS))
+
+    def main_cause(self, rows: Int64s) -> str:
+        """Return the cause by which most time is lost in these steps; empty of none."""
+        lost: dict[str, int] = {}
+        for row, lost_ps in zip(rows.tolist(), self.lost_ps[rows].tolist(), strict=True):
+            lost[self.causes[row]] = lost.get(self.causes[row], 0) + lost_ps
+        return max(lost, key=lambda cause: lost[cause], default="")
+
+    @property
+    def waited_percent(self) -> float:
+        """Return the share of the steps that count in which a host waits for others, on average over hosts."""
+        has = (self.waited_ps >= 0) & self.counted
+        whole_ps = int((has * self.step_ps).sum())
+        return 100.0 * int(np.where(has, self.waited_ps, 0).sum()) / whole_ps if whole_ps else 0.0
+
+    def mean_waited_ps(self, numbers: Int64s) -> Int64s:
+        """Return how long hosts wait for others in steps of these numbers, on average; -1 where that is unknown."""
+        has = self.waited_ps >= 0
+        mean = np.where(has, self.waited_ps, 0).sum(axis=0) // np.maximum(has.sum(axis=0), 1)
+        place = lookup(self.numbers, numbers)
+        return np.where(place >= 0, mean[np.maximum(place, 0)], -1) if len(mean) else np.full(len(numbers), -1)
+
+
+LEAST_LOSS_MS = 3.0
+"""Hosts of a healthy job with short steps wait for each other up to this long in a step."""
+
+
+def late_steps(breakdowns: Sequence[Breakdown], grid: StepGrid, waited_ps: Int64s) -> LateSteps:
+    """Return who is last in each step; `waited_ps` is a grid, -1 where a host has no shared collective in the step."""
+    has = waited_ps >= 0
+    shown = np.flatnonzero(has.sum(axis=0) > 1)
+    has, waited_ps = has[:, shown], waited_ps[:, shown]
+    last = np.where(has, waited_ps, np.iinfo(np.int64).max).argmin(axis=0)
+    columns = np.arange(len(shown))
+    least_ps = waited_ps[last, columns]
+    beyond_ps = np.where(has, waited_ps - least_ps, 0)
+    in_order = np.sort(np.where(has, waited_ps, np.iinfo(np.int64).max), axis=0)
+    grid = StepGrid(numbers=grid.numbers[shown], rows=grid.rows[:, shown])
+    duration_ps = grid.of_hosts([breakdown.steps.duration_ps for breakdown in breakdowns])
+    counts = grid.of_hosts([breakdown.steps.headline.astype(np.int64) for breakdown in breakdowns])
+    causes, excess_ps = _causes(
+        breakdowns, StepGrid(numbers=grid.numbers[shown], rows=grid.rows[:, shown]), waited_ps, last
+    )
+    return LateSteps(
+        numbers=grid.numbers,
+        waited_ps=waited_ps,
+        last=last,
+        lost_ps=beyond_ps.max(axis=0, initial=0),
+        host_lost_ps=beyond_ps.sum(axis=0),
+        gain_ps=in_order[1] - in_order[0] if len(shown) else least_ps,
+        step_ps=duration_ps.max(axis=0, initial=0),
+        counted=(counts != 0).all(axis=0),
+        causes=causes,
+        excess_ps=excess_ps,
+    )
+
+
+def _causes(
+    breakdowns: Sequence[Breakdown], grid: StepGrid, waited_ps: Int64s, last: Int64s
+) -> tuple[tuple[str, ...], Int64s]:
+    """Return in what the last host of each step most exceeds the median of the others, and by how much."""
+    steps = len(last)
+    kinds = list(dict.fromkeys(CAUSES.values()))
+    most_ps, best = np.full(steps, np.iinfo(np.int64).min), np.zeros(steps, np.int64)
+    is_last = np.zeros(waited_ps.shape, np.bool_)
+    is_last[last, np.arange(steps)] = True
+    for place, kind in enumerate(kinds):
+        times = [
+            np.sum([breakdown.time_ps[key] for key in breakdown.categories if CAUSES[key] == kind], axis=0)
+            for breakdown in breakdowns
+        ]
+        work_ps = grid.of_hosts(times)
+        work_ps -= _waiting_in(kind, breakdowns, grid, waited_ps)
+        others = np.where(~is_last & (waited_ps >= 0), work_ps.astype(np.float64), np.nan)
+        excess_ps = work_ps[last, np.arange(steps)] - _medians(others)
+        is_more = excess_ps > most_ps
+        most_ps, best = np.where(is_more, excess_ps, most_ps), np.where(is_more, place, best)
+    return tuple(kinds[place] for place in best.tolist()), most_ps
+
+
+def _waiting_in(kind: str, breakdowns: Sequence[Breakdown], grid: StepGrid, waited_ps: Int64s) -> Int64s:
+    """Return how much of the waiting for others is in a kind of work: in collectives of a device first, then in ops."""
+    if kind not in ("device", "compute"):
+        return np.zeros(waited_ps.shape, np.int64)
+    waits = np.maximum(waited_ps, 0)
+    of_device, of_host = (
+        np.maximum(grid.of_hosts([breakdown.time_ps[category] for breakdown in breakdowns]), 0)
+        for category in ("device_collectives", "host_compute")
+    )
+    in_device: Int64s = np.minimum(waits, of_device)
+    in_host: Int64s = np.minimum(waits - in_device, of_host)
+    return in_device if kind == "device" else in_host
+
+
+def _medians(columns: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Int64s:
+    """Return the median of each column without its NaNs, of which no column is full (`numpy.nanmedian` takes 20 ms)."""
+    ordered = np.sort(columns, axis=0)
+    counts = (~np.isnan(columns)).sum(axis=0)
+    places = np.arange(columns.shape[1])
+    low, high = ordered[(counts - 1) // 2, places], ordered[counts // 2, places]
+    return np.asarray((low + high) / 2, np.int64)
+
+
+LEAST_LOSS_PERCENT = 5.0
+_OF_FEW, _OF_MANY, _MANY = 0.75, 0.5, 4
+"""One host is to blame if it causes this share of what is lost: of two or three, half of it is chance."""
+
+
+class Straggler(Struct, frozen=True, kw_only=True):
+    """What steps lose because hosts wait for the last one.
+
+    `host` is to blame for most of it; it is empty if now this host is late, and now that. Figures are averages over
+    `steps` steps. `gain_ms` is what a step gains if that host is as fast as the second slowest, or if none is late.
+    """
+
+    host: str
+    worst: str
+    """The host in whose steps most is lost, also if it is not to blame for most."""
+    cause: str
+    loss_percent: float
+    """Share of the step time."""
+    loss_ms: float
+    excess_ms: float
+    """How much longer the cause takes on the last host than on the others, in the steps in which it is the cause."""
+    last_in: int
+    """In how many of the steps the host is last, or any host late."""
+    steps: int
+    gain_ms: float
+    is_outside_averages: bool = False
+    """Whether the time is lost in steps that averages omit."""
+
+
+def find_straggler(late: LateSteps, names: Sequence[str]) -> Straggler | None:
+    """Return what is lost in the steps that count, else in the others; None if it is too little to tell from chance.
+
+    Steps that trace or compile take unequally long on healthy hosts, so what is lost to that is no straggler's.
+    """
+    found = _straggler_in(late, names, late.counted)
+    if found is not None:
+        return found
+    others = ~late.counted & np.array([cause != "compilation" for cause in late.causes], np.bool_)
+    lost_ms = float(late.lost_ps[others].sum()) / PS_PER_MS
+    whole_ms = float(late.step_ps.sum()) / PS_PER_MS
+    if lost_ms < LEAST_LOSS_MS * len(late.numbers) or 100.0 * lost_ms < LEAST_LOSS_PERCENT * whole_ms:
+        return None
+    found = _straggler_in(late, names, others)
+    return None if found is None else replace(found, is_outside_averages=True)
+
+
+def _straggler_in(late: LateSteps, names: Sequence[str], which: Bools) -> Straggler | None:
+    rows = np.flatnonzero(which)
+    lost_ms, step_ms = late.lost_ps[rows] / PS_PER_MS, late.step_ps[rows] / PS_PER_MS
+    if not len(rows) or not step_ms.sum():
+        return None
+    loss_ms, loss_percent = float(lost_ms.mean()), 100.0 * float(lost_ms.sum() / step_ms.sum())
+    if loss_ms < LEAST_LOSS_MS or loss_percent < LEAST_LOSS_PERCENT:
+        return None
+    last = late.last[rows]
+    by_host = np.bincount(last, weights=lost_ms, minlength=len(names))
+    worst = int(by_host.argmax())
+    is_one = by_host[worst] >= (_OF_MANY if len(names) >= _MANY else _OF_FEW) * by_host.sum()
+    blamed = last == worst if is_one else np.ones(len(rows), np.bool_)
+    cause = late.main_cause(rows[blamed])
+    of_cause = [row for row in rows[blamed].tolist() if late.causes[row] == cause]
+    is_late = blamed & (is_one | (lost_ms >= LEAST_LOSS_MS))
+    gain_ps = (late.gain_ps if is_one else late.lost_ps)[rows]
+    return Straggler(
+        host=names[worst] if is_one else "",
+        worst=names[worst],
+        cause=cause,
+        loss_percent=loss_percent,
+        loss_ms=loss_ms,
+        excess_ms=float(late.excess_ps[of_cause].mean()) / PS_PER_MS,
+        last_in=int(is_late.sum()),
+        steps=len(rows),
+        gain_ms=float(gain_ps[blamed].sum()) / PS_PER_MS / len(rows),
+    )
+
+
+_UNKNOWN = -1
+
+
+class StepGrid(Struct, frozen=True, eq=False, kw_only=True):
+    """The steps that at least two hosts have, in order.
+
+    `rows[host, step]` is the row of the step in the breakdown of the host, -1 where it has no such step.
+    """
+
+    numbers: Int64s
+    """How the first host that has the step numbers it."""
+    rows: Int64s
+
+    def of_hosts(self, values: Sequence[Int64s]) -> Int64s:
+        """Return a value of each host for each of its steps as a grid, -1 where a host has no such step."""
+        grid = np.full(self.rows.shape, _UNKNOWN, np.int64)
+        for place, (of_host, rows) in enumerate(zip(values, self.rows, strict=True)):
+            has = rows >= 0
+            grid[place, has] = of_host[rows[has]]
+        return grid
+
+
+def step_grid(
+    breakdowns: Sequence[Breakdown], collectives: Sequence[Collectives | None], waits: Sequence[Waits | None]
+) -> StepGrid:
+    """Match the steps of hosts: by number if the program numbered them on every host, else by shared collectives.
+
+    Steps that are matched in neither way are left out: in order, they would be those of other moments.
+    """
+    steps = [breakdown.steps for breakdown in breakdowns]
+    is_numbered = all(each.source == "markers" and len(distinct(each.numbers)) == len(each) for each in steps)
+    keys = [each.numbers for each in steps] if is_numbered else _by_collectives(breakdowns, collectives, waits)
+    every = np.concatenate([NO_NUMBERS, *(key[key >= 0] for key in keys)])
+    shared = distinct(every)
+    counts = np.bincount(np.searchsorted(shared, every), minlength=len(shared)) if len(shared) else NO_NUMBERS
+    shared = shared[counts > 1]
+    rows = np.full((len(keys), len(shared)), -1, np.int64)
+    for place, key in enumerate(keys):
+        column = np.searchsorted(shared, key)
+        has = (column < len(shared)) & (key >= 0)
+        has[has] = shared[column[has]] == key[has]
+        rows[place, column[has]] = np.flatnonzero(has)
+    return StepGrid(numbers=shared, rows=rows)
+
+
+def _by_collectives(
+    breakdowns: Sequence[Breakdown], collectives: Sequence[Collectives | None], waits: Sequence[Waits | None]
+) -> list[Int64s]:
+    """Return, for each step of each host, the number that the first host gives to the step of the same collectives."""
+    number_of: dict[int, int] = {}
+    keys = []
+    for breakdown, own, wait in zip(breakdowns, collectives, waits, strict=True):
+        key = np.full(len(breakdown.steps), -1, np.int64)
+        if own is not None and wait is not None and len(breakdown.steps):
+            row = step_of(breakdown.steps, own.start_ps)
+            inside = np.flatnonzero((row >= 0) & wait.matched)
+            pairs = list(zip(wait.run[inside].tolist(), row[inside].tolist(), strict=True))
+            votes: dict[int, list[int]] = {}
+            for run, step in pairs:
+                if run in number_of:
+                    votes.setdefault(step, []).append(number_of[run])
+            for step, numbers in votes.items():
+                key[step] = max(set(numbers), key=numbers.count)
+            if not number_of:
+                key = breakdown.steps.numbers
+            number_of.update((run, int(key[step])) for run, step in pairs if run not in number_of and key[step] >= 0)
+        keys.append(_once(key))
+    return keys
+
+
+def _once(key: Int64s) -> Int64s:
+    """Return keys of which each occurs once: the first step that has it keeps it."""
+    _, first = np.unique(key, return_index=True)
+    kept = np.full(len(key), -1, np.int64)
+    kept[first] = key[first]
+    return kept
+
+
+def waited_in_steps(breakdown: Breakdown, own: Collectives, wait: Waits) -> Int64s:
+    """Return how long a host waits for others in each of its steps, -1 in one without a shared collective.
+
+    It is the union, since collectives may overlap.
+    """
+    start_ps, steps = own.start_ps[wait.matched], breakdown.steps
+    waited_ps = overlap(union(start_ps, start_ps + wait.wait_ps[wait.matched]), steps.start_ps, steps.end_ps)
+    row = step_of(steps, start_ps)
+    waited_ps[np.bincount(row[row >= 0], minlength=len(steps)) == 0] = -1
+    return waited_ps

@@ -1,7 +1,454 @@
 """Idle: where the device waits, and for what."""
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.sections.idle.tables import TABLES
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.analysis.registry import SectionSpec, TableSpec, fields, present
+from tfperf.base.units import PS_PER_MS, listed
+from tfperf.report.model import (
+    Column,
+    Data,
+    Fact,
+    Finding,
+    Level,
+    Quantity,
+    Ranked,
+    Section,
+    Severity,
+    Table,
+    at_levels,
+)
+from tfperf.sections.overview.summary import share_of_step
+from tfperf.trace.device.device_time import device_label
+from tfperf.trace.steps.categories import CATEGORY_TITLES
+
+if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
+    from tfperf.sections.idle.analysis import Idle
+    from tfperf.sections.overview.summary import Summary
+
+NAMED_PERCENT = 5.0
+"""A cause is named from this share of the step time on."""
+PROBLEM_PERCENT = 15.0
+_TEXTS: dict[Cause, str] = {
+    "input": "the step waits for tf.data",
+    "compile": "functions are traced or compiled",
+    "synchronise": "the program waits for results",
+    "copy": "the host hands tensors to it, apart from the copies themselves",
+    "launch": "work is prepared and launched",
+    "python": "the program is in Python, between calls",
+    "host_compute": "ops run on host threads",
+    "unknown": "nothing is recorded that explains it (host tracer level 2 records what the program calls)",
+}
+"""What goes on while a device is idle."""
+_CAUSES: dict[Cause, tuple[str, ...]] = {
+    "input": ("input_wait", "input_contention"),
+    "compile": ("compilation", "warm_up"),
+    "synchronise": ("waiting_for_results", "output_copy"),
+    "copy": ("input_copy",),
+    "launch": ("launch_bound", "small_work_per_step", "eager_ops", "run_eagerly"),
+    "python": ("python_between_steps", "small_work_per_step"),
+    "host_compute": ("host_ops", "small_work_per_step", "eager_ops", "run_eagerly"),
+    "unknown": ("waiting_in_calls",),
+}
+"""Causes of the diagnosis that idle time is evidence for."""
+_CATEGORIES: dict[Cause, tuple[str, str]] = {
+    "input": ("input_wait", "Input, without copies"),
+    "compile": ("compilation", CATEGORY_TITLES["compilation"]),
+    "launch": ("kernel_launch", CATEGORY_TITLES["kernel_launch"]),
+    "python": ("all_others", CATEGORY_TITLES["all_others"]),
+    "host_compute": ("host_compute", CATEGORY_TITLES["host_compute"]),
+}
+"""The part of the step that is about the same, and its name; docs/idle.md says how they differ."""
+
+
+def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
+    """Return the causes with a share of the step from `NAMED_PERCENT` on, the largest first; else that there is none.
+
+    Without a device there is nothing to say.
+    """
+    if not idle.devices:
+        return ()
+    large = [cause for cause in idle.ranked if idle.percents[cause] >= NAMED_PERCENT]
+    if large:
+        return tuple(_finding(idle, cause, summary) for cause in large)
+    share = idle_share(idle)
+    text = (
+        f"{_subject(idle)} is idle for {share} of {whole_of(idle)}{averaged_over(idle)}; no cause takes "
+        f"{NAMED_PERCENT:.0f}% of it."
+    )
+    return (Finding("idle_none", "info", text[0].upper() + text[1:], quantities=(share,)),)
+
+
+def idle_share(idle: Idle, cause: Cause | None = None) -> Quantity:
+    """Return the share of the step in which devices are idle, for any cause or this one."""
+    key, percent = ("idle", idle.idle_percent) if cause is None else (f"idle: {cause}", idle.percents[cause])
+    return Quantity(key, percent, of=whole_of(idle))
+
+
+def _finding(idle: Idle, cause: Cause, summary: Summary) -> Finding:
+    share = idle_share(idle, cause)
+    text = f"While {_TEXTS[cause]}, {_subject(idle)} is idle for {share} of {whole_of(idle)}{averaged_over(idle)}"
+    quantities = [share]
+    if cause in _CATEGORIES and not idle.without_steps:
+        category, title = _CATEGORIES[cause]
+        of_category = share_of_step(summary, category)
+        if of_category.value is not None and str(of_category) != str(share):
+            text += f" (the category {title} has {of_category}, by other rules)"
+            quantities.append(of_category)
+    # One gap alone may be the start or the end of the capture, which no change of the program shortens.
+    is_grave = idle.percents[cause] >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
+    severity: Severity = "problem" if is_grave else "hint"
+    return Finding(f"idle_{cause}", severity, f"{text}.", causes=_CAUSES[cause], quantities=tuple(quantities))
+
+
+def _subject(idle: Idle) -> str:
+    """Return which device a sentence is about: its name where it is the only one of several that counts."""
+    if len(idle.listed) == 1 or len(idle.averaged) > 1:
+        return "the device"
+    (device,) = idle.averaged
+    return f"{label_of(idle, device.host, device.device)} (1 of {len(idle.listed)} devices)"
+
+
+_DISTINCTIONS: dict[Use, str] = {
+    "works": "that works in the steps",
+    "copies": "that does anything in the steps",
+    "outside": "that recorded work",
+    "no kernel": "that recorded work",
+}
+
+
+def only_device(idle: Idle) -> str:
+    """Name the only one of several devices that averages are of, and say what tells it from the others."""
+    (device,) = idle.averaged
+    distinction = "that recorded work" if idle.without_steps else _DISTINCTIONS[device.use]
+    return f"{label_of(idle, device.host, device.device)}, the only one of {len(idle.listed)} devices {distinction}"
+
+
+def averaged_over(idle: Idle) -> str:
+    """Return how many devices a share is averaged over, in words; nothing for one."""
+    listed, averaged = len(idle.listed), len(idle.averaged)
+    if averaged == 1:
+        return ""
+    return f", average over {averaged} {f'of {listed} ' if averaged < listed else ''}devices"
+
+
+def label_of(idle: Idle, host: str, device: str) -> str:
+    """Return the short name of a device, with its host if there are several."""
+    has_several_hosts = len({name for name, _ in idle.listed}) > 1
+    return f"{host} {device_label(device)}" if has_several_hosts else device_label(device)
+
+
+def whole_of(idle: Idle) -> str:
+    """Return what shares of idle time are of, in words."""
+    return "the capture" if idle.without_steps else "the step time"
+
+
+_TITLE = "Where the device waits"
+_NO_WORK = (
+    "The devices of this trace recorded no work that takes time, so there is no idle time to attribute. tfperf doctor "
+    "says what may be wrong."
+)
+_SHOWN_CAUSES = 4
+
+
+def build(results: Results) -> Section:
+    """Build the section; a whole report has the causes, and the gravest in words."""
+    idle: Idle = results["idle"]
+    if not idle.devices:
+        return Section("idle", _TITLE, notes=(_NO_WORK,))
+    first, *others = idle_findings(idle, results["overview"])
+    return Section(
+        "idle",
+        _TITLE,
+        findings=(first, *(replace(finding, level="full") for finding in others)),
+        facts=_facts(idle),
+        tables=_tables(results),
+        detail_notes=_notes(results),
+        pointer="More: -s idle.",
+    )
+
+
+def _facts(idle: Idle) -> tuple[Fact, ...]:
+    """Return how idle the devices are that work, and which do not: all facts but the last are of the same devices."""
+    is_one_of_several = len(idle.averaged) == 1 < len(idle.listed)
+    which = f" of {only_device(idle)}" if is_one_of_several else averaged_over(idle)
+    share = idle_share(idle)
+    facts = [
+        Fact("idle_percent", "Device idle", share.value, "%", f"of {whole_of(idle)}{which}", quantities=(share,)),
+        Fact("gap_count", "Gaps", idle.gap_count, "count", "" if idle.without_steps else "in all steps"),
+    ]
+    for gap in idle.gaps[:1]:
+        where = f"of {label_of(idle, gap.host, gap.device)}" if len(idle.listed) > 1 else ""
+        facts.append(Fact("longest_gap", "Longest gap", gap.duration_ps / PS_PER_MS, "ms", where))
+    nothing = len(idle.idle_devices)
+    if nothing and len(idle.listed) > 1:
+        note = f"of {len(idle.listed)}: {_idle_devices(idle)}"
+        facts.append(Fact("idle_devices", "Devices without recorded kernels", nothing, "count", note))
+    return tuple(facts)
+
+
+def _idle_devices(idle: Idle) -> str:
+    """Name the devices that do nothing, those without recorded work apart."""
+    reasons: dict[Use, str] = {"silent": "no work recorded: unused, or not traced", "no kernel": "no kernel recorded"}
+    texts = []
+    for use, reason in reasons.items():
+        labels = [label_of(idle, device.host, device.device) for device in idle.idle_devices if device.use == use]
+        if labels:
+            texts.append(f"{listed(labels)} ({reason})")
+    return "; ".join(texts)
+
+
+def _tables(results: Results) -> tuple[Table, ...]:
+    """Build the tables; of several devices, people see those that work, with the largest causes, and in gaps."""
+    idle: Idle = results["idle"]
+    titles = {"per_step_ms": "Time", "step_percent": "Of capture"} if idle.without_steps else {}
+    cause_columns = (replace(column, title=titles.get(column.key, column.title)) for column in IDLE_CAUSES.columns)
+    several_devices, shown = len(idle.averaged) > 1, idle.ranked[:_SHOWN_CAUSES]
+    device_levels: dict[str, Level] = {f"{cause}_percent": "brief" if cause in shown else "data" for cause in CAUSES}
+    host_level: Level = "brief" if results.has_several_hosts else "data"
+    gap_levels: dict[str, Level] = {
+        "host": host_level,
+        "device": "brief" if several_devices else "data",
+        "thread_name": "data" if results.has_several_hosts or several_devices else "brief",
+        "step": "data" if idle.without_steps else "brief",
+    }
+    unlisted = idle.gap_count - len(idle.gaps)
+    of_devices = IDLE_DEVICES.build(
+        results,
+        columns=at_levels(IDLE_DEVICES.columns, {**device_levels, "host": host_level}),
+        level="full" if several_devices else "data",
+        note=f"Shares are of {whole_of(idle)}. All causes are in JSON and CSV.",
+    )
+    averaged = {id(device) for device in idle.averaged}
+    rows = tuple(row for row, device in enumerate(idle.devices) if id(device) in averaged)
+    return present(
+        IDLE_CAUSES.build(results, columns=tuple(cause_columns), bar_key="idle_percent"),
+        of_devices and replace(of_devices, rows_for_people=rows),
+        DEVICE_USE.build(
+            results,
+            columns=at_levels(DEVICE_USE.columns, {"host": host_level}),
+            level="full" if len(idle.averaged) < len(idle.listed) else "data",
+        ),
+        IDLE_GAPS.build(
+            results,
+            columns=at_levels(IDLE_GAPS.columns, gap_levels),
+            level="full",
+            note=f"Shorter gaps that are not listed, here and in JSON and CSV: {unlisted:,}." if unlisted else "",
+        ),
+    )
+
+
+def _notes_on_devices(idle: Idle) -> list[str]:
+    """Name the devices that have work and still count in no share, next to others that do."""
+    if not any(device.use == "works" for device in idle.uses):
+        return []
+    reasons: dict[Use, str] = {
+        "copies": "run no kernel in the averaged steps and only copy",
+        "outside": "run kernels only outside of the averaged steps",
+    }
+    notes = []
+    for use, reason in reasons.items():
+        labels = [label_of(idle, device.host, device.device) for device in idle.uses if device.use == use]
+        if labels:
+            notes.append(f"Devices that {reason} are omitted from shares and gaps: {listed(labels)}.")
+    return notes
+
+
+def _notes(results: Results) -> tuple[str, ...]:
+    idle: Idle = results["idle"]
+    notes = []
+    if idle.without_steps:
+        notes.append(
+            f"No steps ({idle.without_steps}), so shares are of the whole capture, with its start and its end."
+        )
+    else:
+        on_tpu = results["steps"].on_tpu
+        busy = (
+            "a core runs ops, also those that wait for copies"
+            if on_tpu
+            else "any stream of the device computes or copies"
+        )
+        notes.append(f"Idle is the step less all time in which {busy}.")
+        omitted, steps = max((int((~device.counted).sum()), len(device.counted)) for device in idle.devices)
+        if omitted:
+            notes.append(
+                f"Shares omit steps with a flag or of another kind ({omitted} of {steps}); the list of gaps has them."
+            )
+    if len(idle.averaged) > 1:
+        notes.append(f"Shares are averages over devices, each of its idle time / {whole_of(idle)} of its host.")
+    notes += _notes_on_devices(idle)
+    without_device = [host.host for host in results.hosts if not host["idle"].devices]
+    if without_device:
+        recorded_none = f"{len(without_device)} of {len(results.hosts)} hosts recorded no device"
+        notes.append(f"{recorded_none}: {listed(without_device)}.")
+    if idle.no_main_thread and "unknown" in idle.ranked:
+        notes.append("No call of the program is recorded, so time in Python counts as unknown.")
+    return tuple(notes)
+
+
+Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+"""In the order in which they are shown where they are equal."""
+
+
+class CauseTexts(Struct, frozen=True):
+    """A cause of idle time in words: in the table of causes, as a column, and what it stands for."""
+
+    title: str
+    short_title: str
+    meaning: str
+
+
+CAUSE_TEXTS: dict[Cause, CauseTexts] = {
+    "input": CauseTexts("Waiting for input", "Input", "the step waits for tf.data"),
+    "compile": CauseTexts("Tracing, compiling", "Compile", "tracing or compiling functions"),
+    "synchronise": CauseTexts("Synchronising", "Sync", "the program waits for a result"),
+    "copy": CauseTexts("Copying", "Copy", "copying tensors to the device"),
+    "launch": CauseTexts("Launching", "Launch", "preparing and launching work"),
+    "python": CauseTexts("Python between calls", "Python", "the program is in no call"),
+    "host_compute": CauseTexts("Other host compute", "Compute", "ops on host threads"),
+    "unknown": CauseTexts("Unknown", "Unknown", "not shown by the trace"),
+}
+
+Use = Literal["works", "copies", "outside", "no kernel", "silent"]
+USE_TEXTS: dict[Use, str] = {
+    "works": "works",
+    "copies": "only copies",
+    "outside": "works outside of the steps",
+    "no kernel": "nothing but copies outside of the steps",
+    "silent": "no work recorded",
+}
+"""What a device did in the averaged steps, in words."""
+
+
+def _causes(results: Results) -> Data | None:
+    idle = results["idle"]
+    if not idle.devices:
+        return None
+    return {
+        **idle.columns(),
+        "cause": [CAUSE_TEXTS[cause].title for cause in idle.ranked],
+        "meaning": [CAUSE_TEXTS[cause].meaning for cause in idle.ranked],
+    }
+
+
+def _devices(results: Results) -> Data | None:
+    idle = results["idle"]
+    return idle.device_columns() if idle.devices else None
+
+
+def _uses(results: Results) -> Data | None:
+    idle = results["idle"]
+    if not idle.devices:
+        return None
+    return {**fields(_USE_COLUMNS, idle.uses), "use": [USE_TEXTS[device.use] for device in idle.uses]}
+
+
+def _gaps(results: Results) -> Data | None:
+    idle = results["idle"]
+    if not idle.gaps:
+        return None
+    return {**idle.gap_columns(), "cause": [CAUSE_TEXTS[gap.cause].title for gap in idle.gaps]}
+
+
+_USE_COLUMNS = (
+    Column("host", "Host", str, "", "name of the trace file"),
+    Column("device", "Device", str, "", "name of the device"),
+    Column("use", "Use", str, "", "what the device did in the averaged steps, and outside of them"),
+    Column("busy_percent", "Busy", float, "%", "share of the averaged steps in which it computes or copies"),
+    Column("compute_percent", "Compute", float, "%", "share of the averaged steps in which kernels run on it"),
+)
+IDLE_CAUSES = TableSpec(
+    name="idle_causes",
+    title="What the host does while the device is idle",
+    row="what the host does while a device is idle",
+    details=(
+        "What the host did while devices were idle: one row per cause, averaged over the devices that work in the "
+        "steps. [Where the device waits](idle.md) explains the causes."
+    ),
+    columns=(
+        Column("cause", "While the device is idle", str, "", "what the host was doing"),
+        Column("total_ms", "Total", float, "ms", "time in all averaged steps, summed over devices", level="data"),
+        Column("per_step_ms", "Per step", float, "ms", "time in an average step of a device"),
+        Column("step_percent", "Of step", float, "%", "share of the step time, average over devices"),
+        Column("idle_percent", "Of idle", float, "%", "share of the idle time"),
+        Column("gaps", "Gaps", int, "count", "gaps with time of this cause", over_steps=True),
+        Column("meaning", "Meaning", str, "", "what the cause stands for"),
+    ),
+    data=_causes,
+    name_key="cause",
+    ranked=Ranked("step_percent"),
+    about_steps=True,
+)
+IDLE_DEVICES = TableSpec(
+    name="idle_devices",
+    title="Idle time of each device",
+    row="idle time of each device, by cause",
+    details="The same for each device that recorded work.",
+    columns=(
+        Column("host", "Host", str, "", "name of the trace file"),
+        Column("device", "Device", str, "", "name of the device"),
+        Column("steps", "Steps", int, "count", "averaged steps", level="data"),
+        Column("step_ms", "Step", float, "ms", "average step time"),
+        Column("idle_ms", "Idle", float, "ms", "idle time in an average step"),
+        Column("idle_percent", "Idle", float, "%", "share of the step time"),
+        Column("gaps", "Gaps", int, "count", "gaps in averaged steps", level="data", over_steps=True),
+        *(
+            Column(f"{cause}_percent", texts.short_title, float, "%", f"share of the step time: {texts.meaning}")
+            for cause, texts in CAUSE_TEXTS.items()
+        ),
+    ),
+    data=_devices,
+    name_key="device",
+    ranked=Ranked("idle_percent", each="devices"),
+    about_steps=True,
+)
+DEVICE_USE = TableSpec(
+    name="device_use",
+    title="What each device does",
+    row="what each listed device does in the steps",
+    details=(
+        "One row per device that the trace lists, also those that do nothing. A device without recorded work is "
+        "unused, or was not traced: its shares are unknown."
+    ),
+    columns=_USE_COLUMNS,
+    data=_uses,
+    name_key="device",
+    ranked=Ranked("busy_percent", each="devices", least_is_worst=True),
+    about_steps=True,
+)
+IDLE_GAPS = TableSpec(
+    name="idle_gaps",
+    title="Longest gaps",
+    row="the longest gaps of devices",
+    details="The longest gaps of the devices that work in the steps, at most 1000.",
+    columns=(
+        Column("host", "Host", str, "", "name of the trace file"),
+        Column("device", "Device", str, "", "name of the device"),
+        Column("step", "Step", int, "", "number of the step"),
+        Column("flag", "Flag", str, "", "why the step is omitted from averages", level="data"),
+        Column("start_ms", "Start", float, "ms", "start on the clock of the trace"),
+        Column("duration_ms", "Duration", float, "ms", "duration, cut at the edges of the step"),
+        Column("cause", "Mostly", str, "", "cause of the largest part of the gap"),
+        Column("cause_percent", "Share", float, "%", "share of the gap with that cause", level="data"),
+        Column("thread_name", "Thread", str, "", "host thread that was at work for that cause the longest"),
+        Column("thread", "Full thread", str, "", "its name with the number that makes it unique", level="data"),
+        Column("event", "Event", str, "", "event of that thread"),
+        Column("launched_before_ms", "Launched", float, "ms", "from the launch of the next work to its start", "data"),
+        Column("before", "Work before", str, "", "work of the device before the gap", level="data"),
+        Column("after", "Work after", str, "", "work of the device after the gap", level="data"),
+    ),
+    data=_gaps,
+    name_key="cause",
+    ranked=Ranked("duration_ms"),
+)
+TABLES = (IDLE_CAUSES, IDLE_DEVICES, DEVICE_USE, IDLE_GAPS)
+
 
 SECTION = SectionSpec(
     name="idle",
@@ -11,7 +458,7 @@ SECTION = SectionSpec(
     combine="tfperf.sections.idle.analysis:combine",
     combines_in_tree=True,
     narrow="tfperf.sections.idle.analysis:narrow",
-    build="tfperf.sections.idle.section:build",
+    build="tfperf.sections.idle:build",
     tables=TABLES,
     without_device=(
         "Only the host recorded anything, so there is no idle time of a device to attribute. If the job used a GPU, "

@@ -7,29 +7,30 @@ For each device and each step window: idle is the window less the time in which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tfperf.analysis.tabular import Tabular
-from tfperf.base.arrays import overlap
-from tfperf.base.units import PS_PER_MS
-from tfperf.sections.idle.device_gaps import DeviceGaps, Windows, gaps_of
-from tfperf.sections.idle.devices import DOES_NOTHING, DeviceIdle, DeviceUse, use_of
-from tfperf.sections.idle.longest_gaps import Gap, longest_first, longest_gaps
-from tfperf.sections.idle.tables import CAUSES, Cause
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, overlap, ranges, union
+from tfperf.base.units import PS_PER_MS, percent
+from tfperf.sections.idle.analysis import CAUSES, Cause, Use
+from tfperf.trace.device.device_time import DeviceTime, device_label, work_rows
+from tfperf.trace.device.kernel_details import short_name
+from tfperf.trace.host.host_state import HostStates, State
+from tfperf.trace.host.launches import LaunchLinks
 from tfperf.trace.host.python_frames import profiler_times
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps.steps import Steps
 from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Host
-    from tfperf.trace.device.device_time import DeviceTime
     from tfperf.trace.steps.breakdown import Breakdown
-    from tfperf.trace.steps.steps import Steps
 
 
 class Idle(Tabular, frozen=True, kw_only=True, dict=True):
@@ -230,3 +231,375 @@ def narrow(idle: Idle, before: Breakdown, after: Breakdown) -> Idle:
     counted = np.isin(before.steps.start_ps, after.steps.start_ps[after.steps.headline])
     devices = (replace(each, counted=counted) if len(each.window_ps) == len(counted) else each for each in idle.devices)
     return replace(idle, devices=tuple(devices))
+
+
+DOES_NOTHING: frozenset[Use] = frozenset({"no kernel", "silent"})
+"""What counts as doing nothing. A device that works outside of the averaged steps has work to do."""
+
+
+class DeviceUse(Struct, frozen=True, kw_only=True):
+    """A device that the trace lists, and what it did in the steps that count (without steps: in the capture)."""
+
+    host: str
+    device: str
+    """The name of its plane: `/device:GPU:0`."""
+    use: Use
+    busy_percent: float | None
+    """Share of the counted windows in which it works or copies; None: it recorded no work at all."""
+    compute_percent: float | None
+
+    @property
+    def label(self) -> str:
+        """Return `GPU:0`."""
+        return device_label(self.device)
+
+
+class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
+    """The idle time of one device: one entry per window, in picoseconds; `counted` tells which are in averages."""
+
+    host: str
+    device: str
+    counted: Bools
+    window_ps: Int64s
+    busy_ps: Int64s
+    compute_ps: Int64s
+    """The part of `busy_ps` in which kernels run (on a TPU, ops)."""
+    all_compute_ps: int
+    """The same in the whole capture, also outside of windows."""
+    time_ps: dict[Cause, Int64s]
+    """Adds up to `window_ps` less `busy_ps`."""
+    gap_counts: dict[Cause, int]
+    """How many gaps in counted windows have time of that cause."""
+    gap_count: int
+    """Gaps in counted windows."""
+    all_gap_count: int
+    """Gaps in all windows."""
+
+    @cached_property
+    def step_count(self) -> int:
+        """Return the number of counted windows."""
+        return int(self.counted.sum())
+
+    def total_ps(self, cause: Cause) -> int:
+        """Return the time of a cause in counted windows."""
+        return int(self.time_ps[cause][self.counted].sum())
+
+    @cached_property
+    def counted_idle_ps(self) -> int:
+        """Return the idle time in counted windows."""
+        return int((self.window_ps - self.busy_ps)[self.counted].sum())
+
+    @cached_property
+    def counted_window_ps(self) -> int:
+        """Return the duration of the counted windows."""
+        return int(self.window_ps[self.counted].sum())
+
+    @property
+    def works_percent(self) -> float:
+        """Return the share of the counted windows in which it works or copies; a TPU that waits for data does not."""
+        works_ps = self.compute_ps if self.device.startswith("/device:TPU:") else self.busy_ps
+        return 100.0 * int(works_ps[self.counted].sum()) / max(self.counted_window_ps, 1)
+
+    @cached_property
+    def use(self) -> Use:
+        """Return what the device did in the counted windows."""
+        if self.compute_ps[self.counted].any():
+            return "works"
+        if self.busy_ps[self.counted].any():
+            return "copies"
+        return "outside" if self.all_compute_ps else "no kernel"
+
+    def percent(self, cause: Cause | None = None) -> float:
+        """Return the share of the counted windows that is idle, for one cause or for all."""
+        part = self.counted_idle_ps if cause is None else self.total_ps(cause)
+        return 100.0 * part / max(self.counted_window_ps, 1)
+
+
+def use_of(host: str, name: str, device: DeviceIdle | None) -> DeviceUse:
+    """Return what a listed device did; `device` is its idle time, None if it recorded no work."""
+    if device is None:
+        return DeviceUse(host=host, device=name, use="silent", busy_percent=None, compute_percent=None)
+    whole_ps = device.counted_window_ps
+    busy, compute = (percent(int(part[device.counted].sum()), whole_ps) for part in (device.busy_ps, device.compute_ps))
+    return DeviceUse(host=host, device=name, use=device.use, busy_percent=busy, compute_percent=compute)
+
+
+LATE_PS = 100_000_000
+"""A launch takes some microseconds to reach the device; after 100 it is not the launch that takes the time."""
+
+_CAUSE_OF: dict[State, Cause] = {
+    State.INPUT: "input",
+    State.COMPILE: "compile",
+    State.COPY: "copy",
+    State.LAUNCH: "launch",
+    State.COMPUTE: "host_compute",
+    State.EXECUTOR: "launch",
+    State.SYNC: "synchronise",
+    State.CALL: "launch",
+    State.PYTHON: "python",
+    State.OTHER: "host_compute",
+    State.NONE: "launch",
+}
+"""A call that launched device work launches, whatever its name says."""
+CAUSE_OF_STATE = np.array([CAUSES.index(_CAUSE_OF[state]) for state in State], np.int64)
+LAUNCH, UNKNOWN = CAUSES.index("launch"), CAUSES.index("unknown")
+
+
+class Windows(Struct, frozen=True):
+    """Disjoint windows in time order, and which of them count in averages."""
+
+    start_ps: Int64s
+    end_ps: Int64s
+    counted: Bools
+
+
+class DeviceGaps(Struct, frozen=True, kw_only=True):
+    """The gaps of one device, cut at the edges of windows, as columns of equal length.
+
+    Times are int64 picoseconds on the clock of the host.
+    """
+
+    device: DeviceTime
+    window: Int64s
+    """Index of the window that holds the piece."""
+    start_ps: Int64s
+    end_ps: Int64s
+    gap_start_ps: Int64s
+    """Start and end of the whole gap, which may lie beyond the window."""
+    gap_end_ps: Int64s
+    launch: Int64s
+    """Host row of the call that launched the next work, -1 where it is unknown."""
+    called_ps: Int64s
+    """From here on, that call counts; `end_ps` where it is unknown."""
+    before: Int64s
+    """Device rows around the gap, -1 at the ends of the capture."""
+    after: Int64s
+    time_ps: Int64s
+    """A row per cause, a column per piece; columns add up to the duration of the piece."""
+
+    @property
+    def duration_ps(self) -> Int64s:
+        """Return the duration of each piece."""
+        return self.end_ps - self.start_ps
+
+    def only(self, pieces: Int64s) -> DeviceGaps:
+        """Return some of the pieces."""
+        columns = {key: column[..., pieces] for key, column in asdict(self).items() if key != "device"}
+        return replace(self, **columns)
+
+
+def gaps_of(
+    trace: HostTrace, device: DeviceTime, windows: Windows, links: LaunchLinks, states: HostStates
+) -> DeviceGaps:
+    """Cut the idle time of a device at windows, and split each piece by cause."""
+    first = min(device.start_ps, int(windows.start_ps.min()))
+    last = max(device.end_ps, int(windows.end_ps.max()))
+    gap_start, gap_end = np.append(first, device.busy.end), np.append(device.busy.start, last)
+    first_window = np.searchsorted(windows.end_ps, gap_start, side="right")
+    count = np.where(gap_end > gap_start, np.maximum(np.searchsorted(windows.start_ps, gap_end) - first_window, 0), 0)
+    gap = np.repeat(np.arange(len(gap_start)), count)
+    window = ranges(first_window, count)
+    start = np.maximum(gap_start[gap], windows.start_ps[window])
+    end = np.minimum(gap_end[gap], windows.end_ps[window])
+    keep = end > start
+    gap, window, start, end = gap[keep], window[keep], start[keep], end[keep]
+    gap_start, gap_end = gap_start[gap], gap_end[gap]
+    before, after = _around(trace, work_rows(trace, device.plane), gap_start, gap_end)
+    # What the host does meanwhile is on its own clock, which a gap is too short to drift against.
+    ahead = trace.on_host_clock(device.plane, start) - start
+    start, end, gap_start, gap_end = start + ahead, end + ahead, gap_start + ahead, gap_end + ahead
+    launch = np.where(after >= 0, links.of(np.maximum(after, 0)), -1)
+    called = np.where(launch >= 0, np.clip(trace.start_ps[np.maximum(launch, 0)], start, end), end)
+    pieces = DeviceGaps(
+        device=device,
+        window=window,
+        start_ps=start,
+        end_ps=end,
+        gap_start_ps=gap_start,
+        gap_end_ps=gap_end,
+        launch=launch,
+        called_ps=called,
+        before=before,
+        after=after,
+        time_ps=np.zeros((len(CAUSES), len(start)), np.int64),
+    )
+    return replace(pieces, time_ps=_time_by_cause(trace, pieces, states))
+
+
+def _around(trace: HostTrace, rows: Int64s, gap_start: Int64s, gap_end: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the device rows that end where gaps start and that start where gaps end, -1 where there is none."""
+    by_end = rows[np.argsort(trace.end_ps[rows], kind="stable")]
+    by_start = rows[np.argsort(trace.start_ps[rows], kind="stable")]
+    left = np.searchsorted(trace.end_ps[by_end], gap_start, side="right") - 1
+    right = np.searchsorted(trace.start_ps[by_start], gap_end)
+    before, after = by_end[np.maximum(left, 0)], by_start[np.minimum(right, len(rows) - 1)]
+    return (
+        np.where((left >= 0) & (trace.end_ps[before] == gap_start), before, -1),
+        np.where((right < len(rows)) & (trace.start_ps[after] == gap_end), after, -1),
+    )
+
+
+def _time_by_cause(trace: HostTrace, pieces: DeviceGaps, states: HostStates) -> Int64s:
+    """Return the time of each cause (rows) in each piece (columns)."""
+    time = pieces.time_ps.copy()
+    covered = np.zeros(len(pieces.window), np.int64)
+    for state, until in states.until(pieces.device.plane):
+        covered_so_far = overlap(until, pieces.start_ps, pieces.called_ps)
+        time[CAUSE_OF_STATE[state]] += covered_so_far - covered
+        covered = covered_so_far
+    time[UNKNOWN] += pieces.called_ps - pieces.start_ps - covered
+    is_launched, call = pieces.launch >= 0, np.maximum(pieces.launch, 0)
+    returned = np.where(is_launched, np.clip(trace.end_ps[call], pieces.called_ps, pieces.end_ps), pieces.end_ps)
+    is_late = is_launched & (pieces.gap_end_ps - np.maximum(trace.end_ps[call], pieces.gap_start_ps) > LATE_PS)
+    call_end = np.where(is_late, returned, pieces.end_ps)
+    cause = np.where(is_launched, CAUSE_OF_STATE[states.code[call]], LAUNCH)
+    time[cause, np.arange(len(cause))] += call_end - pieces.called_ps
+    time[UNKNOWN] += pieces.end_ps - call_end
+    return time
+
+
+MOST_GAPS = 1000
+"""Of the gaps of all hosts together, so many are listed, the longest first."""
+
+_MOST_LETTERS = 200
+_MOSTLY = 0.5
+
+
+class Gap(Struct, frozen=True, kw_only=True):
+    """One stretch of idle time in one step; None is unknown."""
+
+    host: str
+    device: str
+    step: int | None
+    flag: str
+    """Why the step is omitted from averages, empty if it is not."""
+    start_ps: int
+    duration_ps: int
+    cause: Cause
+    """The one with the largest part of the gap."""
+    cause_ps: int
+    """How much of the gap that is."""
+    thread: str | None
+    event: str | None
+    """The event of that thread that was at work for that cause the longest, the innermost of equals."""
+    launched_before_ps: int | None
+    """How long before the end of the gap the next work had been launched, from the start of the call."""
+    before: str | None
+    """The device's work before the gap, and after it."""
+    after: str | None
+
+    @property
+    def thread_name(self) -> str | None:
+        """Return the name of the thread without the number that makes it unique."""
+        return (self.thread or "").partition("/")[0] or None
+
+
+def longest_first(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
+    """Return the longest of some gaps, at most `MOST_GAPS`."""
+    return tuple(sorted(gaps, key=lambda gap: -gap.duration_ps)[:MOST_GAPS])
+
+
+def longest_gaps(
+    trace: HostTrace, gaps_of_devices: Sequence[DeviceGaps], steps: Steps, states: HostStates
+) -> tuple[Gap, ...]:
+    """Return the longest gaps of all devices of a host, the longest first."""
+    duration = np.concatenate([gaps.duration_ps for gaps in gaps_of_devices])
+    sizes = [len(gaps.window) for gaps in gaps_of_devices]
+    device, piece = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(size) for size in sizes])
+    longest = np.argsort(-duration, kind="stable")[:MOST_GAPS]
+    listed: list[Gap] = []
+    for index, gaps in enumerate(gaps_of_devices):
+        chosen = np.sort(piece[longest[device[longest] == index]])
+        listed += _described(trace, gaps.only(chosen), steps, states)
+    return longest_first(listed)
+
+
+def _described(trace: HostTrace, gaps: DeviceGaps, steps: Steps, states: HostStates) -> list[Gap]:
+    """Describe the gaps of a device, of which there are at most `MOST_GAPS`, so rows may be plain Python."""
+    cause, cause_ps = gaps.time_ps.argmax(axis=0), gaps.time_ps.max(axis=0)
+    evidence = _evidence(trace, gaps, states).tolist()
+    launched_before = np.where(gaps.launch >= 0, gaps.gap_end_ps - trace.start_ps[np.maximum(gaps.launch, 0)], -1)
+    main_thread = trace.lines[states.main].name if states.main is not None else ""
+    duration_ps = gaps.duration_ps.tolist()
+    described = []
+    for at, window in enumerate(gaps.window.tolist()):
+        name = CAUSES[cause[at]]
+        row, lead_ps = evidence[at], int(launched_before[at])
+        thread = trace.lines[int(trace.line_of[row])].name if row >= 0 else main_thread if name == "python" else ""
+        described.append(
+            Gap(
+                host=trace.host,
+                device=gaps.device.name,
+                step=int(steps.numbers[window]) if len(steps) else None,
+                flag=steps.flags[window] if len(steps) else "",
+                start_ps=int(gaps.start_ps[at]),
+                duration_ps=duration_ps[at],
+                cause=name,
+                cause_ps=int(cause_ps[at]),
+                thread=thread or None,
+                event=_event_name(trace, row, on_device=False),
+                launched_before_ps=lead_ps if lead_ps >= 0 else None,
+                before=_event_name(trace, int(gaps.before[at]), on_device=True),
+                after=_event_name(trace, int(gaps.after[at]), on_device=True),
+            )
+        )
+    return described
+
+
+def _evidence(trace: HostTrace, gaps: DeviceGaps, states: HostStates) -> Int64s:
+    """Return the host row that shows the cause of each gap, -1: none.
+
+    The call that ends a gap is the evidence where most of the cause's time comes from it.
+    """
+    cause, cause_ps = gaps.time_ps.argmax(axis=0), gaps.time_ps.max(axis=0)
+    cause_of_call = CAUSE_OF_STATE[states.code[np.maximum(gaps.launch, 0)]]
+    by_call = (
+        (gaps.launch >= 0)
+        & (2 * (gaps.end_ps - gaps.called_ps) >= cause_ps)
+        & ((cause_of_call == cause) | (cause == UNKNOWN))
+    )
+    at_work = _rows_at_work(trace, states, gaps.start_ps, gaps.called_ps, np.where(by_call, -1, cause))
+    return np.where(by_call, gaps.launch, at_work)
+
+
+def _rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps: Int64s, cause: Int64s) -> Int64s:
+    """Return, for each gap, the host row that was at work for its cause the longest; -1: none.
+
+    Gaps [start_ps, end_ps) are disjoint and ascend; `cause` is an index into `CAUSES`, -1 asks for nothing. Of the
+    events of that thread, the innermost is taken that covers at least half as much (`_MOSTLY`), since it tells more.
+    """
+    at_work = np.full(len(start_ps), -1, np.int64)
+    gaps = union(start_ps[cause >= 0], end_ps[cause >= 0])
+    if not len(gaps.start):
+        return at_work
+    parts = []
+    for host_line in trace.host_lines:
+        rows = np.flatnonzero(states.code[host_line.start : host_line.stop]) + host_line.start
+        last = np.searchsorted(gaps.start, trace.end_ps[rows]) - 1
+        parts.append(rows[(last >= 0) & (gaps.end[np.maximum(last, 0)] > trace.start_ps[rows])])
+    rows = np.concatenate([NO_NUMBERS, *parts])
+    first = np.searchsorted(end_ps, trace.start_ps[rows], side="right")
+    count = np.maximum(np.searchsorted(start_ps, trace.end_ps[rows]) - first, 0)
+    gap = ranges(first, count)
+    rows = np.repeat(rows, count)
+    is_of_cause = CAUSE_OF_STATE[states.code[rows]] == cause[gap]
+    gap, rows = gap[is_of_cause], rows[is_of_cause]
+    shared = np.minimum(trace.end_ps[rows], end_ps[gap]) - np.maximum(trace.start_ps[rows], start_ps[gap])
+    gap, rows, shared = gap[shared > 0], rows[shared > 0], shared[shared > 0]
+    order = np.lexsort((-trace.duration_ps[rows], shared, gap))
+    most, line = np.zeros(len(start_ps), np.int64), np.zeros(len(start_ps), np.int64)
+    # Where an index comes several times, the value written last stays: the largest share, of equal ones that of the
+    # shortest event, since it tells more; the innermost event.
+    most[gap[order]], line[gap[order]] = shared[order], trace.line_of[rows[order]]
+    is_close = (trace.line_of[rows] == line[gap]) & (shared >= _MOSTLY * most[gap])
+    gap, rows = gap[is_close], rows[is_close]
+    order = np.argsort(rows, kind="stable")
+    at_work[gap[order]] = rows[order]
+    return at_work
+
+
+def _event_name(trace: HostTrace, row: int, *, on_device: bool) -> str | None:
+    """Return the name of an event, of a kernel the short one (files before 2021 name its launch like it)."""
+    name = trace.names[trace.name[row]] if row >= 0 else ""
+    is_kernel = on_device or name.startswith("void ")
+    return (short_name(name) if is_kernel else name)[:_MOST_LETTERS] or None

@@ -1,7 +1,100 @@
 """Overview: the average step, and whether the job is input-bound."""
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.sections.overview.tables import TABLES
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfperf.analysis.registry import SectionSpec, TableSpec
+from tfperf.analysis.results import Results
+from tfperf.report.model import Column, Data, Ranked
+
+if TYPE_CHECKING:
+    from tfperf.sections.overview.summary import Summary
+
+_TIMES = (
+    Column("steps", "Steps", int, "count", "steps of this kind"),
+    Column("averaged_steps", "Averaged", int, "count", "steps that count in averages"),
+    Column("average_ms", "Average", float, "ms", "average step time"),
+    Column("standard_deviation_ms", "Std dev", float, "ms", "sample standard deviation"),
+    Column("minimum_ms", "Min", float, "ms", "shortest step"),
+    Column("maximum_ms", "Max", float, "ms", "longest step"),
+    Column("input_percent", "Input", float, "%", "share of step time spent on input"),
+    Column("input_class", "Input-bound", str, "", "high, moderate, possible, none or unknown"),
+)
+
+
+def _categories(results: Results) -> Data | None:
+    overview: Summary = results["overview"]
+    if overview.step_time_ms is None:
+        return None
+    return overview.columns()
+
+
+def _kinds(results: Results) -> Data | None:
+    if results["overview"].step_time_ms is None:
+        return None
+    kinds = results["overview"].by_kind
+    return {"kind": [summary.kind for summary in kinds], **_summaries(kinds)} if len(kinds) > 1 else None
+
+
+def _hosts(results: Results) -> Data | None:
+    if results["overview"].step_time_ms is None or not results.has_several_hosts:
+        return None
+    return {"host": [host.host for host in results.hosts], **_summaries(results["overview"].by_host)}
+
+
+def _summaries(summaries: Sequence[Summary]) -> dict[str, list[Any]]:
+    keys = ("average", "standard_deviation", "minimum", "maximum")
+    return {
+        "steps": [summary.step_count for summary in summaries],
+        "averaged_steps": [summary.averaged_count for summary in summaries],
+        **{f"{key}_ms": [getattr(summary.step_time_ms, key, None) for summary in summaries] for key in keys},
+        "input_percent": [summary.input_percent for summary in summaries],
+        "input_class": [summary.input_class for summary in summaries],
+    }
+
+
+CATEGORY_TABLE = TableSpec(
+    name="categories",
+    title="Where a step's time goes",
+    row="where an average step's time goes",
+    details="The averages of the overview: one row per category, over the averaged steps of the main kind.",
+    columns=(
+        Column("category", "Category", str, "", "what the time goes to"),
+        Column("average_ms", "Average", float, "ms", "average over the averaged steps"),
+        Column("standard_deviation_ms", "Std dev", float, "ms", "sample standard deviation over steps"),
+        Column("percent", "Share", float, "%", "sum over steps / sum of step times"),
+        Column("meaning", "Meaning", str, "", "what counts in the category"),
+    ),
+    data=_categories,
+    name_key="category",
+    about_steps=True,
+)
+KINDS = TableSpec(
+    name="kinds",
+    title="By kind of step",
+    row="kinds of steps, if there are several",
+    details="Only if there are several kinds of step, such as train and eval: one row each.",
+    columns=(Column("kind", "Kind", str, "", "kind of step"), *_TIMES),
+    data=_kinds,
+    name_key="kind",
+    about_steps=True,
+)
+STEPS_BY_HOST = TableSpec(
+    name="steps_by_host",
+    title="By host",
+    row="step times of each host, if there are several",
+    details="Only with several hosts: one row per host.",
+    columns=(Column("host", "Host", str, "", "name of the trace file"), *_TIMES),
+    data=_hosts,
+    name_key="host",
+    ranked=Ranked("input_percent", each="hosts"),
+    about_steps=True,
+    over_hosts=True,
+)
+TABLES = (CATEGORY_TABLE, KINDS, STEPS_BY_HOST)
+
 
 SECTION = SectionSpec(
     name="overview",

@@ -8,17 +8,16 @@ from tfperf.analysis.registry import present
 from tfperf.analysis.results import Results
 from tfperf.base.units import counted, format_ms
 from tfperf.report.model import Fact, Finding, Section, Severity
-from tfperf.sections.overview.quantities import share_of_step, step_time
-from tfperf.sections.overview.summary import INPUT_LIMITS, OTHER_LIMITS, Overview, Summary
-from tfperf.sections.overview.tables import CATEGORY_TABLE, KINDS, STEPS_BY_HOST
-from tfperf.sections.wall.section import wall_summary
+from tfperf.sections.overview import CATEGORY_TABLE, KINDS, STEPS_BY_HOST
+from tfperf.sections.overview.summary import INPUT_LIMITS, OTHER_LIMITS, Overview, Summary, share_of_step, step_time
+from tfperf.sections.wall import wall_summary
 from tfperf.trace.flaw import level_of
 from tfperf.trace.steps.breakdown import Breakdown
 from tfperf.trace.steps.categories import CATEGORIES
 from tfperf.trace.steps.steps import step_word
 
 if TYPE_CHECKING:
-    from tfperf.sections.overview.input_cost import InputCost
+    from tfperf.sections.overview.summary import InputCost
 
 _OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
 _INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIMITS[1]:.0f}%"
@@ -113,7 +112,7 @@ def _cost_of_input(results: Results) -> tuple[Finding, ...]:
     """Return what input costs, where that is more than its category."""
     if "tfdata" not in results.sections:
         return ()
-    from tfperf.sections.overview.input_cost import cost_finding
+    from tfperf.sections.overview.summary import cost_finding
 
     return cost_finding(results)
 
@@ -122,7 +121,7 @@ def _cost(results: Results) -> InputCost | None:
     """Return what input costs; None also where tf.data was not analyzed, for other sections hardly need it."""
     if "tfdata" not in results.sections:
         return None
-    from tfperf.sections.overview.input_cost import input_cost
+    from tfperf.sections.overview.summary import input_cost
 
     return input_cost(results)
 
@@ -140,7 +139,7 @@ def _rate_facts(results: Results) -> tuple[Fact, ...]:
     """Return what the section batch adds; nothing where it was not analyzed, for other sections hardly need it."""
     if "batch" not in results.sections:
         return ()
-    from tfperf.sections.batch.section import rate_facts
+    from tfperf.sections.batch import rate_facts
 
     return rate_facts(results)
 
@@ -149,7 +148,7 @@ def _rate_summary(results: Results) -> dict[str, Any]:
     """Return the JSON keys about the batch: unknown where the section was not analyzed."""
     if "batch" not in results.sections:
         return {"batch_size": None, "batch_size_confidence": "none", "examples_per_second": None}
-    from tfperf.sections.batch.section import rate_summary
+    from tfperf.sections.batch import rate_summary
 
     return rate_summary(results)
 
@@ -158,7 +157,7 @@ def _straggler_summary(results: Results) -> dict[str, Any]:
     """Return the JSON keys about a late host: unknown where the section was not analyzed."""
     if "hosts" not in results.sections:
         return {"straggler": None, "straggler_cause": None}
-    from tfperf.sections.hosts.section import straggler_summary
+    from tfperf.sections.hosts import straggler_summary
 
     return straggler_summary(results)
 

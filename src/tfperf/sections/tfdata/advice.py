@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tfperf.report.model import Finding, Quantity, Severity
-from tfperf.sections.overview.quantities import step_after
-from tfperf.sections.overview.summary import INPUT_LIMITS
+from tfperf.sections.overview.summary import INPUT_LIMITS, step_after
 from tfperf.sections.tfdata.actions import PipelineAction, actions_of
 from tfperf.sections.tfdata.analysis import TfData
 

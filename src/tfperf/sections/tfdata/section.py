@@ -11,8 +11,7 @@ from tfperf.analysis.registry import TableSpec, present
 from tfperf.analysis.results import Results
 from tfperf.base.units import PS_PER_MS, counted, format_ms, format_percent
 from tfperf.report.model import Fact, Finding, Quantity, Section, Severity, Table
-from tfperf.sections.overview.quantities import of_steps
-from tfperf.sections.overview.summary import INPUT_LIMITS
+from tfperf.sections.overview.summary import INPUT_LIMITS, of_steps
 from tfperf.sections.tfdata.advice import pipeline_advice
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.blame import Blame, blamed_stage

@@ -1,12 +1,247 @@
-"""What to change, in the words of the API that the program uses, and how much of a cost each change takes away."""
+"""The meaning of each cause and each action: texts for the API of the program, and the share of a cost saved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from tfperf.sections.diagnosis.advice import API, GUIDE, NVIDIA, Advice, everywhere, in_tensorflow
-from tfperf.sections.diagnosis.compute_actions import COMPUTE_ADVICE
-from tfperf.sections.diagnosis.memory_actions import MEMORY_ADVICE
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from tfperf.sections.diagnosis.program import Api
+
+
+class CauseMeaning(Struct, frozen=True):
+    """A cause in words; Markdown, relative to docs/."""
+
+    text: str
+    """What costs the time."""
+    taken_from: str
+    """Where the number is from."""
+
+
+CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
+    "input_wait": CauseMeaning("the step waits for the next batch of tf.data", "part of the category Input"),
+    "input_copy": CauseMeaning(
+        "batches are copied to the device while nothing else goes on", "part of the category Input"
+    ),
+    "host_copies": CauseMeaning(
+        "TPU cores wait for arrays that the program keeps in the memory of the host, or for copies back",
+        "[copies](kernels.md#copies-of-tpu-cores), a part of the categories Host to device and Output",
+    ),
+    "chip_copies": CauseMeaning(
+        "TPU cores wait for copies between the memories of their chip", "part of the category Device to device"
+    ),
+    "kernel_waits": CauseMeaning(
+        "a kernel of a TPU core (Pallas) waits for its blocks, in regions that it marks",
+        "part of the category Device compute",
+    ),
+    "input_contention": CauseMeaning(
+        (
+            "the threads of the input pipeline use cores that the step needs ([how it is "
+            "estimated](tfdata.md#what-input-costs))"
+        ),
+        "part of the categories Host compute and All others",
+    ),
+    "output_copy": CauseMeaning("results are copied to the host while nothing else goes on", "category Output"),
+    "compilation": CauseMeaning("functions are traced or compiled in the steps", "category Compilation"),
+    "warm_up": CauseMeaning(
+        "only the first steps of the capture are traced, or take very long",
+        "category Compilation, or the steps that averages omit",
+    ),
+    "launch_bound": CauseMeaning(
+        "the device waits for the host to launch kernels, or a TPU that is done before each call for these calls",
+        "category Kernel launch; for a TPU a part of All others",
+    ),
+    "small_work_per_step": CauseMeaning(
+        (
+            "what a step costs whatever its size (calls, launches, Python of the framework, but no waiting for "
+            "results) takes 20 % of it or more; host compute without ops does not count where ops take half of the "
+            "step, and one op most of that or all of them 5 ms: the step waits for cores then; on a GPU: the "
+            "device computes for less than a quarter of it"
+        ),
+        "Kernel launch, Host compute without ops, All others",
+    ),
+    "host_ops": CauseMeaning(
+        "ops run on host threads and launch nothing, while the device has nothing to do",
+        "part of Host compute, as [idle.md](idle.md) counts it",
+    ),
+    "waiting_for_results": CauseMeaning(
+        "the program waits for results, while the device has nothing to do",
+        (
+            "part of Host compute and All others, as [idle.md](idle.md) counts it; for a TPU that is done before each "
+            "call, what a step takes beyond the longer of its runs and what the host does but waiting"
+        ),
+    ),
+    "garbage_collection": CauseMeaning(
+        (
+            "Python's garbage collector runs, as captures of tfperf [record it](capture.md#what-a-trace-gets-besides), "
+            "or as frames of gc.collect show; runs in one step or two of many call for no change"
+        ),
+        "part of the categories All others and Host compute",
+    ),
+    "python_between_steps": CauseMeaning(
+        (
+            "the thread that makes the calls is in none of them: Python that computes or waits ([how that is "
+            "told](python_functions.md#between-calls))"
+        ),
+        "part of the category All others; where JAX's run ends before the next call, also Python beside it",
+    ),
+    "waiting_in_calls": CauseMeaning(
+        "the program is in a call, and nothing is recorded of what the call does", "part of the category All others"
+    ),
+    "checkpointing": CauseMeaning("steps save checkpoints by ops of TensorFlow", "part of Host compute and All others"),
+    "fetch_results": CauseMeaning(
+        "steps read the results of metrics or the values of variables one by one, or write summaries",
+        "part of Host compute and All others",
+    ),
+    "eager_ops": CauseMeaning(
+        "Python runs ops one by one, outside any function; Python between them counts too",
+        "part of Host compute, Kernel launch and All others, without kernels of 1 ms or more on average",
+    ),
+    "run_eagerly": CauseMeaning(
+        "Keras runs the ops of its steps one by one, because of `compile(run_eagerly=True)`",
+        "part of Host compute, Kernel launch and All others",
+    ),
+    "numpy_conversion": CauseMeaning(
+        "large NumPy arrays become tensors, or arrays of JAX, in each step",
+        "part of Host compute, All others and Input",
+    ),
+    "iterator_per_step": CauseMeaning(
+        "each step creates a tf.data pipeline: `predict` for each example, or an iterator in the loop",
+        "Compilation, Input, Host compute and All others, without the function that the step calls",
+    ),
+    "collectives": CauseMeaning(
+        "replicas exchange gradients, or wait for each other to do so",
+        "category Device collectives; on CPUs a part of Host compute",
+    ),
+    "collectives_bound": CauseMeaning(
+        "the exchange of data between hosts, without waiting for the last one, takes 10 % of the step or more",
+        "no part of the step: `collectives` has the cost",
+    ),
+    "straggler": CauseMeaning(
+        "hosts wait for the last one in a step: one that is always slow, or now this and now that",
+        "what that host is slower in, if no other cause has it; without one host to blame, what hosts wait in",
+    ),
+    "skewed_input": CauseMeaning(
+        "the input of one host is slower than that of the others, which wait for it",
+        "no part of the step: `input_wait` or `input_copy` has the cost",
+    ),
+    "slow_replica": CauseMeaning(
+        "replicas of one host wait in collectives while another one alone runs ops", "part of the category Host compute"
+    ),
+    "python_in_graph": CauseMeaning(
+        "the graph calls Python: numpy_function, py_function, jax.pure_callback", "part of the category Host compute"
+    ),
+    "print_in_graph": CauseMeaning(
+        "tf.print or jax.debug.print formats text in the graph", "part of the category Host compute"
+    ),
+    "input_in_step": CauseMeaning(
+        "the step itself prepares its input by ops on text, lookup tables, encoded pictures and records",
+        "part of the category Host compute",
+    ),
+    "densified_sparse": CauseMeaning(
+        "a sparse batch is made dense in the step, and a product of matrices reads it",
+        "part of the category Host compute",
+    ),
+    "one_hot_product": CauseMeaning(
+        "a product of matrices picks rows by one-hot vectors", "part of the category Host compute"
+    ),
+    "loop_in_graph": CauseMeaning(
+        "a loop (tf.map_fn, tf.while_loop) runs small ops for each example; recurrent layers are not meant",
+        "part of the category Host compute",
+    ),
+    "too_many_threads": CauseMeaning(
+        "the pools of TensorFlow have more than two threads per core", "part of the category Host compute, as a range"
+    ),
+    "double_precision": CauseMeaning(
+        "ops compute in float64, which takes about twice as long as float32",
+        "40 to 80 % of the time of these ops, of the category Host compute",
+    ),
+    "optimizer_update": CauseMeaning(
+        "the optimizer's update takes 30 % of the step or more", "part of the category Host compute"
+    ),
+    "dominant_layer": CauseMeaning(
+        "a dense layer with a very wide input takes half of the step or more, with the update of its weights",
+        "part of the category Host compute",
+    ),
+    "device_compute_32bit": CauseMeaning(
+        "kernels that tensor cores could do in 16 bit", "part of the category Device compute"
+    ),
+    "layout_conversion": CauseMeaning(
+        "kernels bring arrays of convolutions into another layout", "part of the category Device compute"
+    ),
+    "memory_bound": CauseMeaning(
+        "ops other than matrix products and convolutions are bound by memory ([roofline](roofline.md))",
+        "part of the category Device compute",
+    ),
+    "unaligned_shapes": CauseMeaning(
+        (
+            "matrix products with unaligned sizes (GPU: 16-bit, not multiples of 8; TPU: they do not fill tiles) reach "
+            "less of the roofline than the others"
+        ),
+        "part of the category Device compute",
+    ),
+    "low_utilisation": CauseMeaning(
+        "matrix products and convolutions reach less than 30 % of both peaks ([roofline](roofline.md))",
+        "part of the category Device compute",
+    ),
+    "profiling_overhead": CauseMeaning(
+        "the profiler makes steps longer, as the capture measured", "part of Host compute, Kernel launch and All others"
+    ),
+    "between_steps": CauseMeaning(
+        "time between steps that belongs to no step: the end of an epoch, a checkpoint, Python",
+        "the [wall time](wall.md) between steps",
+    ),
+    "evaluation": CauseMeaning(
+        "evaluation takes 20 % of the wall time or more",
+        "the [wall time](wall.md) of steps of other kinds, without what only one evaluation compiles",
+    ),
+    "slow_steps": CauseMeaning(
+        "averaged steps take over twice the median again and again, and no other cause says why",
+        "the time beyond the median, as a share of the [wall time](wall.md)",
+    ),
+    "idle_devices": CauseMeaning("devices do nothing in the steps", "no part of the step: the cost is unknown"),
+    "memory_pressure": CauseMeaning("memory is nearly full, fragmented, or grows", "no part of the step"),
+}
+"""Every cause by its code."""
+
+
+GUIDE = "https://www.tensorflow.org/guide"
+API = "https://www.tensorflow.org/api_docs/python/tf"
+NVIDIA = "https://docs.nvidia.com/deeplearning/performance"
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """A change that takes a share of a cost away: from `least` to `most` of it, on this assumption."""
+
+    texts: Mapping[Api, str]
+    """APIs without a text of their own are not given the advice."""
+    least: float
+    most: float
+    assumption: str
+    url: str
+    urls: Mapping[Api, str] = {}
+    """Pages for single APIs."""
+    is_per_examples: bool = False
+    """As that of the action."""
+    on_tpus: Mapping[Api, str] | None = None
+    """The texts for jobs on TPUs, where they are others."""
+
+    def text(self, api: Api, *, is_tpu: bool) -> str | None:
+        """Return what to change; None where the advice is of no use."""
+        return (self.texts if self.on_tpus is None or not is_tpu else self.on_tpus).get(api)
+
+
+def everywhere(text: str) -> dict[Api, str]:
+    """Return a text for every API."""
+    return {"keras": text, "tensorflow": text, "jax": text}
+
+
+def in_tensorflow(text: str) -> dict[Api, str]:
+    """Return a text for both APIs of TensorFlow."""
+    return {"keras": text, "tensorflow": text}
+
 
 _BATCH = "use a larger batch"
 
@@ -18,6 +253,7 @@ _COPY_AHEAD = "copy ahead: jax.device_put the next batch before the step that ru
 _SHARD = "shard the batch over all devices (jax.sharding.NamedSharding)"
 _IN_BFLOAT16 = "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32"
 _OFFLOADING = "https://docs.jax.dev/en/latest/notebooks/host-offloading.html"
+_ABOUT_FAILING = "the step may take longer than now: this is about failing, not about speed"
 
 ADVICE: Mapping[str, Advice] = {
     "use_tf_data": Advice(
@@ -502,8 +738,213 @@ ADVICE: Mapping[str, Advice] = {
         assumption="the ops do not need the host",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
-    **MEMORY_ADVICE,
-    **COMPUTE_ADVICE,
+    "use_less_memory": Advice(
+        on_tpus=everywhere("use a smaller batch, or bfloat16, which halves activations"),
+        texts={
+            "keras": (
+                "use a smaller batch, keras.mixed_precision.set_global_policy('mixed_float16'), which halves "
+                "activations, or tf.recompute_grad(layer), which computes them again instead of keeping them"
+            ),
+            "tensorflow": (
+                "use a smaller batch, 16 bit, which halves activations, or tf.recompute_grad(layer), which computes "
+                "them again instead of keeping them"
+            ),
+            "jax": (
+                "use a smaller batch, bfloat16, which halves activations, jax.checkpoint, which computes them again, "
+                "or donate_argnums, so that new state overwrites the old"
+            ),
+        },
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{API}/recompute_grad",
+        urls={"jax": "https://docs.jax.dev/en/latest/gradient-checkpointing.html"},
+    ),
+    "share_device_memory": Advice(
+        on_tpus={},
+        texts=in_tensorflow(
+            "if other processes use the device too: tf.config.experimental.set_memory_growth(gpu, True) in all of them"
+        ),
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{GUIDE}/gpu#limiting_gpu_memory_growth",
+    ),
+    "raise_pinned_limit": Advice(
+        texts=in_tensorflow("raise TF_GPU_HOST_MEM_LIMIT_IN_MB, or prefetch fewer batches"),
+        on_tpus={},
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{GUIDE}/gpu",
+    ),
+    "avoid_fragmentation": Advice(
+        on_tpus={},
+        texts={
+            **in_tensorflow(
+                "keep shapes constant (pad, or put sequences of similar length together), and try "
+                "TF_GPU_ALLOCATOR=cuda_malloc_async (TensorFlow 2.5 and CUDA 11.2, or later)"
+            ),
+            "jax": "keep shapes constant (pad, or put sequences of similar length together)",
+        },
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{GUIDE}/gpu",
+    ),
+    "release_tensors": Advice(
+        texts={
+            "keras": (
+                "look for tensors that Python keeps (a list of losses: append float(loss) instead), and for models "
+                "made in a loop (keras.backend.clear_session() between them)"
+            ),
+            "tensorflow": (
+                "look for tensors that Python keeps (a list of losses: append float(loss) instead), and for functions "
+                "that are traced again (-s functions)"
+            ),
+            "jax": "look for arrays that Python keeps (a list of losses: append float(loss) instead)",
+        },
+        least=0.0,
+        most=0.0,
+        assumption=_ABOUT_FAILING,
+        url=f"{GUIDE}/gpu",
+    ),
+    "even_replicas": Advice(
+        texts=everywhere("move what only this replica does out of the step (to the input), or share it among replicas"),
+        least=0.7,
+        most=1.0,
+        assumption="no replica has more to do than the others",
+        url=f"{GUIDE}/distributed_training",
+    ),
+    "use_graph_ops": Advice(
+        texts={
+            **in_tensorflow("write the function with ops of TensorFlow, or call it in the input pipeline (map)"),
+            "jax": "write the function in jax.numpy, or call it before or after the jitted step",
+        },
+        least=0.7,
+        most=1.0,
+        assumption="ops of the framework do the same in little time",
+        url=f"{GUIDE}/function",
+        urls={"jax": "https://docs.jax.dev/en/latest/external-callbacks.html"},
+    ),
+    "no_print": Advice(
+        texts={
+            **in_tensorflow("remove tf.print from the graph, or print every 100 steps only (tf.cond)"),
+            "jax": "remove jax.debug.print from the step",
+        },
+        least=0.9,
+        most=1.0,
+        assumption="the text is not needed in each step",
+        url=f"{API}/print",
+    ),
+    "prepare_ahead": Advice(
+        texts=in_tensorflow(
+            "run these ops in the input pipeline: dataset.map(f, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2), or "
+            "once before the training"
+        ),
+        least=0.5,
+        most=1.0,
+        assumption="a core is free for them while the step before runs, or their results are kept",
+        url=f"{GUIDE}/keras/preprocessing_layers",
+    ),
+    "sparse_product": Advice(
+        texts=in_tensorflow(
+            "keep the batch sparse: tf.sparse.sparse_dense_matmul, or tf.nn.embedding_lookup_sparse for ids"
+        ),
+        least=0.4,
+        most=1.0,
+        assumption="few of the numbers are not zero, so that a sparse product takes less",
+        url=f"{API}/sparse/sparse_dense_matmul",
+    ),
+    "vectorize_loop": Advice(
+        texts=in_tensorflow(
+            "do all iterations at once, if none needs the one before: ops on the whole batch, or tf.vectorized_map "
+            "instead of tf.map_fn"
+        ),
+        least=0.7,
+        most=1.0,
+        assumption="no iteration needs the one before, and ops on the whole batch take little time",
+        url=f"{API}/vectorized_map",
+    ),
+    "set_threads": Advice(
+        texts=in_tensorflow(
+            "do not set the numbers of threads, or set them to the cores: tf.config.threading, TF_NUM_INTRAOP_THREADS, "
+            "TF_NUM_INTEROP_THREADS"
+        ),
+        least=0.0,
+        most=0.0,
+        assumption="the trace does not show what switching between threads costs",
+        url=f"{API}/config/threading",
+    ),
+    "cast_to_float32": Advice(
+        texts={
+            **in_tensorflow(
+                "make arrays float32, if that is exact enough: np.float32 (NumPy makes float64), or tf.cast"
+            ),
+            "jax": "compute in float32, if it is exact enough: jax_enable_x64 off, or arrays of dtype float32",
+        },
+        least=1.0,
+        most=1.0,
+        assumption="float32 is exact enough, and takes 40 to 80 % less time, as measured",
+        url=f"{API}/cast",
+        urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
+    ),
+    "sparse_update": Advice(
+        texts={
+            "keras": (
+                "update only the rows that the batch reads: keras.optimizers.SGD, or a lazy Adam, which unlike Adam "
+                "leaves the momentum of all other rows as it is"
+            ),
+            "tensorflow": (
+                "update only the rows that the batch reads (IndexedSlices, scatter_sub), as SGD or a lazy Adam does, "
+                "which unlike Adam leaves the momentum of all other rows as it is"
+            ),
+            "jax": "update only the rows that the batch reads (x.at[rows].add)",
+        },
+        least=0.6,
+        most=1.0,
+        assumption="a batch reads few of the rows, and the model trains as well with such an optimizer",
+        url=f"{API}/IndexedSlices",
+    ),
+    "fuse_update": Advice(
+        texts={
+            "keras": "compile(jit_compile=True), which fuses the ops of the update, if XLA can compile the model",
+            "tensorflow": "tf.function(jit_compile=True) for the step, which fuses the ops of the update",
+        },
+        least=0.3,
+        most=0.8,
+        assumption="XLA can compile the model, and reads and writes each variable once per update",
+        url="https://www.tensorflow.org/xla",
+    ),
+    "gather_rows": Advice(
+        texts={
+            "keras": "pick rows by their ids: an Embedding layer, or tf.gather, instead of tf.one_hot and a product",
+            "tensorflow": "pick rows by their ids: tf.gather instead of tf.one_hot and a product",
+            "jax": "pick rows by their ids: weights[ids] instead of jax.nn.one_hot and a product",
+        },
+        least=0.7,
+        most=1.0,
+        assumption="the vectors are made from ids",
+        url=f"{API}/gather",
+    ),
+    "fewer_updates": Advice(
+        texts=everywhere("use a larger batch, so that variables are updated less often per example"),
+        least=0.4,
+        most=0.5,
+        assumption="for the same number of examples, in batches twice as large, if memory and accuracy allow them",
+        url=f"{GUIDE}/gpu_performance_analysis",
+        is_per_examples=True,
+    ),
+    "smaller_layer": Advice(
+        texts=everywhere(
+            "if that width is not meant: pool before the layer (GlobalAveragePooling instead of Flatten), or give it "
+            "fewer units"
+        ),
+        least=0.0,
+        most=0.0,
+        assumption="the model needs no layer that large; the trace does not show it",
+        url="https://keras.io/api/layers/pooling_layers/global_average_pooling2d/",
+    ),
     "keep_on_device": Advice(
         texts=everywhere("keep them in the memory of the TPU"),
         least=1.0,

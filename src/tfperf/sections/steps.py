@@ -1,4 +1,4 @@
-"""The section of steps: a chart and tables of them, and the nine categories of their time."""
+"""Steps: where the time of each step goes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import TableSpec, present
+from tfperf.analysis.registry import SectionSpec, TableSpec, present
 from tfperf.analysis.results import Host, Results
 from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Column, Data, Level, Section, StepChart, at_levels
+from tfperf.trace.known_stats import TASK
 from tfperf.trace.steps.breakdown import Breakdown, as_tensorflow, attribute
 from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES
 from tfperf.trace.steps.find_steps import find_steps
@@ -196,3 +197,15 @@ def build(results: Results) -> Section:
         tables=present(STEPS.build(results, columns=columns), PAUSES.build(results)),
         notes=notes,
     )
+
+
+SECTION = SectionSpec(
+    name="steps",
+    title="Steps",
+    analyze="tfperf.sections.steps:analyze",
+    combine="tfperf.trace.steps.breakdown:combine",
+    stats=TASK,
+    narrow=lambda result, before, after: after,
+    build="tfperf.sections.steps:build",
+    tables=TABLES,
+)

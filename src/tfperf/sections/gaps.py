@@ -1,4 +1,4 @@
-"""What the files of a run cannot tell, and why."""
+"""Gaps: what the trace cannot tell, and why."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.analysis.results import Host, Results
 from tfperf.base.units import counted, listed
 from tfperf.report.model import Section
@@ -100,3 +101,13 @@ def _of_run(results: Results) -> list[str]:
         named = unknown[0] if len(unknown) == 1 else f"{', '.join(unknown[:-1])} and {unknown[-1]}"
         notes.append(f"What the job ran on ({named}): only captures of tfperf record it ({_CAPTURES}).")
     return notes
+
+
+SECTION = SectionSpec(
+    name="gaps",
+    title="What this trace cannot tell",
+    rests_on=("steps", "batch", "environment"),
+    analyze="tfperf.sections.gaps:analyze",
+    combine=tuple,
+    build="tfperf.sections.gaps:build",
+)

@@ -1,0 +1,351 @@
+"""Causes of input and output: waiting for batches, copying them, and copying results back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tfperf.base.units import counted, format_bytes, format_number, format_percent, without_middle
+from tfperf.report.model import Quantity
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
+from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
+from tfperf.sections.hosts import late_text, slower_in, who_is_late
+from tfperf.sections.overview.summary import outlook_of, slowed_percent
+from tfperf.sections.tfdata.actions import actions_of
+from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.tfdata.blame import Blame, Reason, blamed_stage
+from tfperf.sections.tfdata.stage_rules import change_in_code
+from tfperf.sections.tfdata.whatif import FREE_INPUT
+
+if TYPE_CHECKING:
+    from tfperf.sections.hosts.analysis import Straggler
+    from tfperf.sections.kernels.analysis import Kernels
+    from tfperf.sections.tfdata.pipeline import Pipeline
+
+_MUCH_PERCENT = 10.0
+"""From this share of the step on, waiting says how many cores work meanwhile."""
+
+
+def input_wait(case: Case) -> Cause | None:
+    """Judge waiting for the next batch: the stage that is waited for, and what changes of the pipeline bring."""
+    if not case.matters("input_wait"):
+        return None
+    tfdata = pipelines_of(case)
+    blame = blamed_stage(tfdata)
+    rests_on, detail = [in_categories("input")], "the trace does not show what makes the batches"
+    if blame is not None:
+        name = f"{without_middle(blame.stage, LONGEST_NAME)}{_python_of(tfdata, blame)}"
+        detail = f"the stage waited for is {name}{_REASONS[blame.reason]}"
+        rests_on.append(Evidence("tfdata", "tfdata_stages", blame.stage))
+    elif tfdata.pipelines:
+        detail = "no single stage of the pipeline is what is waited for"
+    actions: tuple[Action | str | None, ...] = ("use_tf_data",)
+    if case.results["tfdata"].pipelines:
+        actions = (case.without_estimate("look_at_stages"),)
+    outlook = outlook_of(case.results)
+    is_new_iterator = outlook is not None and outlook.waits_at_epoch_start
+    if outlook is not None and outlook.is_at_epoch_start:
+        what = "for the first batch of a new iterator" if is_new_iterator else f"in which buffers fill: {detail}"
+        detail = f"mostly in the first step of each epoch, {what}"
+    if is_new_iterator or _slows_rather(case):
+        actions = ()
+    elif case.program.api != "jax":
+        actions = _pipeline_actions(case, tfdata) or actions
+    cost = case.ledger.claim("input_wait")
+    detail += cores_meanwhile(tfdata.main) if cost.high >= _MUCH_PERCENT else ""
+    title = "Waiting for input" if case.program.is_tpu else "Waiting for tf.data"
+    return case.cause("input_wait", title, cost, detail, actions=actions, rests_on=rests_on)
+
+
+def input_contention(case: Case) -> Cause | None:
+    """Judge what the threads of the pipeline take from the step's own work: they compute on the same cores."""
+    parts, slowed, outlook = ("host_compute", "all_others"), slowed_percent(case.results), outlook_of(case.results)
+    if slowed is None or outlook is None or min(slowed[0], case.ledger.left(*parts)) < LEAST_PERCENT:
+        return None
+    cost = case.ledger.claim(*parts, most=slowed[1], least=slowed[0])
+    detail = f"{outlook.threads:.1f} threads of the pipeline compete with the step for {counted(outlook.cores, 'core')}"
+    return case.cause(
+        "input_contention",
+        "Sharing cores with the input pipeline",
+        cost,
+        detail,
+        actions=_pipeline_actions(case, pipelines_of(case)) if _slows_rather(case) else (),
+        rests_on=(Evidence("tfdata", "what_if", change_in_code(FREE_INPUT, None)), in_categories("host_compute")),
+        confidence="medium",
+    )
+
+
+def _slows_rather(case: Case) -> bool:
+    """Tell whether the pipeline costs time because of its threads rather than by waiting: that decides for what
+    changes of it are given as actions.
+    """
+    outlook = outlook_of(case.results)
+    return outlook is not None and outlook.is_costly and outlook.keeps_up
+
+
+def cores_meanwhile(pipeline: Pipeline | None) -> str:
+    """Say how many cores work while steps wait, where that is few or all; a clause that follows another one."""
+    if pipeline is not None and pipeline.cores is not None:
+        of_cores = f"of {counted(pipeline.cores, 'core')}"
+        if pipeline.fills_cores:
+            return f", while {pipeline.threads_computing or 0.0:.1f} {of_cores} compute: more at a time cannot help"
+        if pipeline.leaves_cores:
+            return f", while only {pipeline.threads_at_work or 0.0:.1f} {of_cores} work, as far as the trace shows"
+    return ""
+
+
+def pipelines_of(case: Case) -> TfData:
+    """Return the pipelines, first the one that these steps wait for; none if it is unknown which that is."""
+    tfdata: TfData = case.results["tfdata"]
+    return tfdata.for_steps(case.summary.kind) or (TfData(()) if case.results.is_other_kind else tfdata)
+
+
+def _pipeline_actions(case: Case, tfdata: TfData) -> tuple[Action, ...]:
+    return pipeline_actions(tfdata, is_estimated=case.results.is_other_kind or not case.results.is_narrowed)
+
+
+def _python_of(tfdata: TfData, blame: Blame) -> str:
+    """Return the Python function that a stage runs, in brackets; empty if it runs none."""
+    stages = [stage for pipeline in tfdata.pipelines if pipeline.name == blame.pipeline for stage in pipeline.stages]
+    return next((f" ({stage.python})" for stage in stages if stage.name == blame.stage and stage.python), "")
+
+
+_REASONS: Mapping[Reason, str] = {
+    "work": "",
+    "host_pipeline": ", which asks the host's pipeline",
+    "to_device": ", on the way to the device",
+    "workers": ", which waits for the data service",
+    "hand_over": ", while no stage works",
+}
+
+
+def pipeline_actions(tfdata: TfData, *, is_estimated: bool = True) -> tuple[Action, ...]:
+    """Return the changes of the pipeline, the largest likely gain first; those without an estimate follow.
+
+    The estimates are for the steps that the trace was read with: `is_estimated` is False where others are judged.
+    """
+
+    def after(low_ms: float | None, high_ms: float | None) -> Range | None:
+        return Range(low_ms, high_ms) if is_estimated and low_ms is not None and high_ms is not None else None
+
+    return tuple(
+        Action(
+            code=change.code,
+            text=change.text,
+            step_ms=after(change.low_ms, change.high_ms),
+            assumption=change.assumption,
+            url=change.url,
+        )
+        for change in actions_of(tfdata)
+    )
+
+
+def input_copy(case: Case) -> Cause | None:
+    """Judge copying batches to the device while nothing else goes on."""
+    if not case.matters("host_to_device"):
+        return None
+    kernels: Kernels = case.results["kernels"]
+    copies = [copy for copy in kernels.copies if copy.kind == "H2D"]
+    detail, rests_on = "nothing else goes on meanwhile", [in_categories("input")]
+    if copies:
+        worst = max(copies, key=lambda copy: copy.total_ps)
+        rate = f" at {format_number(worst.gb_per_second)} GB/s" if worst.gb_per_second is not None else ""
+        size = f"copies of {format_bytes(int(worst.mean_bytes))} on average" if worst.mean_bytes else "copies"
+        detail = f"{size}{rate}, while nothing else goes on"
+        rests_on.append(Evidence("kernels", "copies", worst.device))
+    is_ahead = any(pipeline.is_device for pipeline in case.results["tfdata"].pipelines)
+    actions = ("smaller_types",) if is_ahead else ("prefetch_to_device", "smaller_types")
+    cost = case.ledger.claim("host_to_device")
+    return case.cause("input_copy", "Copying batches to the device", cost, detail, actions=actions, rests_on=rests_on)
+
+
+def output_copy(case: Case) -> Cause | None:
+    """Judge copying results to the host."""
+    if not case.matters("output"):
+        return None
+    cost = case.ledger.claim("output")
+    detail = "the step waits for results on the host"
+    rests_on = (in_categories("output"),)
+    title = "Copying results to the host"
+    return case.cause("output_copy", title, cost, detail, actions=("fetch_less_often",), rests_on=rests_on)
+
+
+def stated(percent: Range) -> str:
+    """Return a share as text: `27.0%`, or `20.0 to 31.5%`."""
+    low, high = format_percent(percent.low), format_percent(percent.high)
+    return f"{high}%" if low == high else f"{low} to {high}%"
+
+
+_SLOW_IN = {
+    "compute": ("host_compute",),
+    "device": ("device_compute", "device_to_device", "output", "device_collectives"),
+}
+"""The categories in which the last host is slower, where no other cause says why."""
+_WAITING = ("device_collectives", "host_compute")
+"""The categories in which hosts wait for others."""
+_EXPLAINED_BY = {
+    "input": ("input_wait", "input_copy"),
+    "python": ("python_between_steps", "garbage_collection", "waiting_in_calls"),
+    "launching": ("launch_bound", "small_work_per_step", "eager_ops", "run_eagerly"),
+    "compilation": ("compilation", "warm_up"),
+}
+"""The causes that say why a host is slow, by what it is slow in."""
+_UNKEYED_PERCENT = 10.0
+_EXCHANGE_PERCENT = 10.0
+
+
+def straggler(case: Case) -> Cause | None:
+    """Judge hosts that the others wait for: now this and now that, or one of which no other cause says why."""
+    found = case.straggler
+    if found is None or found.is_outside_averages or (found.host and found.cause in _EXPLAINED_BY):
+        return None
+    parts = _SLOW_IN[found.cause] if found.host else _WAITING
+    share = min(found.loss_percent, case.ledger.left(*parts))
+    if share < LEAST_PERCENT:
+        return None
+    late, quantities = late_text(found, case.summary.kind)
+    cost = case.ledger.claim(*parts, most=share)
+    gained = min(100.0 * found.gain_ms / case.step_ms / cost.high, 1.0)
+    text = "the host can be as fast as the second slowest" if found.host else "no host is late"
+    action = case.action("look_at_host" if found.host else "even_work", cost, Range(gained / 2, gained), text)
+    title = "One slow host" if found.host else "Waiting for the host that is slow in a step"
+    return case.cause(
+        "straggler", title, cost, late, actions=(action,), rests_on=(_evidence(found),), quantities=quantities
+    )
+
+
+def with_late_host(case: Case, causes: Sequence[Cause]) -> list[Cause]:
+    """Return the causes with what is known about a late host: the cause that explains it says who waits for it.
+
+    A cause of its own, which takes no part of the step, says that the others are faster. Without keys that hosts share,
+    the host that waits least is compared with the others.
+    """
+    found = case.straggler
+    if found is None:
+        unkeyed = None if case.hosts.is_known or case.pace is None else _unkeyed(case, causes)
+        return [*causes, *([] if unkeyed is None else [unkeyed])]
+    kind = case.summary.kind
+    if found.is_outside_averages:
+        return [*causes, _once(case, found)]
+    if not found.host or found.cause not in _EXPLAINED_BY:
+        return [*causes]
+    who, lost = who_is_late(found, kind)
+    codes = _EXPLAINED_BY[found.cause]
+    told = [place for place, cause in enumerate(causes) if cause.code in codes][:1]
+    named = [
+        replace(cause, detail=f"{cause.detail}; {who}", quantities=(*cause.quantities, lost))
+        if place in told
+        else cause
+        for place, cause in enumerate(causes)
+    ]
+    return [*named, _beside(case, found)]
+
+
+def _beside(case: Case, found: Straggler) -> Cause:
+    """Return what the late host is compared with the others: the time is blamed on what makes it slow."""
+    is_input = found.cause == "input"
+    slower, longer = slower_in(found, case.summary.kind)
+    beside = _without_cost(
+        case,
+        "skewed_input" if is_input else "straggler",
+        "Uneven input" if is_input else "One slow host",
+        f"{found.host} is {slower} than the others",
+        "balance_input" if is_input else "look_at_host",
+        (longer,),
+        found,
+    )
+    return replace(beside, is_aside=True)
+
+
+def _once(case: Case, found: Straggler) -> Cause:
+    """Return the cause of time that is lost in steps that averages omit: it is no part of the average step."""
+    late, quantities = late_text(found, case.summary.kind)
+    title = f"Waiting for {found.host or 'the last host'} in the first steps"
+    return _without_cost(case, "straggler", title, f"{late}; averages omit that", "profile_later", quantities, found)
+
+
+def _without_cost(  # noqa: PLR0913, PLR0917  (the fields of a cause)
+    case: Case, code: str, title: str, detail: str, action: str, quantities: Sequence[Quantity], found: Straggler
+) -> Cause:
+    """Return a cause that takes no part of the average step."""
+    made = case.cause(
+        code,
+        title,
+        Range(0.0, 0.0),
+        detail,
+        actions=(case.without_estimate(action),),
+        rests_on=(_evidence(found),),
+        quantities=quantities,
+    )
+    return replace(made, cost_ms=None, cost_percent=None, gain_ms=0.0)
+
+
+def _unkeyed(case: Case, causes: Sequence[Cause]) -> Cause | None:
+    """Judge what the pace setter makes others wait for, beyond the causes already found on it."""
+    programs = [times.program for times in case.results.of_hosts("diagnosis")]
+    others = [program.collective_percent for index, program in enumerate(programs) if index != case.pace]
+    claimed = sum(cause.cost_percent.high for cause in causes if cause.cost_percent and cause.code != "collectives")
+    waiting = sum(others) / len(others) - case.program.collective_percent - claimed
+    if min(waiting, case.ledger.left("host_compute")) < _UNKEYED_PERCENT:
+        return None
+    cost = case.ledger.claim("host_compute", most=waiting)
+    detail = f"the others wait for {case.host}, whose own work takes longer than theirs"
+    rests_on = (Evidence("overview", "steps_by_host", case.host),)
+    return case.cause("straggler", "One slow host", cost, detail, actions=("look_at_host",), rests_on=rests_on)
+
+
+def _evidence(found: Straggler) -> Evidence:
+    return Evidence("hosts", "hosts", found.host or found.worst)
+
+
+def collectives(case: Case) -> Cause | None:
+    """Judge communication between devices or hosts while nothing else goes on."""
+    on_host = case.program.collective_percent - case.ledger.of_exchanges
+    share = case.ledger.left("device_collectives") + min(on_host, case.ledger.left("host_compute"))
+    if share < LEAST_PERCENT:
+        return None
+    is_on_host = not case.ledger.left("device_collectives")
+    detail = f"exchanging gradients, and waiting for them{' (counted as host compute)' * is_on_host}"
+    barrier = case.quantity("barrier", case.share("barrier"))
+    waits = (barrier.value or 0.0) >= LEAST_PERCENT
+    detail += f"; {barrier} of the step is waiting at a barrier for cores that come later" * waits
+    cost = case.ledger.claim("device_collectives", "host_compute", most=share)
+    rests_on = (in_categories("host_compute" if is_on_host else "device_collectives"),)
+    title = "Communication between replicas"
+    return case.cause(
+        "collectives",
+        title,
+        cost,
+        detail,
+        actions=("fewer_exchanges",),
+        rests_on=rests_on,
+        quantities=(barrier,) if waits else (),
+    )
+
+
+def collectives_bound(case: Case) -> Cause | None:
+    """Judge the exchange between hosts without waiting for the last one: how much of it ops could hide.
+
+    It takes no part of the step: `collectives` has the cost.
+    """
+    late = case.hosts.late if case.is_headline and not case.results.is_other_kind else None
+    ops, waited = case.program.op_percent, None if late is None else late.waited_percent
+    if ops is None or waited is None:
+        return None
+    exchange = case.program.collective_percent - (0.0 if case.pace is not None else waited)
+    if exchange < _EXCHANGE_PERCENT or min(exchange, ops) < LEAST_PERCENT:
+        return None
+    quantities = case.quantity("exchange", exchange), case.quantity("could_overlap", min(exchange, ops))
+    detail = f"without waiting for the last one, it takes {quantities[0]} of the step; ops could hide {quantities[1]}"
+    made = case.cause(
+        "collectives_bound",
+        "The exchange between hosts",
+        Range(0.0, 0.0),
+        detail,
+        actions=(case.without_estimate("overlap_exchange"),),
+        rests_on=(Evidence("hosts", "hosts", case.host or case.results.hosts[0].host),),
+        quantities=quantities,
+    )
+    return replace(made, cost_ms=None, cost_percent=None, gain_ms=0.0, is_aside=True)
