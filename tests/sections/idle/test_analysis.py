@@ -12,8 +12,7 @@ from tpu_twin import tpu_twin
 
 from tfperf.analysis.results import Host
 from tfperf.base.arrays import overlap
-from tfperf.sections.idle.analysis import CAUSE_TEXTS
-from tfperf.sections.idle.analysis import MOST_GAPS, Idle, combine, narrow
+from tfperf.sections.idle.analysis import CAUSE_TEXTS, MOST_GAPS, Idle, combine, narrow
 from tfperf.trace.read import read_host
 
 US = 1_000_000

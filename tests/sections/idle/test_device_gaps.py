@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from builders import Event, Line, Plane, event, host_of, line, plane, trace_of
 
-from tfperf.sections.idle.analysis import CAUSES
-from tfperf.sections.idle.analysis import DeviceIdle, Idle
+from tfperf.sections.idle.analysis import CAUSES, DeviceIdle, Idle
 
 US = 1_000_000
 CALL = "EagerKernelExecute"

@@ -9,7 +9,8 @@ from builders import Event, Plane, event, host, line, plane, results_of, trace_o
 
 from tfperf.analysis.registry import TableSpec
 from tfperf.report.model import Data
-from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES, IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS, TABLES
+from tfperf.sections.idle import IDLE_CAUSES, IDLE_DEVICES, IDLE_GAPS, TABLES
+from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES
 
 
 def job(*calls: Event, kernels: tuple[tuple[float, float], ...]) -> tuple[Plane, ...]:

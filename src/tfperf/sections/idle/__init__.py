@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import SectionSpec, TableSpec, fields, present
@@ -22,6 +21,7 @@ from tfperf.report.model import (
     Table,
     at_levels,
 )
+from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES, Cause, Use
 from tfperf.sections.overview.summary import share_of_step
 from tfperf.trace.device.device_time import device_label
 from tfperf.trace.steps.categories import CATEGORY_TITLES
@@ -291,31 +291,6 @@ def _notes(results: Results) -> tuple[str, ...]:
     return tuple(notes)
 
 
-Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]
-CAUSES: tuple[Cause, ...] = get_args(Cause)
-"""In the order in which they are shown where they are equal."""
-
-
-class CauseTexts(Struct, frozen=True):
-    """A cause of idle time in words: in the table of causes, as a column, and what it stands for."""
-
-    title: str
-    short_title: str
-    meaning: str
-
-
-CAUSE_TEXTS: dict[Cause, CauseTexts] = {
-    "input": CauseTexts("Waiting for input", "Input", "the step waits for tf.data"),
-    "compile": CauseTexts("Tracing, compiling", "Compile", "tracing or compiling functions"),
-    "synchronise": CauseTexts("Synchronising", "Sync", "the program waits for a result"),
-    "copy": CauseTexts("Copying", "Copy", "copying tensors to the device"),
-    "launch": CauseTexts("Launching", "Launch", "preparing and launching work"),
-    "python": CauseTexts("Python between calls", "Python", "the program is in no call"),
-    "host_compute": CauseTexts("Other host compute", "Compute", "ops on host threads"),
-    "unknown": CauseTexts("Unknown", "Unknown", "not shown by the trace"),
-}
-
-Use = Literal["works", "copies", "outside", "no kernel", "silent"]
 USE_TEXTS: dict[Use, str] = {
     "works": "works",
     "copies": "only copies",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from msgspec import Struct
@@ -18,7 +18,6 @@ from msgspec.structs import asdict, replace
 from tfperf.analysis.tabular import Tabular
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, overlap, ranges, union
 from tfperf.base.units import PS_PER_MS, percent
-from tfperf.sections.idle.analysis import CAUSES, Cause, Use
 from tfperf.trace.device.device_time import DeviceTime, device_label, work_rows
 from tfperf.trace.device.kernel_details import short_name
 from tfperf.trace.host.host_state import HostStates, State
@@ -31,6 +30,35 @@ from tfperf.trace.steps.tpu_steps import core_steps
 if TYPE_CHECKING:
     from tfperf.analysis.results import Host
     from tfperf.trace.steps.breakdown import Breakdown
+
+Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]
+
+
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+"""In the order in which they are shown where they are equal."""
+
+
+class CauseTexts(Struct, frozen=True):
+    """A cause of idle time in words: in the table of causes, as a column, and what it stands for."""
+
+    title: str
+    short_title: str
+    meaning: str
+
+
+CAUSE_TEXTS: dict[Cause, CauseTexts] = {
+    "input": CauseTexts("Waiting for input", "Input", "the step waits for tf.data"),
+    "compile": CauseTexts("Tracing, compiling", "Compile", "tracing or compiling functions"),
+    "synchronise": CauseTexts("Synchronising", "Sync", "the program waits for a result"),
+    "copy": CauseTexts("Copying", "Copy", "copying tensors to the device"),
+    "launch": CauseTexts("Launching", "Launch", "preparing and launching work"),
+    "python": CauseTexts("Python between calls", "Python", "the program is in no call"),
+    "host_compute": CauseTexts("Other host compute", "Compute", "ops on host threads"),
+    "unknown": CauseTexts("Unknown", "Unknown", "not shown by the trace"),
+}
+
+
+Use = Literal["works", "copies", "outside", "no kernel", "silent"]
 
 
 class Idle(Tabular, frozen=True, kw_only=True, dict=True):

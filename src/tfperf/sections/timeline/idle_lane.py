@@ -10,8 +10,7 @@ from msgspec import Struct
 from tfperf.analysis.results import Host
 from tfperf.base.arrays import Int64s
 from tfperf.base.units import format_ms
-from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES
-from tfperf.sections.idle.analysis import Windows, gaps_of
+from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES, Windows, gaps_of
 from tfperf.sections.timeline.window import Window
 from tfperf.trace.device.device_time import device_label
 
