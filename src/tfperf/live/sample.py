@@ -231,7 +231,7 @@ def _measured(path: Path) -> Measured:
 
 def _of_steps(whole: Analysis) -> dict[str, Any]:
     from tfperf.sections.batch import time_per_example_ms
-    from tfperf.sections.overview.summary import input_cost
+    from tfperf.sections.overview.section import input_cost
     from tfperf.trace.steps.categories import CATEGORY_TITLES
 
     overview, breakdown = whole["overview"], whole["steps"]

@@ -8,8 +8,7 @@ import pytest
 from builders import host, plane, results_of, trace_of
 from sections.diagnosis.test_diagnose import FETCH, OP, shared_cores, steps
 
-from tfperf.sections.overview.section import build, report_summary
-from tfperf.sections.overview.summary import InputCost, input_cost
+from tfperf.sections.overview.section import InputCost, build, input_cost, report_summary
 
 
 def test_threads_beside_the_step_are_a_part_of_the_cost(tmp_path: Path) -> None:

@@ -67,11 +67,11 @@ def examples_per_second(results: Results) -> float | None:
 
 
 def rate_facts(results: Results) -> tuple[Fact, ...]:
-    """Return the facts of the overview: the batch size, examples per second, and the time of one."""
-    batch: Batch = results["batch"]
-    example_ms = time_per_example_ms(results)
-    if batch.size is None:
+    """Return the facts of the overview: batch size, examples per second, time per example; none if not analyzed."""
+    batch: Batch | None = results["batch"] if "batch" in results.sections else None
+    if batch is None or batch.size is None:
         return ()
+    example_ms = time_per_example_ms(results)
     replicas = f"{batch.per_replica} for each of {batch.replicas} replicas" if (batch.replicas or 1) > 1 else ""
     note = "; ".join(filter(None, (_sureness(batch), replicas)))
     size = Fact("batch_size", "Batch size", batch.size, "count", note)
@@ -84,7 +84,9 @@ def rate_facts(results: Results) -> tuple[Fact, ...]:
 
 
 def rate_summary(results: Results) -> dict[str, Any]:
-    """Return the JSON keys of every report that are about the batch."""
+    """Return the JSON keys of every report that are about the batch; unknown if it was not analyzed."""
+    if "batch" not in results.sections:
+        return {"batch_size": None, "batch_size_confidence": "none", "examples_per_second": None}
     batch: Batch = results["batch"]
     return {
         "batch_size": batch.size,

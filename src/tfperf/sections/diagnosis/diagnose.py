@@ -73,7 +73,8 @@ from tfperf.sections.diagnosis.waiting_causes import (
     with_late_host,
 )
 from tfperf.sections.diagnosis.wall_causes import between_steps, evaluation, slow_steps, with_slow_steps
-from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary, input_cost, why_unknown_slowed
+from tfperf.sections.overview.section import input_cost, why_unknown_slowed
+from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 from tfperf.trace.steps.why_unknown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
 

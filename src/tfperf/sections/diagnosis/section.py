@@ -15,16 +15,8 @@ from tfperf.sections.diagnosis.case import LONGEST_NAME
 from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, listed_computed, sentence_of
 from tfperf.sections.environment.section import clock_notes
 from tfperf.sections.gaps import topics
-from tfperf.sections.overview.summary import (
-    Overview,
-    from_to,
-    input_cost,
-    of_steps,
-    share_of_step,
-    step_after,
-    usual_step_time,
-    whose_input,
-)
+from tfperf.sections.overview.section import from_to, input_cost, whose_input
+from tfperf.sections.overview.summary import Overview, of_steps, share_of_step, step_after, usual_step_time
 from tfperf.sections.wall import rate_text
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 from tfperf.trace.steps.steps import ITERATION, UNLABELLED, step_word

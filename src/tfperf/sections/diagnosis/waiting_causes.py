@@ -12,7 +12,7 @@ from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.hosts import late_text, slower_in, who_is_late
-from tfperf.sections.overview.summary import outlook_of, slowed_percent
+from tfperf.sections.overview.section import outlook_of, slowed_percent
 from tfperf.sections.tfdata.actions import actions_of
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.blame import Blame, Reason, blamed_stage

@@ -97,8 +97,8 @@ def _notes(hosts: Hosts) -> tuple[str, ...]:
 
 
 def straggler_summary(results: Results) -> dict[str, Any]:
-    """Return the JSON keys about a late host: None where no host is to blame, or nothing is known."""
-    found: Straggler | None = results["hosts"].straggler
+    """Return the JSON keys about a late host: None without a straggler, or if hosts were not analyzed."""
+    found: Straggler | None = results["hosts"].straggler if "hosts" in results.sections else None
     return {
         "straggler": found.host or None if found is not None else None,
         "straggler_cause": None if found is None else found.cause,

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from tfperf.analysis.registry import present
 from tfperf.analysis.results import Results
 from tfperf.base.units import counted, format_ms
-from tfperf.report.model import Fact, Finding, Section, Severity
+from tfperf.report.model import Fact, Finding, Quantity, Section, Severity
+from tfperf.sections.batch import rate_facts, rate_summary
+from tfperf.sections.hosts import straggler_summary
 from tfperf.sections.overview import CATEGORY_TABLE, KINDS, STEPS_BY_HOST
-from tfperf.sections.overview.summary import INPUT_LIMITS, OTHER_LIMITS, Overview, Summary, share_of_step, step_time
+from tfperf.sections.overview.summary import (
+    INPUT_LIMITS,
+    OTHER_LIMITS,
+    Overview,
+    Summary,
+    of_steps,
+    share_of_step,
+    step_time,
+)
 from tfperf.sections.wall import wall_summary
 from tfperf.trace.flaw import level_of
 from tfperf.trace.steps.breakdown import Breakdown
 from tfperf.trace.steps.categories import CATEGORIES
 from tfperf.trace.steps.steps import step_word
+from tfperf.trace.steps.tpu_cores import duty_percent
 
 if TYPE_CHECKING:
-    from tfperf.sections.overview.summary import InputCost
+    from tfperf.sections.tfdata.analysis import TfData
+    from tfperf.sections.tfdata.whatif import Outlook
 
 _OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
 _INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIMITS[1]:.0f}%"
+_LEAST_PERCENT = 1.0
+"""What the pipeline's threads must at least take from the step to be named."""
 SEVERITIES: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possible": "hint", "none": "info"}
 """How grave each class of input-bound jobs is."""
 
@@ -64,11 +80,11 @@ def build(results: Results) -> Section:
     if batches > 1:
         note = f"{batches} batches in a step"
         facts.append(Fact("batch_time", "Average per batch", time.average / batches, "ms", note))
-    facts += [*_chip_facts(results), *_rate_facts(results), *_precision_facts(breakdown), *_duty_facts(breakdown)]
+    facts += [*_chip_facts(results), *rate_facts(results), *_precision_facts(breakdown), *_duty_facts(breakdown)]
     return Section(
         "overview",
         "Overview",
-        findings=(verdict_of(results), *_cost_of_input(results)),
+        findings=(verdict_of(results), *cost_finding(results)),
         facts=tuple(facts),
         tables=present(
             CATEGORY_TABLE.build(results, title=CATEGORY_TABLE.title + over_hosts_note, bar_key="percent"),
@@ -96,8 +112,6 @@ def _precision_facts(breakdown: Breakdown) -> list[Fact]:
 
 def _duty_facts(breakdown: Breakdown) -> list[Fact]:
     """Return how much of the capture TPU cores compute, from the first to the last op of each."""
-    from tfperf.trace.steps.tpu_cores import duty_percent
-
     duty = duty_percent(breakdown.cores)
     if duty is None:
         return []
@@ -106,24 +120,6 @@ def _duty_facts(breakdown: Breakdown) -> list[Fact]:
         "(infeed, outfeed, copies)"
     )
     return [Fact("duty_cycle", "Duty cycle", duty, "%", note)]
-
-
-def _cost_of_input(results: Results) -> tuple[Finding, ...]:
-    """Return what input costs, where that is more than its category."""
-    if "tfdata" not in results.sections:
-        return ()
-    from tfperf.sections.overview.summary import cost_finding
-
-    return cost_finding(results)
-
-
-def _cost(results: Results) -> InputCost | None:
-    """Return what input costs; None also where tf.data was not analyzed, for other sections hardly need it."""
-    if "tfdata" not in results.sections:
-        return None
-    from tfperf.sections.overview.summary import input_cost
-
-    return input_cost(results)
 
 
 def _chip_facts(results: Results) -> tuple[Fact, ...]:
@@ -135,38 +131,11 @@ def _chip_facts(results: Results) -> tuple[Fact, ...]:
     return (Fact("chips", f"{chips.noun.capitalize()}s", chips.recorded, "count", note),)
 
 
-def _rate_facts(results: Results) -> tuple[Fact, ...]:
-    """Return what the section batch adds; nothing where it was not analyzed, for other sections hardly need it."""
-    if "batch" not in results.sections:
-        return ()
-    from tfperf.sections.batch import rate_facts
-
-    return rate_facts(results)
-
-
-def _rate_summary(results: Results) -> dict[str, Any]:
-    """Return the JSON keys about the batch: unknown where the section was not analyzed."""
-    if "batch" not in results.sections:
-        return {"batch_size": None, "batch_size_confidence": "none", "examples_per_second": None}
-    from tfperf.sections.batch import rate_summary
-
-    return rate_summary(results)
-
-
-def _straggler_summary(results: Results) -> dict[str, Any]:
-    """Return the JSON keys about a late host: unknown where the section was not analyzed."""
-    if "hosts" not in results.sections:
-        return {"straggler": None, "straggler_cause": None}
-    from tfperf.sections.hosts import straggler_summary
-
-    return straggler_summary(results)
-
-
 def report_summary(results: Results) -> dict[str, Any]:
     """Return the fixed JSON keys of every report."""
     breakdown: Breakdown = results["steps"]
     steps, summary = breakdown.steps, results["overview"]
-    cost = _cost(results)
+    cost = input_cost(results)
     return {
         "step_count": len(steps),
         "averaged_step_count": summary.averaged_count,
@@ -201,8 +170,8 @@ def report_summary(results: Results) -> dict[str, Any]:
         "hosts_missing": len(results.missing),
         "worst_host": results.hosts[summary.worst_host].host if summary.worst_host is not None else None,
         **wall_summary(results),
-        **_rate_summary(results),
-        **_straggler_summary(results),
+        **rate_summary(results),
+        **straggler_summary(results),
     }
 
 
@@ -250,3 +219,99 @@ def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
     return Finding(
         f"input_{summary.input_class}", SEVERITIES.get(summary.input_class, "hint"), text, quantities=quantities
     )
+
+
+class InputCost(Struct, frozen=True):
+    """Shares of the step, in percent."""
+
+    waiting: float
+    """Waiting for batches and copying them: the category Input."""
+    slowed_low: float
+    """What the threads of the pipeline add to the step's own work, at least and at most."""
+    slowed_high: float
+
+    @property
+    def low(self) -> float:
+        """Return what input costs at least."""
+        return self.waiting + self.slowed_low
+
+    @property
+    def high(self) -> float:
+        """Return what it costs at most."""
+        return self.waiting + self.slowed_high
+
+    @property
+    def is_more_than_waiting(self) -> bool:
+        """Tell whether it is more than the category Input, by what is worth saying."""
+        return self.slowed_low >= _LEAST_PERCENT
+
+    def quantities(self, of: str) -> tuple[Quantity, Quantity, Quantity]:
+        """Return the least and the most, and the category Input."""
+        low, high = Quantity("input_cost, at least", self.low, of=of), Quantity("input_cost", self.high, of=of)
+        return low, high, Quantity("input", self.waiting, of=of)
+
+
+def cost_finding(results: Results) -> tuple[Finding, ...]:
+    """Say what input costs, and its parts, where that is more than the category Input."""
+    cost = input_cost(results)
+    if cost is None or not cost.is_more_than_waiting:
+        return ()
+    low, high, waiting = quantities = cost.quantities(whose_input(results))
+    text = (
+        f"Input costs {from_to(low, high)} of the step: {waiting} waiting, the rest because its threads use the cores "
+        "that the step needs."
+    )
+    return (Finding("input_cost", "hint", text, causes=("input_contention",), quantities=quantities),)
+
+
+def from_to(low: Quantity, high: Quantity) -> str:
+    """Return a range of shares as text: `8.9 to 36.4%`."""
+    return f"{str(low).removesuffix('%')} to {high}"
+
+
+def whose_input(results: Results) -> str:
+    """Return whose the share of input is: of several hosts, the one that waits longest."""
+    overview: Overview = results["overview"]
+    worst = overview.worst_host
+    return of_steps(overview.kind, "" if worst is None else results.hosts[worst].host)
+
+
+def outlook_of(results: Results) -> Outlook | None:
+    """Return what is known of the pipeline that the steps of these results wait for; None if that is unknown."""
+    tfdata: TfData = results["tfdata"]
+    if results.is_other_kind:
+        return tfdata.of_kinds.get(results["overview"].kind)
+    return tfdata.outlook
+
+
+def input_cost(results: Results) -> InputCost | None:
+    """Return what input costs the step of the overview; None if it is unknown, or tf.data was not analyzed."""
+    overview: Overview = results["overview"]
+    if overview.input_percent is None or "tfdata" not in results.sections or "input" in results["steps"].unknown:
+        return None
+    slowed = slowed_percent(results)
+    if slowed is None:
+        return None
+    rest = 100.0 - overview.input_percent
+    return InputCost(overview.input_percent, min(slowed[0], rest), min(slowed[1], rest))
+
+
+def slowed_percent(results: Results) -> tuple[float, float] | None:
+    """Return what the threads of the pipelines add to the step's own work, as shares of the step; None: unknown."""
+    outlook = outlook_of(results)
+    if why_unknown_slowed(results):
+        return None
+    return (0.0, 0.0) if outlook is None else outlook.slowed_percent
+
+
+def why_unknown_slowed(results: Results) -> str:
+    """Say why it is unknown how much the threads of the pipelines slow the step; empty if it is known."""
+    tfdata: TfData = results["tfdata"]
+    if tfdata.main is None or results.has_device:
+        return ""
+    outlook = outlook_of(results)
+    if outlook is None:
+        return "no call of the pipeline starts in the averaged steps"
+    if outlook.slowed_percent is None:
+        return "the number of cores is not recorded"
+    return ""
