@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import tfperf
-from tfperf.sections.memory.allocator import Allocator
+from tfperf.sections.memory.analysis import Allocator
 
 Check = tuple[str, float | None, float | None]
 """What is compared, what tfperf says, and what XProf says."""

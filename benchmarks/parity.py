@@ -24,7 +24,7 @@ from typing import Any
 
 import tfperf
 from parity_kernels import check_kernels
-from tfperf.sections.ops.op_table import OpTable
+from tfperf.sections.ops.analysis import OpTable
 from tfperf.sections.overview.summary import Summary, share_class
 
 STEP_COLUMNS = {

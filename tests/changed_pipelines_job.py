@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfperf
-from tfperf.sections.tfdata.actions import actions_of
+from tfperf.sections.tfdata.advice import actions_of
 
 COUNT, BATCH, STEPS, EPOCHS = 60, 4, 12, 3
 DIGITS = 4

@@ -6,8 +6,7 @@ import pytest
 from places import ROOT
 
 import tfperf
-from tfperf.sections.tfdata.actions import actions_of
-from tfperf.sections.tfdata.blame import blamed_stage
+from tfperf.sections.tfdata.advice import actions_of, blamed_stage
 
 SHARED = ROOT.parent / "shared" / "traces"
 

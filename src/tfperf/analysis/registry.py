@@ -158,7 +158,7 @@ ANALYZED_FIRST = ("steps", "environment", "xla")
 """Those whose results the analysis of a host by others uses; by all other sections of tfperf, it goes in any order."""
 UNREPORTED = {
     "op_sums": "tfperf.sections.ops.sums:OP_SUMS",
-    "python_stacks": "tfperf.sections.python.stacks:STACKS",
+    "python_stacks": "tfperf.sections.python.analysis:STACKS",
     "step_sums": "tfperf.judge.compare.step_sums:STEP_SUMS",
 }
 """Where sections are declared that no report has: only a command asks for what they find out."""

@@ -12,7 +12,8 @@ Unit = Literal["", "ps", "us", "ms", "%", "count", "bytes"]
 
 _DIGITS = re.compile("[0-9]+")
 PS_PER_MS = 1e9
-"""Picoseconds in a millisecond."""
+PS_PER_US = 1e6
+"""Picoseconds in a millisecond, and in a microsecond."""
 
 
 # The rule of digits, which docs/reading.md states: three, but a whole number is never rounded to fewer digits than it

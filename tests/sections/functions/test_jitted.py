@@ -9,7 +9,7 @@ from jax_builders import FORWARD, GRADIENT, call, jax_trace, programs, run
 from tfperf.analysis.load import assemble
 from tfperf.analysis.results import Results
 from tfperf.report.model import Section
-from tfperf.sections.functions.jitted import JittedFunctions, shorten_jitted
+from tfperf.sections.functions.analysis import JittedFunctions, shorten_jitted
 from tfperf.trace.host_trace import HostTrace
 
 SCALE = (("multiply", "jit(scale)/mul"), ("add", "jit(scale)/add"))

@@ -10,9 +10,10 @@ from synthetic_tpu import Offload, offload_tpu
 from tfperf.analysis.load import assemble
 from tfperf.report.model import Finding, Section
 from tfperf.report.shown import EVERYTHING, Detail, shown
+from tfperf.sections.functions import EAGER_OPS, TF_FUNCTIONS
 from tfperf.sections.functions.analysis import Functions, FunctionStats
 from tfperf.sections.functions.eager import EagerOps
-from tfperf.sections.functions.section import EAGER_OPS, TF_FUNCTIONS, build, findings_of
+from tfperf.sections.functions.section import build, findings_of
 from tfperf.trace.read import read_host
 from tfperf.trace.steps.counted import CountedSteps
 

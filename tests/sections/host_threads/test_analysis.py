@@ -9,8 +9,8 @@ from builders import event, line, plane, results_of, trace_of
 from synthetic_tpu import offload_tpu
 from tpu_twin import tpu_twin
 
+from tfperf.sections.host_threads import HOST_THREADS
 from tfperf.sections.host_threads.section import build
-from tfperf.sections.host_threads.tables import HOST_THREADS
 from tfperf.trace.read import read_host
 
 

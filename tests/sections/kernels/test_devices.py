@@ -8,7 +8,7 @@ import pytest
 from builders import Event, event, host, host_of, line, plane, ref, trace_of
 from builders import Plane as MadePlane
 
-from tfperf.sections.kernels.devices import Copies, any_has, compute_capability, has_tensor_cores
+from tfperf.sections.kernels.analysis import Copies, any_has, compute_capability, has_tensor_cores
 from tfperf.trace.host_trace import Plane
 
 US = 1_000_000

@@ -7,7 +7,7 @@ from pathlib import Path
 from builders import Event, Plane, event, host, host_of, line, plane, ref, trace_of, u64
 
 from tfperf.report.model import Finding
-from tfperf.sections.kernels.findings import kernel_findings
+from tfperf.sections.kernels.section import kernel_findings
 
 VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}
 PASCAL = {"compute_cap_major": 6, "compute_cap_minor": 1}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import Event, Line, Plane, event, host, host_of, line, plane, trace_of, u64
 
-from tfperf.sections.kernels.launches import DeviceLaunches
+from tfperf.sections.kernels.analysis import DeviceLaunches
 
 US = 1_000_000
 

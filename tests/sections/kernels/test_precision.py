@@ -9,7 +9,7 @@ from builders import Event, Plane, event, host, host_of, line, plane, programs, 
 from hlo_builders import F32, computation, instruction, program, shape
 from protobytes import field, message
 
-from tfperf.sections.kernels.precision import DevicePrecision
+from tfperf.sections.kernels.analysis import DevicePrecision
 
 US = 1_000_000
 TURING = {"compute_cap_major": 7, "compute_cap_minor": 5}

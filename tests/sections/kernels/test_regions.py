@@ -8,7 +8,7 @@ import pytest
 from builders import event, line, plane, results_of, trace_of
 
 from tfperf.analysis.results import Results
-from tfperf.sections.kernels.regions import Regions, combine
+from tfperf.sections.kernels.tpu_cores import Regions, combine_regions
 
 US = 1_000_000
 
@@ -53,10 +53,10 @@ def test_the_table_has_means_over_runs(tmp_path: Path) -> None:
 
 def test_equal_regions_of_several_hosts_are_one_row(tmp_path: Path) -> None:
     one: Regions = kernels(tmp_path)["kernels"].regions
-    both = combine([one, one])
+    both = combine_regions([one, one])
     assert [(each.count, each.runs) for each in both.regions] == [(12, 6), (6, 6), (6, 6)]
     assert len(both.waits) == 2
-    assert combine([]) == Regions()
+    assert combine_regions([]) == Regions()
 
 
 def test_marks_outside_of_kernels_are_no_regions(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from builders import Event, Plane, event, host, line, plane, ref, results_of, tr
 
 from tfperf.analysis.registry import TableSpec
 from tfperf.report.model import Data
-from tfperf.sections.kernels.tables import (
+from tfperf.sections.kernels import (
     ASYNC_COPIES,
     COMPUTE_PRECISION,
     COPIES,

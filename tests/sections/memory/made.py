@@ -9,9 +9,7 @@ import numpy as np
 from builders import Event, Line, event, host_of, line, plane, trace_of
 from msgspec.structs import replace
 
-from tfperf.sections.memory.alive import Alive
-from tfperf.sections.memory.allocator import Allocator, MemoryTimeline
-from tfperf.sections.memory.analysis import Memory
+from tfperf.sections.memory.analysis import Alive, Allocator, Memory, MemoryTimeline
 
 CAPACITY = 1000
 GIB = 1 << 30

@@ -7,7 +7,7 @@ from builders import line, u64
 from msgspec.structs import replace
 from sections.memory.made import alloc, allocator_of, free, memory_of
 
-from tfperf.sections.memory.alive import shorten, type_name
+from tfperf.sections.memory.analysis import shorten_alive, type_name
 
 
 def test_what_is_alive_at_the_peak(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_rows_beyond_the_first_are_one_as_large_as_they_are_together(tmp_path: P
         alloc(1, 120, 420, 1, tf_op="large"),
         *(alloc(n, 80, 420 + 80 * (n - 1), n, tf_op=f"op{n}", requested_bytes=70) for n in (2, 3, 4)),
     )
-    short = shorten(allocator.alive, 2)
+    short = shorten_alive(allocator.alive, 2)
     assert short.columns(660) == {
         "kind": ["before the capture", "other tensors", "tensor"],
         "op": [None, None, "large"],
@@ -118,4 +118,4 @@ def test_rows_beyond_the_first_are_one_as_large_as_they_are_together(tmp_path: P
         "peak_percent": pytest.approx([100 * size / 660 for size in (300, 240, 120)]),
     }
     assert replace(allocator, alive=short).rounding_bytes == allocator.rounding_bytes == 30
-    assert shorten(short, 3) is short
+    assert shorten_alive(short, 3) is short

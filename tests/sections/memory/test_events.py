@@ -6,7 +6,7 @@ import pytest
 from builders import event, line
 from sections.memory.made import alloc, allocator_of, free, memory_of, on_chip, tpu_memory
 
-from tfperf.sections.memory.events import place_of
+from tfperf.sections.memory.analysis import place_of
 
 
 def test_threads_are_put_in_the_order_of_time(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory
 
-from tfperf.sections.memory.allocator import Allocator
-from tfperf.sections.memory.findings import findings_of
+from tfperf.sections.memory.analysis import Allocator
+from tfperf.sections.memory.section import findings_of
 
 
 def codes(*allocators: Allocator) -> list[str]:

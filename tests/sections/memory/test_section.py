@@ -15,8 +15,7 @@ from tfperf.analysis.results import HostResults, Results
 from tfperf.report.model import Report, Section, Sparkline
 from tfperf.report.render.charts import sparkline_text
 from tfperf.report.shown import Detail, shown
-from tfperf.sections.memory.allocator import Allocator, MemoryTimeline
-from tfperf.sections.memory.analysis import Memory
+from tfperf.sections.memory.analysis import Allocator, Memory, MemoryTimeline
 from tfperf.sections.memory.section import build, sparkline
 from tfperf.trace.logdir import Run
 

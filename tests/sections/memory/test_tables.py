@@ -5,7 +5,7 @@ from pathlib import Path
 from builders import event, host, results_of, trace_of
 from sections.memory.made import alloc
 
-from tfperf.sections.memory.tables import ALLOCATORS, TABLES
+from tfperf.sections.memory import ALLOCATORS, TABLES
 
 
 def test_every_column_that_is_declared_is_there(tmp_path: Path) -> None:

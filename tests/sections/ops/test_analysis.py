@@ -4,8 +4,7 @@ from pathlib import Path
 
 from builders import event, host, host_of, line, plane, trace_of
 
-from tfperf.sections.ops.analysis import Ops, combine
-from tfperf.sections.ops.op_table import OpTable
+from tfperf.sections.ops.analysis import Ops, OpTable, combine
 from tfperf.trace.host_trace import HostTrace
 
 US = 1_000_000

@@ -9,7 +9,7 @@ from places import SHARED
 from synthetic_tpu import F_OPS, Offload, offload_tpu
 
 import tfperf
-from tfperf.sections.ops.op_table import OpTable
+from tfperf.sections.ops.analysis import OpTable
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host

@@ -8,9 +8,8 @@ from builders import event, host, host_of, line, plane, trace_of
 
 from tfperf.analysis.view import Grouping
 from tfperf.base.patterns import Pattern
-from tfperf.sections.ops.analysis import Ops
+from tfperf.sections.ops.analysis import Ops, OpTable
 from tfperf.sections.ops.groups import GroupTable, group_ops, is_backward
-from tfperf.sections.ops.op_table import OpTable
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host_trace import HostTrace
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from builders import Event, Plane, event, host, line, plane, trace_of
 
-from tfperf.sections.ops.op_runs import op_runs
+from tfperf.sections.ops.analysis import op_runs
 from tfperf.trace.device.device_work import device_work
 
 CONV, RELU = "m/conv/Conv2D:Conv2D", "m/Relu:Relu"

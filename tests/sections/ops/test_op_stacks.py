@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tfperf.report.flame_tree import Stack
-from tfperf.sections.ops.device_ops import KERNEL_WITHOUT_OP
-from tfperf.sections.ops.groups import COPIES, INPUT, NO_OP, NO_SCOPE
-from tfperf.sections.ops.op_stacks import BACKWARD, FORWARD, StackedBy, added_up, scope_chart, stacker
-from tfperf.sections.ops.op_table import OpKey, Tallies, Tally
+from tfperf.sections.ops.analysis import KERNEL_WITHOUT_OP, OpKey, Tallies, Tally
+from tfperf.sections.ops.groups import (
+    BACKWARD,
+    COPIES,
+    FORWARD,
+    INPUT,
+    NO_OP,
+    NO_SCOPE,
+    StackedBy,
+    added_up,
+    scope_chart,
+    stacker,
+)
 
 KEYS = (
     OpKey("model/dense/MatMul", "MatMul"),

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.base.patterns import Pattern
-from tfperf.sections.ops.analysis import Ops, combine
-from tfperf.sections.ops.op_table import OpKey, Tallies, Tally
+from tfperf.sections.ops.analysis import OpKey, Ops, Tallies, Tally, combine
 from tfperf.trace.host_trace import HostTrace
 
 US = 1_000_000

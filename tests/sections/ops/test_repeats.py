@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.sections.ops.op_table import OpKey, OpTable, Tallies, Tally
-from tfperf.sections.ops.repeats import repeated_ops
+from tfperf.sections.ops.analysis import OpKey, OpTable, Tallies, Tally
+from tfperf.sections.ops.groups import repeated_ops
 from tfperf.trace.host.host_ops import EAGER, FUNCTION
 
 PS_PER_MS = 10**9

@@ -16,7 +16,7 @@ from synthetic_tpu import offload_tpu, synthetic_tpu
 from tfperf.analysis.load import assemble
 from tfperf.analysis.registry import UNREPORTED, section_names
 from tfperf.analysis.results import Results
-from tfperf.sections.ops.op_table import OTHERS, OpKey, OpTable
+from tfperf.sections.ops.analysis import OTHERS, OpKey, OpTable
 from tfperf.sections.ops.sums import OpOfFunction, OpSum, OpSums, Sums, of_function, shorten
 from tfperf.trace.read import read_host
 from tfperf.trace.steps.function_calls import NO_FUNCTION

@@ -7,15 +7,7 @@ from builders import event, host, line, plane, results_of, trace_of
 from tfperf.analysis.results import Results
 from tfperf.analysis.view import View
 from tfperf.base.patterns import Pattern
-from tfperf.sections.ops.tables import (
-    DEVICE_OP_PATTERNS,
-    DEVICE_OPS,
-    HOST_OP_PATTERNS,
-    HOST_OPS,
-    OP_LAYERS,
-    OPS,
-    TABLES,
-)
+from tfperf.sections.ops import DEVICE_OP_PATTERNS, DEVICE_OPS, HOST_OP_PATTERNS, HOST_OPS, OP_LAYERS, OPS, TABLES
 
 
 def example(tmp_path: Path) -> Results:

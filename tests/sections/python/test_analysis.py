@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from builders import Event, event, host, line, plane, results_of, trace_of
 
+from tfperf.sections.python import PYTHON_FUNCTIONS, PYTHON_PACKAGE_FUNCTIONS, PYTHON_PACKAGES
 from tfperf.sections.python.analysis import PythonTime, PythonTimes
 from tfperf.sections.python.section import NO_FRAMES, build
-from tfperf.sections.python.tables import PYTHON_FUNCTIONS, PYTHON_PACKAGE_FUNCTIONS, PYTHON_PACKAGES
 from tfperf.trace.host_trace import HostTrace
 
 EXECUTE = "tensorflow.python._pywrap_tfe.TFE_Py_Execute"

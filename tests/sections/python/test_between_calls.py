@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import Event, event, host, results_of, trace_of
 
-from tfperf.sections.python.between_calls import BetweenCalls
+from tfperf.sections.python.analysis import BetweenCalls
 
 
 def between(

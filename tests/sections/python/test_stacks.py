@@ -10,7 +10,7 @@ from builders import Event, event, host, line, plane, results_of, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfperf.sections.python.stacks import OTHERS, Frame, PythonStacks, StackSum, shorten
+from tfperf.sections.python.analysis import OTHERS, Frame, PythonStacks, StackSum, shorten_stacks
 
 US = 1_000_000
 MAIN, LOAD, WALK = (Frame(f"train.py:{number} {name}", "") for number, name in ((1, "main"), (9, "load"), (20, "walk")))
@@ -54,8 +54,8 @@ def test_without_frames_there_are_none(tmp_path: Path) -> None:
 def test_stacks_beyond_those_kept_are_one() -> None:
     sums = {(MAIN,): StackSum(1, 5, 1, 4), (MAIN, LOAD): StackSum(2, 9, 1, 2), (MAIN, WALK): StackSum(3, 7, 0, 0)}
     whole = PythonStacks(sums=sums, step_count=3)
-    assert shorten(whole, 3) is whole
-    short = shorten(whole, 1)
+    assert shorten_stacks(whole, 3) is whole
+    short = shorten_stacks(whole, 1)
     assert short.step_count == 3
     assert short.sums == {(MAIN, LOAD): StackSum(2, 9, 1, 2), OTHERS: StackSum(4, 12, 1, 4)}
 

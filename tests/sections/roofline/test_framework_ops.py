@@ -12,8 +12,7 @@ from places import ROOT
 
 from tfperf.analysis.load import load
 from tfperf.formats.hlo.products import Product
-from tfperf.sections.roofline.analysis import Roofline
-from tfperf.sections.roofline.framework_ops import shorten
+from tfperf.sections.roofline.analysis import Roofline, shorten
 from tfperf.sections.roofline.section import build
 
 SHARED = ROOT.parent / "shared" / "traces"

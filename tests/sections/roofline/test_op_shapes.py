@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.sections.roofline.op_shapes import Tensor, broadcast, bytes_of, parse_shapes
+from tfperf.sections.roofline.analysis import Tensor, broadcast, bytes_of, parse_shapes
 
 
 def test_shapes_are_read_as_tensorflow_writes_them() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfperf.formats.hlo.products import Product
-from tfperf.sections.roofline.op_shapes import parse_shapes
-from tfperf.sections.roofline.op_work import Layers, OpShapes, OpWork, work_of
+from tfperf.sections.roofline.analysis import Layers, OpShapes, OpWork, parse_shapes, work_of
 
 
 def op(kind: str, shapes: str, *kernels: str, name: str = "model/layer/op", equation: str = "") -> OpShapes:

@@ -10,7 +10,7 @@ from builders import iterator_call as call
 from sections.tfdata.made_pipelines import STEP, STEPS, analyzed, inline_map, repeat, small_elements, steps, waiting_job
 
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
-from tfperf.sections.tfdata.actions import PipelineAction, actions_of
+from tfperf.sections.tfdata.advice import PipelineAction, actions_of
 from tfperf.sections.tfdata.analysis import TfData
 
 

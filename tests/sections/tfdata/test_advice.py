@@ -5,8 +5,7 @@ from pathlib import Path
 from builders import line
 from sections.tfdata.made_pipelines import analyzed, steps, waiting_job
 
-from tfperf.sections.tfdata.actions import actions_of
-from tfperf.sections.tfdata.advice import pipeline_advice
+from tfperf.sections.tfdata.advice import actions_of, pipeline_advice
 
 
 def test_findings_are_the_changes_in_their_order(tmp_path: Path) -> None:

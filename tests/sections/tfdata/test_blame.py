@@ -9,8 +9,7 @@ from builders import Line, event, line
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import US, analyzed, repeat, waiting_job
 
-from tfperf.sections.tfdata.actions import actions_of
-from tfperf.sections.tfdata.blame import blamed_stage
+from tfperf.sections.tfdata.advice import actions_of, blamed_stage
 
 
 def on_a_device(wait_us: float) -> tuple[Line, Line, Line]:

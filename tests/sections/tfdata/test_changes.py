@@ -19,9 +19,8 @@ from sections.tfdata.made_pipelines import (
 )
 
 from tfperf.base.units import PS_PER_MS
-from tfperf.sections.tfdata.changes import LAUNCH_PS, LOCK_SLOWDOWN, Change, HostLimits, possible_changes
 from tfperf.sections.tfdata.pipeline import Pipeline
-from tfperf.sections.tfdata.step_model import Load
+from tfperf.sections.tfdata.whatif import LAUNCH_PS, LOCK_SLOWDOWN, Change, HostLimits, Load, possible_changes
 
 
 def load_of(pipeline: Pipeline, consumer_ms: float) -> Load:

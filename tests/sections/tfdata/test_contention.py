@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfperf.base.arrays import Intervals
-from tfperf.sections.tfdata.contention import Rivals, find_rivals
+from tfperf.sections.tfdata.whatif import Rivals, find_rivals
 from tfperf.trace.tfdata.stage_work import FUNCTION, StageWork
 
 STEPS = Intervals(np.array([0, 100]), np.array([100, 200]))

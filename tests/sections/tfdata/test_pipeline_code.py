@@ -10,6 +10,7 @@ from builders import Event, event, line
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import main_of, waiting_job
 
+from tfperf.sections.tfdata.advice import rule_for
 from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.pipeline_code import (
     cache_size,
@@ -20,7 +21,6 @@ from tfperf.sections.tfdata.pipeline_code import (
     kept_stages,
     with_cache,
 )
-from tfperf.sections.tfdata.stage_rules import rule_for
 
 AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"
 FILES = "tf.data.TFRecordDataset(files)"

@@ -10,8 +10,8 @@ from builders import event, line
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import STEPS, each_step, main_of, steps, waiting_job
 
+from tfperf.sections.tfdata.advice import change_in_code, in_code, rule_for, rule_of_change, words
 from tfperf.sections.tfdata.pipeline import Pipeline
-from tfperf.sections.tfdata.stage_rules import change_in_code, in_code, rule_for, rule_of_change, words
 
 
 @pytest.mark.parametrize(

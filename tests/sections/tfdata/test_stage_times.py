@@ -6,7 +6,7 @@ import pytest
 from builders import Event, Line, event, line, plane, trace_of
 from builders import iterator_call as call
 
-from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
+from tfperf.sections.tfdata.analysis import StageTimes, measure_stages
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.tfdata.pipelines import Pipelines, find_pipelines
 from tfperf.trace.tfdata.stage_work import asynchronous_stages, stage_work

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.sections.tfdata.contention import Rivals
-from tfperf.sections.tfdata.step_model import (
+from tfperf.sections.tfdata.whatif import (
     COLD,
     LOCK,
     NOISE,
@@ -17,6 +16,7 @@ from tfperf.sections.tfdata.step_model import (
     STEADIEST,
     TURNS,
     Load,
+    Rivals,
     StepModel,
     faster_without,
     with_noise,

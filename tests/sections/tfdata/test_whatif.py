@@ -18,11 +18,18 @@ from sections.tfdata.made_pipelines import (
     steps,
 )
 
-from tfperf.sections.tfdata.actions import actions_of
+from tfperf.sections.tfdata.advice import actions_of
 from tfperf.sections.tfdata.analysis import TfData
-from tfperf.sections.tfdata.changes import LOCK_SLOWDOWN
-from tfperf.sections.tfdata.step_model import OVERLAP, PARALLEL_EFFICIENCY, STEADIEST, with_noise
-from tfperf.sections.tfdata.whatif import Estimate, NoOutlook, Outlook
+from tfperf.sections.tfdata.whatif import (
+    LOCK_SLOWDOWN,
+    OVERLAP,
+    PARALLEL_EFFICIENCY,
+    STEADIEST,
+    Estimate,
+    NoOutlook,
+    Outlook,
+    with_noise,
+)
 
 
 def tfdata_of(tmp_path: Path, *lines: Line, has_device: bool = True) -> TfData:

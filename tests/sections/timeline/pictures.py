@@ -9,7 +9,7 @@ from synthetic_gpu import synthetic_gpu
 
 from tfperf.analysis.results import Host
 from tfperf.report.step_picture import Blocks, StepPicture
-from tfperf.sections.timeline.window import Window
+from tfperf.sections.timeline.lanes import Window
 from tfperf.trace.read import read_host
 from tfperf.trace.steps.steps import WhichStep
 

@@ -13,9 +13,8 @@ from tpu_twin import tpu_twin
 import tfperf
 from tfperf.base.errors import TfperfError
 from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
-from tfperf.sections.timeline.analysis import DrawnSteps, combine
-from tfperf.sections.timeline.places import CATEGORIES_OF_CAUSE
-from tfperf.sections.timeline.ribbon import TITLES
+from tfperf.sections.timeline.analysis import CATEGORIES_OF_CAUSE, DrawnSteps, combine
+from tfperf.sections.timeline.lanes import TITLES
 from tfperf.trace.device.device_clock import DeviceClock
 from tfperf.trace.read import read_host
 

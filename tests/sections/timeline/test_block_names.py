@@ -9,7 +9,7 @@ from builders import event, host, host_of, trace_of
 from sections.timeline.pictures import gpu_host
 
 from tfperf.report.step_picture import BlockName
-from tfperf.sections.timeline.block_names import BlockTexts
+from tfperf.sections.timeline.lanes import BlockTexts
 
 
 def test_kinds_and_ops_of_host_events(tmp_path: Path) -> None:

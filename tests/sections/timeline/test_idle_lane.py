@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sections.timeline.pictures import blocks_of_lane, gpu_host, gpu_window
 
-from tfperf.sections.timeline.idle_lane import idle_gaps
+from tfperf.sections.timeline.lanes import idle_gaps
 
 
 def test_gaps_of_a_step_by_cause(tmp_path: Path) -> None:

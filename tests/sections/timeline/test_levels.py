@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tfperf.base.arrays import Int64s
 from tfperf.report.step_picture import Blocks
-from tfperf.sections.timeline.levels import MOST_BLOCKS, DrawnEvents, levels_of
+from tfperf.sections.timeline.lanes import MOST_BLOCKS, DrawnEvents, levels_of
 
 
 def events(*rows: tuple[int, int, int, int]) -> DrawnEvents:

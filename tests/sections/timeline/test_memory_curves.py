@@ -7,8 +7,8 @@ from typing import Any
 
 from builders import Event, event, host, trace_of
 
-from tfperf.sections.timeline.memory_curves import MemoryInUse
-from tfperf.sections.timeline.window import Window
+from tfperf.sections.timeline.analysis import MemoryInUse
+from tfperf.sections.timeline.lanes import Window
 
 US = 1_000_000
 

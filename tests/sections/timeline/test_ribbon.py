@@ -15,7 +15,8 @@ from synthetic_tpu import synthetic_tpu
 
 from tfperf.analysis.results import Host
 from tfperf.report.step_picture import Ribbon
-from tfperf.sections.timeline.ribbon import PARTS, TITLES, categories_ns, longest_places, ribbons
+from tfperf.sections.timeline.analysis import categories_ns, longest_places, ribbons
+from tfperf.sections.timeline.lanes import PARTS, TITLES
 from tfperf.trace.read import read_host
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 

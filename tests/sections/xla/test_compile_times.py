@@ -4,7 +4,7 @@ from pathlib import Path
 
 from builders import event, host, line, plane, ref, trace_of
 
-from tfperf.sections.xla.compile_times import compile_times
+from tfperf.sections.xla.analysis import compile_times
 
 US = 1_000_000
 

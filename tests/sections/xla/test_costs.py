@@ -7,7 +7,7 @@ from hlo_builders import F32, computation, instruction, program, shape
 from protobytes import field, message
 
 from tfperf.formats.hlo.hlo_proto import read_proto
-from tfperf.sections.xla.costs import OpCost, ProgramCosts, precision_of
+from tfperf.sections.xla.instructions import OpCost, ProgramCosts, precision_of
 
 BF16 = 16
 CONTRACTING = field(30, message(field(1, 1), field(2, 0)))

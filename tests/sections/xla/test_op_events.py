@@ -8,7 +8,7 @@ import numpy as np
 from builders import Event, Plane, event, host, host_of, line, plane, ref, trace_of
 
 from tfperf.base.arrays import EMPTY, Intervals
-from tfperf.sections.xla.op_events import OpTimes, op_times
+from tfperf.sections.xla.instructions import OpTimes, op_times
 
 US = 1_000_000
 

@@ -13,14 +13,13 @@ from tfperf.base.units import Unit, format_percent
 from tfperf.export.flamegraph.question import Question
 from tfperf.export.flamegraph.work import WorkSum, work_sums
 from tfperf.report.flame_tree import FlameScale, Stack
-from tfperf.sections.ops.op_stacks import added_up, stacker
-from tfperf.sections.ops.op_table import OpKey
-from tfperf.sections.ops.repeats import common_keys
+from tfperf.sections.ops.analysis import OpKey
+from tfperf.sections.ops.groups import added_up, common_keys, stacker
 from tfperf.sections.ops.sums import OpOfFunction, OpSums, Sums
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Results
-    from tfperf.sections.python.stacks import PythonStack, PythonStacks
+    from tfperf.sections.python.analysis import PythonStack, PythonStacks
 
 Place = Literal["host", "device", "python"]
 _TITLES: Mapping[Place, str] = {"host": "Host", "device": "Device", "python": "Python"}

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from tfperf.base.units import percent
-from tfperf.sections.ops.op_table import OpKey
+from tfperf.sections.ops.analysis import OpKey
 from tfperf.sections.ops.sums import OpOfFunction, of_function
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Results
-    from tfperf.sections.roofline.framework_ops import FrameworkOp
+    from tfperf.sections.roofline.analysis import FrameworkOp
     from tfperf.sections.xla.instructions import HloOp
 
 Amount = Literal["bytes", "flops"]

@@ -16,11 +16,15 @@ from msgspec.structs import replace
 
 from tfperf.analysis.registry import SectionSpec
 from tfperf.base.arrays import MOST, Intervals, covers, intersection, union
-from tfperf.sections.kernels.devices import copies_of
-from tfperf.sections.kernels.tally import tally_kernels
+from tfperf.sections.kernels.analysis import copies_of, tally_kernels
 from tfperf.sections.ops.sums import Sums, own_time_in, sums_in
-from tfperf.sections.tfdata.segments import blocked_times, cut_into_segments, elements_by_stage, waiting_times
-from tfperf.sections.tfdata.stage_times import measure_stages
+from tfperf.sections.tfdata.analysis import (
+    blocked_times,
+    cut_into_segments,
+    elements_by_stage,
+    measure_stages,
+    waiting_times,
+)
 from tfperf.trace.device.device_work import DeviceWork
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS, TFDATA
 from tfperf.trace.nesting import parents

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Diagnosis
     from tfperf.sections.functions.analysis import FunctionStats
     from tfperf.sections.hosts.analysis import Hosts
-    from tfperf.sections.memory.allocator import Allocator
+    from tfperf.sections.memory.analysis import Allocator
     from tfperf.sections.wall.analysis import Wall
 
 _SKEW = Metric("skew")

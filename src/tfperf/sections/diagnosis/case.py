@@ -15,7 +15,7 @@ from tfperf.sections.diagnosis.catalogue import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range, Whole
 from tfperf.sections.diagnosis.program import Program
 from tfperf.sections.overview.summary import Summary, of_steps
-from tfperf.sections.tfdata.step_model import faster_without
+from tfperf.sections.tfdata.whatif import faster_without
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.diagnosis.waiting_causes import stated
 from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.sections.idle.analysis import Cause as IdleCause
-from tfperf.sections.memory.findings import findings_of
+from tfperf.sections.memory.section import findings_of
 from tfperf.sections.overview.summary import share_of_step
 from tfperf.sections.roofline.bounds import LOW_PERCENT
 from tfperf.trace.device.kernel_details import short_name
@@ -35,9 +35,8 @@ from tfperf.trace.steps.why_unknown import lacks_devices
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle
-    from tfperf.sections.kernels.analysis import Kernels
-    from tfperf.sections.kernels.async_copies import AsyncCopies, AsyncCopy
-    from tfperf.sections.kernels.precision import Part
+    from tfperf.sections.kernels.analysis import Kernels, Part
+    from tfperf.sections.kernels.tpu_cores import AsyncCopies, AsyncCopy
     from tfperf.sections.memory.analysis import Memory
     from tfperf.sections.roofline.analysis import Roofline, RooflineOp
     from tfperf.trace.device.tpu_copies import Way

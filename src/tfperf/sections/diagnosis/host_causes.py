@@ -19,7 +19,7 @@ from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
     from tfperf.sections.functions.eager import FetchKind
-    from tfperf.sections.python.between_calls import BetweenCalls
+    from tfperf.sections.python.analysis import BetweenCalls
     from tfperf.trace.steps.steps import Steps
 
 _SMALL_DEVICE_SHARE = 0.25

@@ -37,8 +37,8 @@ from tfperf.base.arrays import (
     union_all,
 )
 from tfperf.base.units import percent
+from tfperf.sections.ops.analysis import OpKey
 from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, is_backward, layer_of, models_of
-from tfperf.sections.ops.op_table import OpKey
 from tfperf.trace.event_names import Op, mask, parse_op
 from tfperf.trace.host.cores import usable_cores
 from tfperf.trace.host.host_ops import compiled_ops

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import TableSpec, fields, present
+from tfperf.analysis.registry import present
 from tfperf.analysis.results import Results
 from tfperf.base.units import PS_PER_MS, Unit, format_ms, listed
-from tfperf.report.model import Column, Data, Fact, Ranked, Section
+from tfperf.report.model import Fact, Section
+from tfperf.sections.environment import HOSTS
 from tfperf.trace.device.tpu_chips import join_chips, ranges_of
 
 if TYPE_CHECKING:
@@ -112,57 +113,3 @@ def _core_limits(host: HostEnvironment) -> str:
     if facts.cpu_count and facts.cpu_affinity and facts.cpu_affinity < facts.cpu_count:
         return f"by affinity, of {facts.cpu_count}"
     return ""
-
-
-_ADDED = (
-    Column("cores", "CPU cores", float, "count", "cores of the host's CPU that the job can use", level="data"),
-    Column("cpu_model", "CPU", str, "", "model of the host's CPU", level="data"),
-    Column("memory_bytes", "Host memory", int, "bytes", "memory of the host", level="data"),
-    Column("memory_limit_bytes", "Limit", int, "bytes", "what the cgroups of the job grant of it", level="data"),
-    Column("tensorflow_version", "TensorFlow", str, "", "version of TensorFlow", level="data"),
-    Column("keras_version", "Keras", str, "", "version of Keras", level="data"),
-    Column("python_version", "Python", str, "", "version of Python", level="data"),
-    Column("gpu_driver_version", "Driver", str, "", "version of the NVIDIA driver", level="data"),
-    Column("cuda_version", "CUDA", str, "", "version of CUDA that TensorFlow is built for", level="data"),
-    Column("overhead_percent", "Overhead", float, "%", "by how much profiling made steps longer", level="data"),
-    Column("usual_step_ms", "Usual step", float, "ms", "median step before the capture", level="data"),
-    Column("busy_cores", "Busy cores", float, "count", "cores that the job kept busy, on average", level="data"),
-)
-_COLUMNS = (
-    Column("host", "Host", str, "", "name of the trace file"),
-    Column("device_type", "Device", str, "", "CPU, GPU or TPU"),
-    Column("device_model", "Model", str, "", "device model"),
-    Column("device_count", "Devices", int, "count", "devices that recorded events"),
-    Column("idle_devices", "Idle", int, "count", "devices listed without an event"),
-    Column("device_cores", "Device cores", int, "count", "multiprocessors of one device"),
-    Column("device_memory_bytes", "Memory", int, "bytes", "memory of one device", level="data"),
-    Column("event_count", "Events", int, "count", "events in the file"),
-    Column("size_bytes", "Size", int, "bytes", "size of the file", level="data"),
-    Column("start_ms", "Start", float, "ms", "first event on the clock of the trace, as all starts are", level="data"),
-    Column("duration_ms", "Capture", float, "ms", "from the first event to the last, also those without duration"),
-    Column("path", "File", str, "", "the trace file", level="data"),
-    *_ADDED,
-)
-
-
-def _hosts(results: Results) -> Data:
-    hosts = results["environment"]
-    return {
-        **fields(_COLUMNS, hosts),
-        **fields(_ADDED[1:], [host.facts for host in hosts]),
-        "start_ms": [host.start_ps / PS_PER_MS if host.event_count else None for host in hosts],
-        "duration_ms": [host.duration_ps / PS_PER_MS or None for host in hosts],
-    }
-
-
-HOSTS = TableSpec(
-    name="environment",
-    title="Hosts",
-    row="hosts and their devices",
-    details="One row per host.",
-    columns=_COLUMNS,
-    data=_hosts,
-    name_key="host",
-    ranked=Ranked("event_count", each="hosts", least_is_worst=True),
-)
-TABLES = (HOSTS,)

@@ -1,8 +1,95 @@
 """Functions: how often tf.functions and jitted functions are called, traced, compiled; and what Python runs eagerly."""
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.sections.functions.section import TABLES
+from __future__ import annotations
+
+from tfperf.analysis.registry import SectionSpec, TableSpec
+from tfperf.analysis.results import Results
+from tfperf.report.model import Column, Data, Ranked
 from tfperf.trace.known_stats import EAGER
+
+
+def _jitted(results: Results) -> Data | None:
+    return results["functions"].jitted.columns() if results["functions"].jitted.functions else None
+
+
+def _functions(results: Results) -> Data | None:
+    return results["functions"].columns() if results["functions"].functions else None
+
+
+def _eager_ops(results: Results) -> Data | None:
+    eager = results["functions"].eager
+    return eager.columns() if eager.op_types else None
+
+
+TF_FUNCTIONS = TableSpec(
+    name="tf_functions",
+    title="tf.functions by self time",
+    row="tf.functions: calls and tracings",
+    details="One row per tf.function that was called.",
+    columns=(
+        Column("function", "Function", str, "", "name of the tf.function"),
+        Column("calls", "Calls", int, "count", "calls in the capture"),
+        Column("traced_calls", "Traced", int, "count", "calls that traced Python again"),
+        Column("not_traced_calls", "Not traced", int, "count", "calls of a function traced before"),
+        Column("eager_calls", "Eager", int, "count", "calls run eagerly", level="data"),
+        Column("concrete_calls", "Concrete", int, "count", "calls of a concrete function", level="data"),
+        Column("tracing_count", "Tracings", int, "count", "tracings since the program started", level="data"),
+        Column("compiler", "Compiler", str, "", "XLA, or empty", level="data"),
+        Column("compiling_calls", "Compiled", int, "count", "calls in which XLA compiled a program", level="data"),
+        Column("self_ms", "Self", float, "ms", "time without tf.functions called inside"),
+        Column("expensive_call_percent", "Expensive", float, "%", "self time of calls that trace or run eagerly"),
+    ),
+    data=_functions,
+    name_key="function",
+    ranked=Ranked("self_ms"),
+    aliases=("functions",),
+)
+
+
+EAGER_OPS = TableSpec(
+    name="eager_ops",
+    title="Ops run eagerly, in the whole capture",
+    row="ops that Python runs one by one",
+    details="One row per type of op that Python ran by itself, outside any tf.function, in the whole capture.",
+    columns=(
+        Column("op_type", "Op", str, "", "type of the op"),
+        Column("calls", "Calls", int, "count", "times that Python ran it, outside any tf.function"),
+        Column("total_ms", "Total", float, "ms", "time of all calls on the host"),
+        Column("mean_ms", "Mean", float, "ms", "average time of a call"),
+    ),
+    data=_eager_ops,
+    name_key="op_type",
+    ranked=Ranked("total_ms"),
+)
+
+
+JITTED_FUNCTIONS = TableSpec(
+    name="jitted_functions",
+    title="Jitted functions by time of calls",
+    row="jitted functions of JAX: calls and compilations",
+    details="One row per jitted function of JAX that Python called, and what its program computes.",
+    columns=(
+        Column("function", "Function", str, "", "name of the function"),
+        Column("computes", "Computes", str, "", "what its program computes: gradients, forward only or neither"),
+        Column("calls", "Calls", int, "count", "calls in the capture that are in no other call"),
+        Column("compiling_calls", "Compiled", int, "count", "calls in which XLA compiled a program"),
+        Column("total_ms", "Calls", float, "ms", "time of the calls on the host, which may return before work is done"),
+        Column("compiling_ms", "Compiling", float, "ms", "time of the calls that compiled; on a TPU until XLA is done"),
+        Column(
+            "work_ms",
+            "Work",
+            float,
+            "ms",
+            "from the first to the last op of each run, summed; on a TPU, the mean of its chips",
+        ),
+    ),
+    data=_jitted,
+    name_key="function",
+    ranked=Ranked("total_ms"),
+)
+
+
+TABLES = (TF_FUNCTIONS, EAGER_OPS, JITTED_FUNCTIONS)
 
 SECTION = SectionSpec(
     name="functions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -12,28 +13,155 @@ from msgspec.structs import replace
 
 from tfperf.analysis.results import Host
 from tfperf.analysis.tabular import Tabular
-from tfperf.base.arrays import group_sums, touches
-from tfperf.base.units import PS_PER_MS
-from tfperf.sections.functions.eager import EagerOps, find_eager_ops, shorten_eager_ops, sum_eager_ops
-from tfperf.sections.functions.jitted import (
-    OTHER_FUNCTIONS,
-    JittedFunctions,
-    find_barriers,
-    jitted_functions,
-    shorten_jitted,
-    single_ops,
-    sum_jitted,
+from tfperf.base.arrays import (
+    EMPTY,
+    MOST,
+    Bools,
+    Int64s,
+    Intervals,
+    difference,
+    distinct_index,
+    group_sums,
+    lookup,
+    overlap,
+    touches,
+    union,
+    union_all,
 )
-from tfperf.trace.event_names import canonical, is_jitted_call, runs_keras_function
+from tfperf.base.units import PS_PER_MS
+from tfperf.report.model import Data
+from tfperf.sections.functions.eager import (
+    BESIDE_READS,
+    FETCHES,
+    EagerOps,
+    find_eager_ops,
+    joined,
+    shorten_eager_ops,
+    sum_eager_ops,
+    with_python_around,
+    with_python_beside,
+)
+from tfperf.trace.device.device_time import device_label
+from tfperf.trace.event_names import canonical, is_jitted_call, mask, runs_keras_function
 from tfperf.trace.host.activities import xla_compilations
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.nesting import parents, self_time
+from tfperf.trace.nesting import outermost, parents, self_time
 from tfperf.trace.steps.breakdown import Breakdown
+from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.steps import Steps
+
+if TYPE_CHECKING:
+    from tfperf.trace.jax.jax_calls import JaxCalls, Work
 
 _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "concrete": "concrete"}
 """Modes of calls: as columns name them, and as traces do."""
 _SEVERAL_FUNCTIONS = 3
 """From so many calls on that are each the nth tracing, a program makes functions in a loop."""
+
+
+_COMPUTES = {"gradient": "gradients", "forward": "forward only", "other": "neither"}
+
+
+class FunctionStats(Struct, frozen=True):
+    """One tf.function; times in picoseconds, `calls` and `self_ps` by mode as the trace names it."""
+
+    name: str
+    calls: dict[str, int]
+    self_ps: dict[str, int]
+    tracing_count: int
+    """How often the function had been traced since the program started, at the end of the capture; 0: not recorded."""
+    is_compiled: bool
+    """Whether XLA compiled it, in any call."""
+    compiling_calls: int = 0
+    """Calls, in no other call, in which XLA compiled: of this function, or of one that it calls."""
+    is_made_anew: bool = False
+    """Whether several functions of this name were traced: one function counts its tracings."""
+    changed: str = ""
+    """What differs between the programs that XLA compiled for it; empty: unknown."""
+
+    @property
+    def call_count(self) -> int:
+        """Return the number of calls."""
+        return sum(self.calls.values())
+
+    @property
+    def unknown_count(self) -> int:
+        """Return the number of calls whose mode is none that TensorFlow writes."""
+        return self.call_count - sum(self.calls.get(mode, 0) for mode in _MODES.values())
+
+    @property
+    def total_self_ps(self) -> int:
+        """Return the self time of all calls."""
+        return sum(self.self_ps.values())
+
+    @property
+    def expensive_percent(self) -> float:
+        """Return the part of the self time spent in calls that trace or run eagerly."""
+        expensive = self.self_ps.get("traced", 0) + self.self_ps.get("eager", 0)
+        return 100.0 * expensive / self.total_self_ps if self.total_self_ps else 0.0
+
+
+class JittedFunction(Struct, frozen=True):
+    """A jitted function; `computes` is empty where its program is not in the trace. Times in picoseconds.
+
+    `work_ps` sums the times from the first to the last op of its runs, those on several chips of a TPU as their mean;
+    None: no run is in the trace.
+    """
+
+    name: str
+    computes: str
+    calls: int
+    compiling_calls: int
+    total_ps: int
+    compiling_ps: int
+    work_ps: int | None
+    changed: str = ""
+    """What differs between the programs that XLA compiled for it; empty: unknown."""
+
+
+class Barriers(Struct, frozen=True):
+    """How long chips of a TPU wait for each other in the calls of a function, in picoseconds.
+
+    `total_ps` adds up the longest wait of each call, `longest_ps` is the longest of all, on the chip `longest_on`.
+    """
+
+    function: str
+    calls: int
+    total_ps: int
+    longest_ps: int
+    longest_on: str
+
+
+class JittedFunctions(Tabular, frozen=True):
+    """The jitted functions, the one whose calls take most time first, and how many calls a step has (None: unknown)."""
+
+    home = ("functions", "jitted_functions")
+
+    functions: tuple[JittedFunction, ...] = ()
+    calls_per_step: float | None = None
+    barriers: tuple[Barriers, ...] = ()
+
+    @property
+    def most_compiled(self) -> JittedFunction | None:
+        """Return the function whose compiling takes most time, if any compiles."""
+        compiled = [function for function in self.functions if function.compiling_calls]
+        return max(compiled, key=lambda function: function.compiling_ps, default=None)
+
+    def _data(self) -> Data:
+        return self.columns()
+
+    def columns(self) -> dict[str, list[object]]:
+        """Return one row per function."""
+        rows = self.functions
+        return {
+            "function": [row.name for row in rows],
+            "computes": [row.computes for row in rows],
+            "calls": [row.calls for row in rows],
+            "compiling_calls": [row.compiling_calls for row in rows],
+            "total_ms": [row.total_ps / PS_PER_MS for row in rows],
+            "compiling_ms": [row.compiling_ps / PS_PER_MS for row in rows],
+            "work_ms": [None if row.work_ps is None else row.work_ps / PS_PER_MS for row in rows],
+        }
 
 
 class Functions(Tabular, frozen=True):
@@ -166,45 +294,6 @@ def _as_other(function: FunctionStats) -> FunctionStats:
     return replace(function, name=OTHER_FUNCTIONS, tracing_count=0, is_made_anew=False, changed="")
 
 
-class FunctionStats(Struct, frozen=True):
-    """One tf.function; times in picoseconds, `calls` and `self_ps` by mode as the trace names it."""
-
-    name: str
-    calls: dict[str, int]
-    self_ps: dict[str, int]
-    tracing_count: int
-    """How often the function had been traced since the program started, at the end of the capture; 0: not recorded."""
-    is_compiled: bool
-    """Whether XLA compiled it, in any call."""
-    compiling_calls: int = 0
-    """Calls, in no other call, in which XLA compiled: of this function, or of one that it calls."""
-    is_made_anew: bool = False
-    """Whether several functions of this name were traced: one function counts its tracings."""
-    changed: str = ""
-    """What differs between the programs that XLA compiled for it; empty: unknown."""
-
-    @property
-    def call_count(self) -> int:
-        """Return the number of calls."""
-        return sum(self.calls.values())
-
-    @property
-    def unknown_count(self) -> int:
-        """Return the number of calls whose mode is none that TensorFlow writes."""
-        return self.call_count - sum(self.calls.get(mode, 0) for mode in _MODES.values())
-
-    @property
-    def total_self_ps(self) -> int:
-        """Return the self time of all calls."""
-        return sum(self.self_ps.values())
-
-    @property
-    def expensive_percent(self) -> float:
-        """Return the part of the self time spent in calls that trace or run eagerly."""
-        expensive = self.self_ps.get("traced", 0) + self.self_ps.get("eager", 0)
-        return 100.0 * expensive / self.total_self_ps if self.total_self_ps else 0.0
-
-
 def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
     """Sum the tf.function calls of a host, nested calls apart from the call around them."""
     stat = trace.stat("tf_function_call")
@@ -238,3 +327,175 @@ def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
             before.changed or part.changed,
         )
     return tuple(sorted(sums.values(), key=lambda function: (-function.total_self_ps, function.name)))
+
+
+# --- jitted functions of JAX: how often they are called and compiled, and what that takes ---
+# A call that compiles traces Python, lowers what it traced, and has XLA compile it: all of its time is that of
+# compiling, but for handing out the first run. Where a TPU then loads the program, the time after that does not count.
+
+
+OTHER_FUNCTIONS = "(other functions)"
+
+
+def find_barriers(trace: HostTrace, calls: JaxCalls) -> tuple[Barriers, ...]:
+    """Return the functions in whose runs chips wait at barriers, the one with the longest waits first."""
+    from tfperf.trace.device.tpu_runs import barrier_waits, find_runs  # few traces are of TPUs
+
+    runs = find_runs(trace)
+    waited, call = barrier_waits(trace, runs), lookup(calls.row, runs.call)
+    of_call = np.zeros(len(calls.row), np.int64)
+    np.maximum.at(of_call, call[call >= 0], waited[call >= 0])
+    found = []
+    for name in np.unique(calls.name[of_call > 0]).tolist():
+        mine = of_call[calls.name == name]
+        of_function = np.flatnonzero((call >= 0) & (np.append(calls.name, -1)[call] == name))
+        longest = int(of_function[waited[of_function].argmax()])
+        chip = device_label(trace.planes[int(runs.plane[longest])].name)
+        found.append(Barriers(calls.names[name], int((mine > 0).sum()), int(mine.sum()), int(waited[longest]), chip))
+    return tuple(sorted(found, key=lambda each: -each.total_ps))
+
+
+def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
+    """Sum the calls of jitted functions of a host."""
+    from tfperf.trace.jax.jax_calls import CLASSES  # few traces are of JAX
+
+    functions = []
+    for token in np.unique(calls.token).tolist():
+        mine = np.flatnonzero(calls.token == token)
+        compiling = mine[calls.compiles[mine]]
+        ran = mine[calls.work.end[mine] >= 0]
+        functions.append(
+            JittedFunction(
+                name=calls.names[token // len(CLASSES)],
+                computes=_COMPUTES.get(CLASSES[token % len(CLASSES)], ""),
+                calls=len(mine),
+                compiling_calls=len(compiling),
+                total_ps=int((calls.end - calls.start)[mine].sum()),
+                compiling_ps=int(calls.compile_ps[mine].sum()),
+                work_ps=int(calls.work.each_ps[ran].sum()) if len(ran) else None,
+            )
+        )
+    at = calls.start
+    if steps.on_cores:  # the program calls far ahead: a call is in the step in which it runs
+        work = calls.work
+        at = np.sort(np.where(work.end >= 0, (work.start + work.end) // 2, at))
+    first, last = np.searchsorted(at, (steps.start_ps, steps.end_ps))
+    counted = CountedSteps.of(steps)
+    per_step = counted.sum(last - first) / counted.count if counted.count else None
+    return JittedFunctions(_ordered(functions), per_step)
+
+
+_LEAST_ARRAYS = 4
+"""From so many arrays on that are read between two calls, a program reads more than losses."""
+
+
+def _reads_of_arrays(trace: HostTrace, calls: JaxCalls, steps: Steps) -> tuple[Int64s, Int64s]:
+    """Return when many arrays are read between two calls, but for waiting for their programs, and how many are.
+
+    What Python does with each of them counts too, as it does for variables of TensorFlow.
+    """
+    rows = outermost(trace, trace.host_events(mask(trace.names, _READS_ARRAY.__eq__)))
+    breaks = np.sort(np.concatenate((calls.start, steps.start_ps)))
+    run, of_row = distinct_index(np.searchsorted(breaks, trace.start_ps[rows], side="right"))
+    rows = rows[np.bincount(of_row, minlength=len(run))[of_row] >= _LEAST_ARRAYS]
+    if not len(rows):
+        return np.zeros(len(steps), np.int64), np.zeros(len(steps), np.int64)
+    times = joined(trace.start_ps[rows], trace.end_ps[rows], breaks, MOST)
+    bounds = np.concatenate((calls.start, rows)), np.concatenate((calls.end, trace.end_ps[rows]))
+    times = with_python_around(times, *bounds, BESIDE_READS)
+    times = difference(times, _times(calls.work, calls.work.end >= 0))
+    first, last = np.searchsorted(trace.start_ps[rows], (steps.start_ps, steps.end_ps))
+    return overlap(times, steps.start_ps, steps.end_ps), np.asarray(last - first, np.int64)
+
+
+_READS_ARRAY = "np.asarray(jax.Array)"
+
+
+def single_ops(trace: HostTrace, calls: JaxCalls, steps: Steps) -> EagerOps:
+    """Find the ops that Python runs one by one: calls of programs of one op; and arrays that it reads.
+
+    On a CPU the work of these ops counts too, as far as no other program works; a device has its own categories. Where
+    a step is one such call and nothing else, that is the function of the program, and none.
+    """
+    has_device = bool(trace.devices)
+    fetch_ps = np.zeros((len(FETCHES), len(steps)), np.int64)
+    fetch_ps[FETCHES.index("arrays")], arrays = _reads_of_arrays(trace, calls, steps)
+    first, last = np.searchsorted(calls.start, (steps.start_ps, steps.end_ps))
+    is_step = bool(len(steps)) and int((last - first).max(initial=0)) <= 1
+    single, works = calls.is_op & (not is_step), calls.work.end >= 0
+    alone, others = single & works, ~single & works
+    busy = union(calls.start[single], calls.end[single])
+    from tfperf.trace.jax.jax_calls import CLASSES  # few traces are of JAX
+
+    # Small functions that JAX itself jits (tanh, mean) are between ops too.
+    breaks = calls.start[~single & (calls.kind != CLASSES.index("other"))]
+    times = np.sort(np.concatenate((breaks, steps.start_ps)))
+    stretches = joined(calls.start[single], calls.end[single], times)
+    stretches = union_all([with_python_beside(stretches, calls.start[single], calls.start, calls.end), busy])
+    kernels = EMPTY
+    if not has_device:
+        kernels = difference(_times(calls.work, alone), _times(calls.work, others))
+        busy = difference(union_all([busy, _times(calls.work, alone)]), _times(calls.work, others))
+        stretches = union_all([difference(stretches, _times(calls.work, others)), busy])
+    first, last = np.searchsorted(calls.start[single], (steps.start_ps, steps.end_ps))
+    name, duration = calls.name[single], (calls.end - calls.start)[single]
+    count = np.bincount(name, minlength=len(calls.names)).astype(np.int64)
+    total = np.bincount(name, weights=duration, minlength=len(calls.names)).astype(np.int64)
+    called = sorted(np.flatnonzero(count).tolist(), key=lambda index: (-total[index], calls.names[index]))
+    order = np.array(called, np.int64)
+    return EagerOps(
+        op_types=tuple(calls.names[index] for index in called),
+        calls=count[order],
+        total_ps=total[order],
+        steps=CountedSteps.of(steps),
+        eager_ps=overlap(busy, steps.start_ps, steps.end_ps),
+        fetch_ps=fetch_ps,
+        variables=arrays,
+        stretch_ps=overlap(stretches, steps.start_ps, steps.end_ps),
+        stretch_calls=last - first,
+        kernel_ps=overlap(kernels, steps.start_ps, steps.end_ps),
+        held_ps=np.zeros(len(steps), np.int64),
+        callback_ps=np.zeros(len(steps), np.int64),
+        step_calls=last - first,
+    )
+
+
+def _times(work: Work, chosen: Bools) -> Intervals:
+    return union(work.start[chosen], work.end[chosen])
+
+
+def sum_jitted(parts: list[JittedFunctions]) -> JittedFunctions:
+    """Add up the calls of several hosts; calls per step are averages over the hosts that call."""
+    sums: dict[tuple[str, str], JittedFunction] = {}
+    for row in (row for part in parts for row in part.functions):
+        key = row.name, row.computes
+        sums[key] = _plus(sums[key], row) if key in sums else row
+    known = [part.calls_per_step for part in parts if part.calls_per_step is not None]
+    barriers = sorted((each for part in parts for each in part.barriers), key=lambda each: -each.total_ps)
+    return JittedFunctions(_ordered(sums.values()), sum(known) / len(known) if known else None, tuple(barriers))
+
+
+def shorten_jitted(jitted: JittedFunctions, most: int) -> JittedFunctions:
+    """Return so many functions, those whose calls take most time, and one row for all others."""
+    if len(jitted.functions) <= most:
+        return jitted
+    others = (replace(function, name=OTHER_FUNCTIONS, computes="") for function in jitted.functions[most:])
+    return sum_jitted([replace(jitted, functions=(*jitted.functions[:most], *others))])
+
+
+def _plus(one: JittedFunction, other: JittedFunction) -> JittedFunction:
+    known = [row.work_ps for row in (one, other) if row.work_ps is not None]
+    return JittedFunction(
+        name=one.name,
+        computes=one.computes,
+        calls=one.calls + other.calls,
+        compiling_calls=one.compiling_calls + other.compiling_calls,
+        total_ps=one.total_ps + other.total_ps,
+        compiling_ps=one.compiling_ps + other.compiling_ps,
+        work_ps=sum(known) if known else None,
+        changed=one.changed or other.changed,
+    )
+
+
+def _ordered(functions: Iterable[JittedFunction]) -> tuple[JittedFunction, ...]:
+    return tuple(sorted(functions, key=lambda row: (-row.total_ps, row.name, row.computes)))

@@ -1,7 +1,54 @@
 """Host threads: which threads of each host have events, and for how long."""
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.sections.host_threads.tables import TABLES
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfperf.analysis.registry import SectionSpec, TableSpec, fields
+from tfperf.base.units import PS_PER_MS, percent
+from tfperf.report.model import Column, Data, Ranked
+
+if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
+
+# --- the table of host threads ---
+
+
+_COLUMNS = (
+    Column("host", "Host", str, "", "name of the trace file"),
+    Column("thread", "Thread", str, "", "name of the thread"),
+    Column("event_time_ms", "Event time", float, "ms", "time with any event on the thread, waits in events included"),
+    Column("percent", "Share", float, "%", "event time / time from the first to the last event of the host's threads"),
+    Column("event_count", "Events", int, "count", "events of the thread"),
+    Column("longest_ms", "Longest", float, "ms", "duration of its longest event"),
+    Column("longest_event", "Longest event", str, "", "name of that event"),
+)
+
+
+def _host_threads(results: Results) -> Data | None:
+    threads = results["host_threads"]
+    if not threads:
+        return None
+    return {
+        **fields(_COLUMNS, threads),
+        "event_time_ms": [thread.event_time_ps / PS_PER_MS for thread in threads],
+        "percent": [percent(thread.event_time_ps, thread.capture_ps) for thread in threads],
+        "longest_ms": [thread.longest_ps / PS_PER_MS for thread in threads],
+    }
+
+
+HOST_THREADS = TableSpec(
+    name="host_threads",
+    title="Threads by event time",
+    row="threads of hosts",
+    details="One row per thread with events. Event time includes waits inside events: see the longest event.",
+    columns=_COLUMNS,
+    data=_host_threads,
+    name_key="thread",
+    ranked=Ranked("event_time_ms"),
+)
+TABLES = (HOST_THREADS,)
+
 
 SECTION = SectionSpec(
     name="host_threads",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.analysis.registry import present
 from tfperf.report.model import Fact, Level, Section, at_levels
-from tfperf.sections.host_threads.tables import HOST_THREADS
+from tfperf.sections.host_threads import HOST_THREADS
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Results

@@ -1,8 +1,381 @@
 """Kernels: which GPU kernels take the time, what copies and launches cost, and how each device spends the capture."""
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.sections.kernels.tables import TABLES
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tfperf.analysis.registry import SectionSpec, TableSpec, fields
+from tfperf.base.units import PS_PER_MS, PS_PER_US, percent
+from tfperf.report.model import Column, Data, Ranked
+from tfperf.sections.xla import PROGRAM_ID, program_ids
 from tfperf.trace.known_stats import DEVICE_OPS
+
+if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
+    from tfperf.sections.kernels.analysis import Part
+
+# --- the tables of the section about kernels ---
+
+
+_HOST = Column("host", "Host", str, "", "name of the trace file")
+
+_KERNEL_COLUMNS = (
+    Column("rank", "#", int, "count", "place by total time"),
+    Column("percent", "Share", float, "%", "total / time of all kernels, summed over streams and devices"),
+    Column(
+        "kernel",
+        "Kernel",
+        str,
+        "",
+        "short name: without namespaces, parameters and most template arguments",
+        whole_key="kernel_name",
+    ),
+    Column("kernel_name", "Full name", str, "", "name as recorded", level="data"),
+    Column("op_name", "Op", str, "", "op that launched it"),
+    Column("op_type", "Op type", str, "", "type of the op", level="data"),
+    Column("hlo_op", "HLO op", str, "", "the XLA op, if XLA compiled it", level="data"),
+    Column("hlo_module", "Module", str, "", "the XLA program", level="data"),
+    Column("grid_dim", "Grid", str, "", "blocks in x,y,z", level="data"),
+    Column("block_dim", "Block", str, "", "threads of a block in x,y,z", level="data"),
+    Column("registers_per_thread", "Registers", int, "count", "registers of a thread", level="data"),
+    Column("static_shared_bytes", "Static shared", int, "bytes", "static shared memory of a block", level="data"),
+    Column("dynamic_shared_bytes", "Dynamic shared", int, "bytes", "dynamic shared memory of a block", level="data"),
+    Column("shared_bytes", "Shared", int, "bytes", "static and dynamic shared memory of a block", level="data"),
+    Column("occupancy_percent", "Occupancy", float, "%", "theoretical: resident threads / the most that fit", "data"),
+    Column("is_op_tensor_core_eligible", "Eligible", bool, "", "whether tensor cores could do the op", level="data"),
+    Column("is_kernel_using_tensor_core", "TC", bool, "", "whether it runs on tensor cores, if its name shows that"),
+    Column("occurrences", "Count", int, "count", "how often it ran"),
+    Column("total_us", "Total", float, "us", "duration of all runs", level="data"),
+    Column("mean_us", "Mean", float, "us", "total / count"),
+    Column("min_us", "Min", float, "us", "shortest run", level="data"),
+    Column("max_us", "Max", float, "us", "longest run", level="data"),
+)
+
+_BY_NAME_COLUMNS = (
+    Column("kernel", "Kernel", str, "", "short name"),
+    Column("occurrences", "Count", int, "count", "how often kernels of this name ran"),
+    Column("total_ms", "Total", float, "ms", "duration of all runs"),
+    Column("percent", "Share", float, "%", "total / time of all kernels"),
+)
+
+_COPY_COLUMNS = (
+    _HOST,
+    Column("device", "Device", str, "", "device that recorded the copies"),
+    Column("kind", "Kind", str, "", "H2D, D2H, D2D (inside a device), P2P (between devices), H2H, Memset, or Unknown"),
+    Column("count", "Count", int, "count", "copies"),
+    Column("total_bytes", "Bytes", int, "bytes", "size of all copies; unknown if the size of any copy is unknown"),
+    Column("total_ms", "Total", float, "ms", "duration of all copies, summed over streams"),
+    Column("gb_per_second", "GB/s", float, "", "10^9 bytes per second of copying, of copies of known size"),
+    Column("mean_bytes", "Mean bytes", float, "bytes", "mean size of copies of known size", level="data"),
+    Column("memory", "Memory", str, "", "memory of the host that took part, if recorded: pageable or pinned"),
+)
+
+_per_step = partial(Column, over_steps=True)
+
+_LAUNCH_COLUMNS = (
+    _HOST,
+    Column("device", "Device", str, "", "device that ran the kernels"),
+    Column("kernels", "Kernels", int, "count", "kernels in the capture", level="data"),
+    Column("launches", "Launches", int, "count", "calls on the host that launched them", level="data"),
+    Column("unmatched_kernels", "Unmatched", int, "count", "kernels whose call is unknown", level="data"),
+    _per_step("kernels_per_step", "Kernels per step", float, "count", "median over the averaged steps"),
+    _per_step("launches_per_step", "Launches per step", float, "count", "median over the averaged steps", level="data"),
+    _per_step("step_calls_ms", "Calls", float, "ms", "time of launching calls of a step, over all threads; median"),
+    Column(
+        "thread_mode",
+        "Threads",
+        str,
+        "",
+        "gpu_private, gpu_shared or global: whose threads launch (TF_GPU_THREAD_MODE)",
+        "data",
+    ),
+    Column("kernel_median_us", "Kernel", float, "us", "median duration of a kernel", level="data"),
+    Column("kernel_p95_us", "Kernel p95", float, "us", "95 % of the kernels are shorter", level="data"),
+    Column("kernel_max_us", "Kernel max", float, "us", "the longest kernel", level="data"),
+    Column("call_median_us", "Call", float, "us", "median duration of a launching call", level="data"),
+    Column("call_p95_us", "Call p95", float, "us", "95 % of the calls are shorter", level="data"),
+    Column("call_max_us", "Call max", float, "us", "the longest call", level="data"),
+    Column("delay_median_us", "Delay", float, "us", "median time from the end of a call to its first kernel"),
+    Column("delay_p95_us", "p95", float, "us", "95 % of the delays are shorter"),
+    Column("delay_max_us", "Delay max", float, "us", "the longest delay", level="data"),
+    Column("queued_median_us", "Queued", float, "us", "median delay while the stream has earlier work", "data"),
+    Column("queued_p95_us", "Queued p95", float, "us", "95 % queue shorter", level="data"),
+    Column("queued_max_us", "Queued max", float, "us", "the longest time in the queue", level="data"),
+    Column("unqueued_percent", "No queue", float, "%", "calls whose kernel found its stream idle"),
+    Column("early", "Early", int, "count", "calls that had not returned when their kernel started", level="data"),
+    Column("before", "Before call", int, "count", "kernels that start before their call: clocks differ", level="data"),
+    Column("tiny_kernel_percent", "Tiny", float, "%", "kernels shorter than 10 us / all kernels"),
+    Column("tiny_time_percent", "Tiny of time", float, "%", "time of these kernels / time of all kernels"),
+    Column("shorter_than_call_percent", "Under call", float, "%", "lone kernels shorter than their call", level="data"),
+)
+
+_of_steps = partial(Column, unit="ms", level="data", over_steps=True)
+_ELIGIBLE = "32-bit kernels of matrix products and convolutions, not on tensor cores"
+_PRECISION_COLUMNS = (
+    _HOST,
+    Column("device", "Device", str, "", "device that ran the kernels"),
+    Column("steps", "Steps", int, "count", "averaged steps"),
+    _of_steps("step_ms", "Step", float, meaning="average step time"),
+    _of_steps("compute_16_ms", "16-bit", float, meaning="time of 16-bit kernels in an average step"),
+    _of_steps("compute_32_ms", "32-bit", float, meaning="time of 32-bit kernels without 16-bit ones beside them"),
+    _of_steps("compute_unknown_ms", "Unknown", float, meaning="time of kernels of unknown precision alone"),
+    _of_steps("eligible_ms", "Eligible", float, meaning=f"time in an average step of {_ELIGIBLE}"),
+    _of_steps("eligible_percent", "Eligible", float, unit="%", meaning="share of the step time that is eligible"),
+    _of_steps("most_eligible_percent", "At most", float, unit="%", meaning="the same with what may be eligible"),
+)
+
+_DEVICE_TIME_COLUMNS = (
+    _HOST,
+    Column("device", "Device", str, "", "the device"),
+    Column("compute_ms", "Compute", float, "ms", "wall-clock time in which at least one kernel runs"),
+    Column("copies_alone_ms", "Copies", float, "ms", "wall-clock time of copies and fills without kernels beside them"),
+    Column("idle_ms", "Idle", float, "ms", "the rest of the capture"),
+    Column("wall_ms", "Wall", float, "ms", "duration of the capture: compute + copies + idle"),
+    Column("kernel_sum_ms", "Kernels sum", float, "ms", "sum over kernels; more than compute where streams overlap"),
+    Column("copies_ms", "All copies", float, "ms", "wall-clock time of copies and fills, also beside kernels"),
+)
+
+
+_WAY_TEXTS = {"to_device": "to device", "to_host": "to host", "on_device": "on device", "exchange": "exchange"}
+_ASYNC_COLUMNS = (
+    Column("hlo_op", "Copy", str, "", "instruction that awaits it"),
+    Column("module", "Program", str, "", "name of the program", level="data"),
+    PROGRAM_ID,
+    Column("array_name", "Array", str, "", "parameter that is copied, else the instruction that makes what is copied"),
+    Column("direction", "Direction", str, "", "to device (from host memory), to host, on device, or exchange"),
+    Column("shape", "Shape", str, "", "type and dimensions of what is copied", level="data"),
+    Column(
+        "source", "Source", str, "", "line that uses what comes to the device, or makes what leaves it", level="data"
+    ),
+    Column("copy_bytes", "Bytes", int, "bytes", "size of one copy"),
+    Column("count", "Count", int, "count", "how often it ran, over all cores", level="data"),
+    Column("in_steps", "In steps", int, "count", "those of them in averaged steps", level="data", over_steps=True),
+    Column("in_flight_ms", "In flight", float, "ms", "mean time from its start until it is awaited to the end"),
+    Column("waited_ms", "Waited", float, "ms", "mean time in which the core waits for it and does nothing else"),
+    Column("hidden_ms", "Hidden", float, "ms", "mean time in flight beside other work", level="data"),
+    Column("exposed_percent", "Exposed", float, "%", "waited / in flight"),
+    Column("total_waited_ms", "Total", float, "ms", "time waited, over all cores", level="data"),
+    Column(
+        "low_gb_per_second", "GB/s", float, "", "bytes / time in flight, in 10^9 per second: the rate is at least that"
+    ),
+    Column("high_gb_per_second", "At most", float, "", "bytes / time waited: the rate is at most that"),
+)
+_REGION_COLUMNS = (
+    Column("hlo_op", "Kernel", str, "", "instruction that runs the kernel"),
+    PROGRAM_ID,
+    Column("region", "Region", str, "", "what the kernel calls it"),
+    Column("count", "Count", int, "count", "how often it is entered, over all runs and cores", level="data"),
+    Column("runs", "Runs", int, "count", "runs of the kernel, over all cores", level="data"),
+    Column("per_run", "Per run", float, "count", "how often a run enters it"),
+    Column("mean_us", "Mean", float, "us", "mean duration"),
+    Column("per_run_us", "In a run", float, "us", "its time in a run of the kernel, with regions inside it"),
+    Column("percent", "Share", float, "%", "its time / time of the kernel"),
+)
+
+
+def _kernels(method: str, results: Results) -> Data | None:
+    kernels = results["kernels"]
+    columns: Data | None = getattr(kernels, method)() if len(kernels) else None
+    return columns
+
+
+def _copies(results: Results) -> Data | None:
+    kernels = results["kernels"]
+    if not kernels.copies:
+        return None
+    rates = [copies.gb_per_second for copies in kernels.copies]
+    return {
+        **fields(_COPY_COLUMNS, kernels.copies),
+        "total_ms": [copies.total_ps / PS_PER_MS for copies in kernels.copies],
+        "gb_per_second": [None if rate is None else float(f"{rate:.3g}") for rate in rates],
+    }
+
+
+def _launches(results: Results) -> Data | None:
+    kernels = results["kernels"]
+    if not kernels.launches:
+        return None
+    devices = kernels.launches
+    data = fields(_LAUNCH_COLUMNS, devices)
+    data["step_calls_ms"] = [_scaled(device.call_ps_per_step, PS_PER_MS) for device in devices]
+    for spread in ("kernel", "call", "delay", "queued"):
+        for part in ("median", "p95", "max"):
+            values = [getattr(getattr(device, spread), f"{part}_ps") for device in devices]
+            data[f"{spread}_{part}_us"] = [_scaled(value, PS_PER_US) for value in values]
+    return data
+
+
+def _device_time(results: Results) -> Data | None:
+    kernels = results["kernels"]
+    if not kernels.devices:
+        return None
+    times = ("compute", "copies_alone", "idle", "wall", "kernel_sum", "copies")
+    return {
+        **fields(_DEVICE_TIME_COLUMNS, kernels.devices),
+        **{f"{key}_ms": [getattr(device, f"{key}_ps") / PS_PER_MS for device in kernels.devices] for key in times},
+    }
+
+
+def _precision(results: Results) -> Data | None:
+    kernels = results["kernels"]
+    if not kernels.precision:
+        return None
+    devices = kernels.precision
+    parts: tuple[Part, ...] = ("compute_16", "compute_32", "compute_unknown", "eligible")
+    totals_ps = {"step": [device.averaged.total_ps for device in devices]} | {
+        part: [device.total_ps(part) for device in devices] for part in parts
+    }
+    per_step = {
+        f"{key}_ms": [_scaled(total, device.steps * PS_PER_MS) for total, device in zip(totals, devices, strict=True)]
+        for key, totals in totals_ps.items()
+    }
+    return {**fields(_PRECISION_COLUMNS, devices), **per_step}
+
+
+def _regions(results: Results) -> Data | None:
+    regions = results["kernels"].regions.regions
+    if not regions:
+        return None
+    return {
+        **fields(_REGION_COLUMNS, regions),
+        "hlo_op": [each.kernel for each in regions],
+        "program_id": program_ids([each.program_id for each in regions]),
+        "per_run": [each.count / each.runs for each in regions],
+        "mean_us": [each.total_ps / each.count / PS_PER_US for each in regions],
+        "per_run_us": [each.total_ps / each.runs / PS_PER_US for each in regions],
+        "percent": [percent(each.total_ps, each.kernel_ps) for each in regions],
+    }
+
+
+def _async_copies(results: Results) -> Data | None:
+    copies = results["kernels"].async_copies.copies
+    if not copies:
+        return None
+    in_flight = [each.flight_ps / each.paired / PS_PER_MS if each.paired else None for each in copies]
+    hidden_ps = [each.flight_ps - each.paired_waited_ps for each in copies]
+    return {
+        **fields(_ASYNC_COLUMNS, copies),
+        "hlo_op": [each.copy for each in copies],
+        "program_id": program_ids([each.program_id for each in copies]),
+        "array_name": [each.array for each in copies],
+        "copy_bytes": [each.bytes for each in copies],
+        "direction": [_WAY_TEXTS[each.way] for each in copies],
+        "in_flight_ms": in_flight,
+        "waited_ms": [each.waited_ps / each.count / PS_PER_MS for each in copies],
+        "hidden_ms": [_scaled(ps, each.paired * PS_PER_MS) for ps, each in zip(hidden_ps, copies, strict=True)],
+        "exposed_percent": [percent(each.paired_waited_ps, each.flight_ps) for each in copies],
+        "total_waited_ms": [each.waited_ps / PS_PER_MS for each in copies],
+        **{
+            f"{end}_gb_per_second": [None if rate is None else float(f"{rate:.5g}") for rate in rates]
+            for end, rates in (
+                ("low", [each.least_gb_per_second for each in copies]),
+                ("high", [each.most_gb_per_second for each in copies]),
+            )
+        },
+    }
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    """Return a value in a unit; None if it is unknown, or the unit is nothing."""
+    return None if value is None or not unit else value / unit
+
+
+KERNELS = TableSpec(
+    name="kernels",
+    title="Kernels by op and launch shape",
+    row="GPU kernels by op and launch shape",
+    details=(
+        "One row per kernel, op and launch size, the one with the most time first. [GPU kernels](kernels.md) "
+        "explains the columns of this file and the next five."
+    ),
+    columns=_KERNEL_COLUMNS,
+    data=partial(_kernels, "columns"),
+    name_key="kernel_name",
+    ranked=Ranked("percent"),
+)
+KERNELS_BY_NAME = TableSpec(
+    name="kernels_by_name",
+    title="Kernels by total time",
+    row="GPU kernels by name",
+    details="The same, added up by short name.",
+    columns=_BY_NAME_COLUMNS,
+    data=partial(_kernels, "by_name"),
+    name_key="kernel",
+    ranked=Ranked("percent"),
+)
+COPIES = TableSpec(
+    name="copies",
+    title="Copies",
+    row="copies of each device, by kind",
+    details="One row per device and kind of copy.",
+    columns=_COPY_COLUMNS,
+    data=_copies,
+    name_key="kind",
+    ranked=Ranked("total_ms", each="devices", apart="kind"),
+)
+LAUNCHES = TableSpec(
+    name="launches",
+    title="Launching kernels",
+    row="how kernels are launched, for each device",
+    details="How kernels of each device were launched.",
+    columns=_LAUNCH_COLUMNS,
+    data=_launches,
+    name_key="device",
+    ranked=Ranked("unqueued_percent", each="devices"),
+)
+COMPUTE_PRECISION = TableSpec(
+    name="compute_precision",
+    title="Precision of compute",
+    row="compute of each device in a step by precision, and what 16 bit could make faster",
+    details="How much of the averaged steps of each device goes to kernels in 16 and in 32 bit.",
+    columns=_PRECISION_COLUMNS,
+    data=_precision,
+    name_key="device",
+    ranked=Ranked("compute_32_ms", each="devices"),
+    about_steps=True,
+)
+DEVICE_TIME = TableSpec(
+    name="device_time",
+    title="Time of each device",
+    row="where the capture goes on each device",
+    details="One row per device: compute, copies alone and idle add up to the wall time.",
+    columns=_DEVICE_TIME_COLUMNS,
+    data=_device_time,
+    name_key="device",
+    ranked=Ranked("idle_ms", each="devices"),
+)
+ASYNC_COPIES = TableSpec(
+    name="async_copies",
+    title="Asynchronous copies of TPU cores",
+    row="what TPU cores copy and exchange beside their work, by instruction",
+    details=(
+        "One row per instruction that awaits an asynchronous copy or exchange (`copy-done`), the one that cores wait "
+        "for longest first. Times are means over its runs on all cores. [Copies of TPU "
+        "cores](kernels.md#copies-of-tpu-cores) explains the columns."
+    ),
+    columns=_ASYNC_COLUMNS,
+    data=_async_copies,
+    name_key="hlo_op",
+    ranked=Ranked("total_waited_ms"),
+    empty_means_none=True,
+)
+KERNEL_REGIONS = TableSpec(
+    name="kernel_regions",
+    title="Regions of TPU kernels",
+    row="regions that kernels of TPU cores mark",
+    details=(
+        "One row per kernel and region that it marks (Pallas: `ep_wait_in`), the kernel with the most time first. "
+        "Regions can hold others, so shares may add up to more than 100 %."
+    ),
+    columns=_REGION_COLUMNS,
+    data=_regions,
+    name_key="region",
+    ranked=Ranked("per_run_us"),
+    empty_means_none=True,
+)
+TABLES = (KERNELS, KERNELS_BY_NAME, COPIES, LAUNCHES, COMPUTE_PRECISION, DEVICE_TIME, ASYNC_COPIES, KERNEL_REGIONS)
+
 
 SECTION = SectionSpec(
     name="kernels",

@@ -7,31 +7,190 @@ wall-clock time is given per device, where compute, copies alone and idle add up
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.tabular import Tabular
-from tfperf.base.arrays import MOST, Int64s
+from tfperf.base.arrays import (
+    EMPTY,
+    MOST,
+    Bools,
+    Column,
+    Int64s,
+    Intervals,
+    capped_sum,
+    distinct,
+    group_sums,
+    median,
+    overlap,
+    percentile,
+    union,
+    union_all,
+    union_sorted,
+)
 from tfperf.base.display import Plotted
-from tfperf.base.units import PS_PER_MS
-from tfperf.sections.kernels import async_copies as asynchronous
-from tfperf.sections.kernels import regions as marked
-from tfperf.sections.kernels.async_copies import AsyncCopies, async_copies
-from tfperf.sections.kernels.devices import Copies, DeviceTotals, any_has, copies_of, has_tensor_cores
-from tfperf.sections.kernels.launches import DeviceLaunches, launches_of
-from tfperf.sections.kernels.precision import DevicePrecision, precision_of
-from tfperf.sections.kernels.regions import Regions, kernel_regions
-from tfperf.sections.kernels.tables import PS_PER_US
-from tfperf.sections.kernels.tally import Kernel, KernelSums, Tally, add, order_of, tally_as_tensorflow, tally_kernels
-from tfperf.trace.device.device_work import DeviceOp
-from tfperf.trace.device.kernel_details import Dim, KernelDetails, short_name
+from tfperf.base.units import PS_PER_MS, PS_PER_US, percent
+from tfperf.sections.kernels.tpu_cores import (
+    AsyncCopies,
+    Regions,
+    async_copies,
+    combine_copies,
+    combine_regions,
+    kernel_regions,
+    narrow_copies,
+    narrow_regions,
+)
+from tfperf.trace.device.device_time import DeviceTime, device_label
+from tfperf.trace.device.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.device.kernel_details import (
+    NO_COPY,
+    NO_DETAILS,
+    Dim,
+    KernelDetails,
+    occupancy,
+    parse_copy,
+    parse_kernel,
+    short_name,
+)
+from tfperf.trace.device.tensor_cores import (
+    is_op_eligible,
+    is_product,
+    tensorflow_kernel,
+    tensorflow_op,
+    uses_tensor_cores,
+)
+from tfperf.trace.event_names import parse_op
+from tfperf.trace.host.activities import Activity
+from tfperf.trace.host.launches import LaunchLinks, launch_links
+from tfperf.trace.host_trace import HostTrace, Plane
+from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.steps import Steps
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Host
+    from tfperf.sections.xla.analysis import Xla
+    from tfperf.sections.xla.instructions import HloOp
     from tfperf.trace.steps.breakdown import Breakdown
+
+# --- kernels added up: one entry for each kernel as one op launches it with one grid and block ---
+
+
+_PS_PER_NS = 1000
+_ONE: Dim = (1, 1, 1)
+
+
+class Kernel(Struct, frozen=True):
+    """What tells kernels apart: texts are empty and values None where they are unknown."""
+
+    name: str
+    launch: KernelDetails
+    """Without occupancy, which depends on the device too."""
+    uses_tensor_cores: bool | None
+    is_eligible: bool | None
+    """Whether the op is of a kind that tensor cores can do."""
+    op: DeviceOp
+
+
+class KernelSums(NamedTuple):
+    """How often a kernel runs and how long, in picoseconds; `occupancy_percent` is None where it is not one number."""
+
+    occupancy_percent: float | None
+    occurrences: int
+    total_ps: int
+    min_ps: int
+    max_ps: int
+
+
+Tally = dict[Kernel, KernelSums]
+
+
+def add(tally: Tally, kernel: Kernel, sums: KernelSums) -> None:
+    """Add sums to those of a kernel."""
+    before = tally.get(kernel)
+    if before is not None:
+        sums = KernelSums(
+            sums.occupancy_percent if sums.occupancy_percent == before.occupancy_percent else None,
+            before.occurrences + sums.occurrences,
+            before.total_ps + sums.total_ps,
+            min(before.min_ps, sums.min_ps),
+            max(before.max_ps, sums.max_ps),
+        )
+    tally[kernel] = sums
+
+
+def order_of(kernel: Kernel) -> tuple[object, ...]:
+    """Return the key by which TensorFlow orders kernels of equal total: name, launch, flags, op."""
+    launch = kernel.launch
+    shared = (launch.static_shared_bytes, launch.dynamic_shared_bytes, launch.shared_bytes)
+    numbers = (launch.registers, *shared, kernel.uses_tensor_cores, kernel.is_eligible)
+    comparable = tuple(-1 if number is None else int(number) for number in numbers)
+    return (kernel.name, launch.grid or (), launch.block or (), comparable, *kernel.op)
+
+
+def tally_kernels(trace: HostTrace, work: DeviceWork) -> Tally:
+    """Add up every kernel, also those whose launch or op is unknown."""
+    kernel_at = np.flatnonzero(~work.moves)
+    rows = work.rows[kernel_at]
+    details, equations = (trace.number_at(stat, rows, -1) for stat in ("kernel_details", "equation"))
+    columns: list[Column] = [trace.name[rows], work.op[kernel_at], details, equations, work.plane[kernel_at]]
+    launches = [parse_kernel(text) for text in trace_texts(trace, "kernel_details")]
+    equation_texts, ops = trace_texts(trace, "equation"), (*work.ops, DeviceOp("", ""))
+    tally: Tally = {}
+    for (name, op_at, detail, equation, plane), runs in group_sums(trace.duration_ps[rows], columns):
+        op, launch = ops[op_at], launches[detail]
+        percent = launch.occupancy_percent or occupancy(launch, compute_capability(trace.planes[plane]))
+        kernel = Kernel(
+            trace.names[name],
+            launch._replace(occupancy_percent=None),
+            uses_tensor_cores(trace.names[name]),
+            is_op_eligible(op.name, op.type, op.hlo_op, op.opcode, equation_texts[equation]),
+            op,
+        )
+        add(tally, kernel, KernelSums(percent, *runs))
+    return tally
+
+
+def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> Tally:
+    """Add up kernels as TensorFlow's own profiler does.
+
+    Only kernels with launch details, in whole nanoseconds, by its own rules for tensor cores. In files of TensorFlow
+    2.2 to 2.4, which hold groups, it could not read the launch details.
+    """
+    is_old = trace.has_groups
+    op_stat = "level 0" if is_old else "tf_op"
+    detail_texts, op_texts, hlo_texts, equation_texts = (
+        trace_texts(trace, stat) for stat in ("kernel_details", op_stat, "hlo_op", "equation")
+    )
+    has_details = np.array([bool(text) for text in detail_texts], np.bool_)
+    rows = work.rows[has_details[trace.number_at("kernel_details", work.rows, -1)]]
+    programs, ids = trace.program_at(rows)
+    stats = ("kernel_details", op_stat, "hlo_op", "equation")
+    columns: list[Column] = [trace.name[rows], *(trace.number_at(stat, rows, -1) for stat in stats), programs]
+    duration = trace.duration_ps[rows] // _PS_PER_NS * _PS_PER_NS
+    tally: Tally = {}
+    for (name, detail, op, hlo, equation, place), runs in group_sums(duration, columns):
+        details = NO_DETAILS if is_old else parse_kernel(detail_texts[detail])
+        on_tensor_cores = tensorflow_kernel(trace.names[name], old=is_old)
+        op_name, is_eligible = "", False
+        if op_texts[op]:
+            op_name = parse_op(op_texts[op], old_names=is_old).name
+            is_eligible = is_product(equation_texts[equation]) or tensorflow_op(op_name) or on_tensor_cores
+        program = trace.programs.get(ids[place]) if hlo_texts[hlo] and place >= 0 else None
+        instruction = program.instructions.get(hlo_texts[hlo].split("::")[-1]) if program else None
+        if instruction is not None:
+            op_name = instruction.op_name
+            is_eligible = tensorflow_op(op_name) or is_eligible
+        # It shows 0 for what it cannot read, and blocks of one thread.
+        static, dynamic = details.static_shared_bytes or 0, details.dynamic_shared_bytes or 0
+        grid, block = details.grid or _ONE, details.block or _ONE
+        launch = KernelDetails(grid, block, details.registers or 0, static, dynamic, static + dynamic)
+        kernel = Kernel(trace.names[name], launch, on_tensor_cores, is_eligible, DeviceOp(op_name, ""))
+        add(tally, kernel, KernelSums(details.occupancy_percent, *runs))
+    return tally
 
 
 OTHERS = Kernel("(other kernels)", KernelDetails(), uses_tensor_cores=None, is_eligible=None, op=DeviceOp("", ""))
@@ -169,15 +328,15 @@ def combine(parts: list[Kernels]) -> Kernels:
         launches=tuple(device for part in parts for device in part.launches),
         precision=tuple(device for part in parts for device in part.precision),
         has_tensor_cores=any_has(part.has_tensor_cores for part in parts if part.devices),
-        async_copies=asynchronous.combine([part.async_copies for part in parts]),
-        regions=marked.combine([part.regions for part in parts]),
+        async_copies=combine_copies([part.async_copies for part in parts]),
+        regions=combine_regions([part.regions for part in parts]),
     )
 
 
 def narrow(kernels: Kernels, _: Breakdown, after: Breakdown) -> Kernels:
     """Count kernels by precision, and waiting for copies and in kernels, in the steps of `after`; else nothing."""
     devices = (replace(each, averaged=each.averaged.counting(after)) for each in kernels.precision)
-    copies, regions = asynchronous.narrow(kernels.async_copies, after), marked.narrow(kernels.regions, after)
+    copies, regions = narrow_copies(kernels.async_copies, after), narrow_regions(kernels.regions, after)
     return replace(kernels, precision=tuple(devices), async_copies=copies, regions=regions)
 
 
@@ -212,4 +371,431 @@ def _kernels(tally: Tally, **others: Any) -> Kernels:
         min_ps=min_ps,
         max_ps=max_ps,
         **others,
+    )
+
+
+# --- gPUs: how each one spends the capture, its copies by kind, and what its plane says about its units ---
+
+
+_KINDS = {Activity.HOST_TO_DEVICE: "H2D", Activity.DEVICE_TO_HOST: "D2H", Activity.DEVICE_TO_DEVICE: "D2D"}
+_ORDER = ("H2D", "D2H", "D2D", "P2P", "H2H", "Memset", "Unknown")
+
+
+class DeviceTotals(Struct, frozen=True, kw_only=True):
+    """How one device spends the capture: compute + copies alone + idle = wall, in picoseconds."""
+
+    host: str
+    device: str
+    """`GPU:0`."""
+    compute_ps: int
+    copies_alone_ps: int
+    idle_ps: int
+    wall_ps: int
+    kernel_sum_ps: int
+    """Sum over kernels: more than compute where streams overlap."""
+    copies_ps: int
+    """Wall-clock time of copies, also of those beside compute."""
+
+    @classmethod
+    def of(cls, host: str, device: DeviceTime) -> DeviceTotals:
+        """Add up the time of a device of a host."""
+        same = {name: getattr(device, name) for name in ("copies_alone_ps", "idle_ps", "wall_ps", "kernel_sum_ps")}
+        times = {"compute_ps": device.compute.total(), "copies_ps": device.copies.total(), **same}
+        return cls(host=host, device=device_label(device.name), **times)
+
+
+def compute_capability(plane: Plane) -> tuple[int, int]:
+    """Return the compute capability of an NVIDIA GPU, (0, 0) for other devices and where it is unknown."""
+    major, minor = (plane.stats.get(f"compute_cap_{part}") for part in ("major", "minor"))
+    if not isinstance(major, int) or not isinstance(minor, int) or _vendor(plane) not in ("", "nvidia"):
+        return 0, 0
+    return major, minor
+
+
+def has_tensor_cores(plane: Plane) -> bool | None:
+    """Tell whether a GPU has tensor cores: NVIDIA's since Volta, and AMD's MI300; None where it is unknown."""
+    if _vendor(plane) == "amd":
+        capability = tuple(plane.stats.get(f"compute_cap_{part}") for part in ("major", "minor"))
+        return True if capability == (9, 4) else None
+    major, _ = compute_capability(plane)
+    return major >= 7 if major else None
+
+
+def _vendor(plane: Plane) -> str:
+    return str(plane.stats.get("device_vendor", "")).lower()
+
+
+def any_has(answers: Iterable[bool | None]) -> bool | None:
+    """Tell whether the answer for any device is True; None if none is, and one is unknown or there are none."""
+    distinct = set(answers)
+    return True if True in distinct else None if None in distinct or not distinct else False
+
+
+class Copies(Struct, frozen=True, kw_only=True):
+    """Copies of one kind on one device; the `sized` ones are those of known size."""
+
+    host: str
+    device: str
+    kind: str
+    """H2D, D2H, D2D, P2P, H2H, Memset, or Unknown."""
+    count: int
+    total_ps: int
+    sized: int
+    sized_bytes: int
+    sized_ps: int
+    pageable_ps: int
+    """Time of copies from or to pageable memory of the host, as far as it is recorded."""
+    pinned_ps: int
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Return the bytes of all copies; None if the size of any is unknown."""
+        return self.sized_bytes if self.sized == self.count else None
+
+    @property
+    def mean_bytes(self) -> float | None:
+        """Return the mean size of the copies of known size."""
+        return self.sized_bytes / self.sized if self.sized else None
+
+    @property
+    def gb_per_second(self) -> float | None:
+        """Return the rate of the copies of known size, in 10^9 bytes per second of copying."""
+        return 1000.0 * self.sized_bytes / self.sized_ps if self.sized_ps else None
+
+    @property
+    def memory(self) -> str | None:
+        """Return which memory of the host took part; None where it is not recorded."""
+        kinds = [kind for kind, time_ps in (("pageable", self.pageable_ps), ("pinned", self.pinned_ps)) if time_ps]
+        return " and ".join(kinds) or None
+
+
+def copies_of(trace: HostTrace, work: DeviceWork) -> tuple[Copies, ...]:
+    """Add up copies and fills per device and kind."""
+    move_at = np.flatnonzero(work.moves)
+    rows = work.rows[move_at]
+    stats = ("memcpy_details", "memset_details")
+    columns: list[Column] = [work.plane[move_at], trace.name[rows], work.activity[move_at].astype(np.int64)]
+    columns += [trace.number_at(stat, rows, -1) for stat in stats]
+    copy_texts, fill_texts = (trace_texts(trace, stat) for stat in stats)
+    sums: dict[tuple[int, str], dict[str, int]] = {}
+    for (plane, name, activity, copy, fill), (count, total_ps, _, _) in group_sums(trace.duration_ps[rows], columns):
+        text = copy_texts[copy] or fill_texts[fill]
+        kind = _kind(trace.names[name].lower(), Activity(activity), text.lower())
+        details = parse_copy(text) if text else NO_COPY
+        is_sized = details.size_bytes is not None
+        memory = (details.source, details.destination)
+        is_pageable = "pageable" in memory
+        added = {
+            "count": count,
+            "total_ps": total_ps,
+            "sized": count * is_sized,
+            "sized_bytes": count * (details.size_bytes or 0),
+            "sized_ps": total_ps * is_sized,
+            "pageable_ps": total_ps * is_pageable,
+            "pinned_ps": total_ps * ("pinned" in memory and not is_pageable),
+        }
+        before = sums.get((plane, kind), {})
+        sums[plane, kind] = {key: min(value + before.get(key, 0), MOST) for key, value in added.items()}
+    ordered = sorted(sums.items(), key=lambda item: (item[0][0], _ORDER.index(item[0][1])))
+    return tuple(
+        Copies(host=trace.host, device=device_label(trace.planes[plane].name), kind=kind, **numbers)
+        for (plane, kind), numbers in ordered
+    )
+
+
+def _kind(name: str, activity: Activity, details: str) -> str:
+    """Return the kind of copy; texts are in lower case."""
+    if "memset" in name[:10]:
+        return "Memset"
+    if activity == Activity.DEVICE_TO_DEVICE and any(part in f"{name} {details}" for part in ("p2p", "ptop")):
+        return "P2P"
+    return _KINDS.get(activity, "H2H" if "htoh" in name or "h2h" in name else "Unknown")
+
+
+# --- launching kernels: what it costs the host, how long kernels wait after it, and whether they are worth it ---
+# One call may start many kernels (a CUDA graph); then its delay is that of the first.
+
+
+TINY_PS = 10_000_000
+"""A kernel shorter than this (10 us) takes about as long as launching it."""
+
+
+ThreadMode = Literal["gpu_private", "gpu_shared", "global"]
+
+
+class Spread(NamedTuple):
+    """Median, 95th percentile and maximum, in picoseconds; None where there is nothing to measure."""
+
+    median_ps: float | None = None
+    p95_ps: float | None = None
+    max_ps: float | None = None
+
+
+class DeviceLaunches(Struct, frozen=True, kw_only=True):
+    """The kernels of one device, and the calls that launched them."""
+
+    host: str
+    device: str
+    kernels: int
+    tiny_kernel_percent: float | None
+    """Kernels shorter than `TINY_PS`, of all kernels."""
+    tiny_time_percent: float | None
+    """Their time, of that of all kernels."""
+    launches: int
+    """Calls on the host that launched at least one of these kernels."""
+    unmatched_kernels: int
+    """Kernels whose call is not in the trace, or not the only one with its id."""
+    delay: Spread
+    """From the end of the call to the start of its first kernel; negative where the kernel starts earlier."""
+    queued: Spread
+    """The part of the delay in which the stream was busy with earlier work."""
+    unqueued_percent: float | None
+    """Calls whose kernel did not wait for earlier work (the stream had run dry), of all calls; None: no call."""
+    kernel: Spread
+    """Duration of the kernels."""
+    call: Spread
+    """Duration of the calls."""
+    thread_mode: ThreadMode | None
+    """Whose threads launch the ops of GPUs (TF_GPU_THREAD_MODE); None: the names of threads do not tell."""
+    early: int
+    """Calls that had not returned when their kernel started, which is normal."""
+    before: int
+    """Kernels that start before their call does: the clocks of host and device disagree."""
+    shorter_than_call_percent: float | None
+    """Kernels shorter than their own call, of those that a call launches alone."""
+    kernels_per_step: float | None
+    launches_per_step: float | None
+    call_ps_per_step: float | None
+
+
+def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[DeviceLaunches, ...]:
+    """Match kernels with the calls that launched them, device by device; medians per step are over all of `steps`."""
+    kernels = np.flatnonzero(~work.moves)
+    links = launch_links(trace, np.sort(work.rows[kernels]))
+    planes = work.plane[kernels]
+    return tuple(
+        _launches_of_device(trace, work, kernels[planes == plane], links, steps) for plane in distinct(planes).tolist()
+    )
+
+
+def _match(links: LaunchLinks, start_ps: Int64s, rows: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the calls (rows) that launched any of the kernels at `rows`, the first kernel of each, and how many."""
+    call = links.of(rows)
+    matched = np.flatnonzero(call >= 0)
+    order = matched[np.lexsort((start_ps[rows[matched]], call[matched]))]
+    first = np.flatnonzero(np.diff(call[order], prepend=-1) != 0)
+    return call[order[first]], order[first], np.diff(first, append=len(order))
+
+
+def _launches_of_device(
+    trace: HostTrace, work: DeviceWork, kernels: Int64s, links: LaunchLinks, steps: Steps
+) -> DeviceLaunches:
+    """Describe the kernels of one device, which are indices into `work`."""
+    rows = work.rows[kernels]
+    duration = trace.duration_ps[rows]
+    is_tiny = duration < TINY_PS
+    call, first_kernel, kernel_count = _match(links, trace.start_ps, rows)
+    start, call_end = trace.start_ps[rows[first_kernel]], trace.end_ps[call]
+    call_start, call_ps = trace.start_ps[call], trace.duration_ps[call]
+    is_before = start < call_start
+    queued = _queued(trace, work.line[kernels[first_kernel]], call_end, start)
+    is_single, is_shorter = kernel_count == 1, duration[first_kernel] < call_ps
+    return DeviceLaunches(
+        host=trace.host,
+        device=device_label(trace.planes[int(work.plane[kernels[0]])].name),
+        kernels=len(rows),
+        tiny_kernel_percent=percent(int(is_tiny.sum()), len(rows)),
+        tiny_time_percent=percent(capped_sum(duration[is_tiny]), capped_sum(duration)),
+        launches=len(call),
+        unmatched_kernels=len(rows) - int(kernel_count.sum()),
+        delay=_spread(start - call_end),
+        queued=_spread(queued),
+        unqueued_percent=percent(int((queued == 0).sum()), len(call)),
+        kernel=_spread(duration),
+        call=_spread(call_ps),
+        thread_mode=thread_mode(trace, call),
+        early=int(((start < call_end) & ~is_before).sum()),
+        before=int(is_before.sum()),
+        shorter_than_call_percent=percent(int((is_single & is_shorter).sum()), int(is_single.sum())),
+        kernels_per_step=_per_step(trace.start_ps[rows], steps),
+        launches_per_step=_per_step(call_start, steps) if len(call) else None,
+        call_ps_per_step=_per_step(call_start, steps, call_ps) if len(call) else None,
+    )
+
+
+def thread_mode(trace: HostTrace, calls: Int64s) -> ThreadMode | None:
+    """Return which threads TensorFlow runs ops of GPUs on, by the names of the host's threads.
+
+    It names the pool of a GPU `gpu_private_0`, that of all GPUs `gpu_shared`, and makes them in these modes only. By
+    default (`global`), ops of GPUs share the pool `Compute` with those of the CPU, and so launch from there.
+    """
+    names = {line.name.removeprefix("tf_") for line in trace.host_lines if line.stop > line.start}
+    modes: tuple[ThreadMode, ...] = ("gpu_private", "gpu_shared")
+    special = next((mode for mode in modes if any(name.startswith(mode) for name in names)), None)
+    launching = {trace.lines[line].name for line in distinct(trace.line_of[calls]).tolist()}
+    is_global = any(name.startswith("tf_Compute") for name in launching)
+    return special or ("global" if is_global else None)
+
+
+def _queued(trace: HostTrace, line: Int64s, call_end: Int64s, start: Int64s) -> Int64s:
+    """Return how much of the time from the end of the call to the start of its kernel the stream `line` was busy."""
+    queued = np.zeros(len(line), np.int64)
+    for stream in distinct(line).tolist():
+        rows = slice(trace.lines[stream].start, trace.lines[stream].stop)
+        busy = union_sorted(trace.start_ps[rows], trace.end_ps[rows])
+        on_stream = line == stream
+        queued[on_stream] = overlap(busy, call_end[on_stream], start[on_stream])
+    return queued
+
+
+def _spread(values: Int64s) -> Spread:
+    return Spread(median(values), percentile(values, 0.95), float(values.max())) if len(values) else Spread()
+
+
+def _per_step(start: Int64s, steps: Steps, weight: Int64s | None = None) -> float | None:
+    """Return the median over steps of how many events start in a step, or of the sum of their weights.
+
+    None without steps, and where all events lie outside of them: then they are not of these steps.
+    """
+    order = np.argsort(start, kind="stable")
+    first, last = (np.searchsorted(start[order], edge) for edge in (steps.start_ps, steps.end_ps))
+    if not (last > first).any():
+        return None
+    if weight is None:
+        return median(last - first)
+    sums = np.concatenate(([0], np.cumsum(weight[order])))
+    return median(sums[last] - sums[first])
+
+
+# --- precision of compute: time of 16-bit and 32-bit kernels in the steps of each device ---
+# Eligible for 16 bit is the time in which a kernel of a matrix product or a convolution runs in 32 bit, and not on
+# tensor cores. That is what mixed precision changes most; what it gains depends on the shapes, and on the device being
+# what the step waits for. Kernels of which the precision or the op is unknown may be eligible too. A product of XLA is
+# not eligible if its program says that it computes in 16 bit, or if it is faster than the device's peak in 32 bit.
+
+
+Part = Literal["compute_16", "compute_32", "compute_unknown", "eligible", "most_eligible"]
+"""Kernels by precision; those surely eligible for 16 bit; with those that may be."""
+_PRECISIONS: Mapping[Part, Activity] = {
+    "compute_16": Activity.COMPUTE_16,
+    "compute_32": Activity.COMPUTE_32,
+    "compute_unknown": Activity.COMPUTE_UNKNOWN,
+}
+
+
+class DevicePrecision(Struct, frozen=True, eq=False, kw_only=True):
+    """The kernels of one device by precision: wall-clock picoseconds in each step, and which steps count.
+
+    Where kernels run side by side, 16 bit comes before 32 bit, and 32 bit before unknown. A device without tensor cores
+    has no eligible time.
+    """
+
+    host: str
+    device: str
+    """`GPU:0`."""
+    averaged: CountedSteps
+    by_step_ps: Mapping[Part, Int64s]
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps count; 0: there are no times."""
+        return self.averaged.count
+
+    def total_ps(self, part: Part) -> int | None:
+        """Return the time of a part in the steps that count; None: the device has no tensor cores."""
+        return self.averaged.sum(self.by_step_ps[part]) if part in self.by_step_ps else None
+
+    @property
+    def eligible_percent(self) -> float | None:
+        """Return the share of the step time that is surely eligible for 16 bit."""
+        return self._percent("eligible")
+
+    @property
+    def most_eligible_percent(self) -> float | None:
+        """Return the share of the step time that may be eligible for 16 bit."""
+        return self._percent("most_eligible")
+
+    def _percent(self, part: Part) -> float | None:
+        return self.averaged.percent(self.by_step_ps[part]) if part in self.by_step_ps else None
+
+
+def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> tuple[DevicePrecision, ...]:
+    """Return the precision of each device that runs kernels; `xla` are the instructions of the host."""
+    kernels = np.flatnonzero(~work.moves)
+    surely, perhaps = _eligible(trace, work, kernels, _in_16_bit(xla))
+    planes = work.plane[kernels]
+    return tuple(
+        _precision_of_device(
+            trace, work, kernels[planes == plane], (surely[planes == plane], perhaps[planes == plane]), steps
+        )
+        for plane in distinct(planes).tolist()
+    )
+
+
+def _in_16_bit(xla: Xla) -> set[tuple[str, str]]:
+    """Return module and name of the products that compute in 16 bit, or on tensor cores: faster than in 32 bit."""
+    peak, products = xla.peaks.flops_per_second("fp32"), [op for op in xla.ops if op.matrix_flops]
+    found = {(op.module, op.op) for op in products if _is_in_16_bit(op, peak)}
+    return found - {(op.module, op.op) for op in products if not _is_in_16_bit(op, peak)}
+
+
+def _is_in_16_bit(product: HloOp, peak_32: float | None) -> bool:
+    rate = product.work.tflops_per_second if product.work is not None else None
+    is_faster = peak_32 is not None and rate is not None and rate * 1e12 > peak_32
+    return is_faster or product.precision in ("fp16", "bf16", "fp8", "int8")
+
+
+def _eligible(
+    trace: HostTrace, work: DeviceWork, kernels: Int64s, in_16_bit: Set[tuple[str, str]]
+) -> tuple[Bools, Bools]:
+    """Return which kernels are surely eligible for 16 bit, and which are or may be."""
+    rows = work.rows[kernels]
+    names = distinct(trace.name[rows])
+    answers = np.array([uses_tensor_cores(trace.names[name]) is True for name in names.tolist()], np.bool_)
+    on_tensor_cores = answers[np.searchsorted(names, trace.name[rows])]
+    texts, ops = trace_texts(trace, "equation"), (*work.ops, DeviceOp("", ""))
+    equation = trace.number_at("equation", rows, -1)
+    # Few ops have an equation, so pairs of both are few.
+    key = (work.op[kernels] + 1) * len(texts) + equation + 1
+    keys = distinct(key)
+    is_product = []
+    for op_at, equation_at in zip(*(part.tolist() for part in np.divmod(keys, len(texts))), strict=True):
+        op = ops[op_at - 1]
+        is_open = (op.hlo_module, op.hlo_op) not in in_16_bit
+        is_product.append(is_open and is_op_eligible(op.name, op.type, op.hlo_op, op.opcode, texts[equation_at - 1]))
+    place = np.searchsorted(keys, key)
+    is_surely, is_perhaps = (
+        np.array([answer in wanted for answer in is_product], np.bool_)[place] for wanted in ((True,), (True, None))
+    )
+    activity = work.activity[kernels]
+    is_32 = activity == Activity.COMPUTE_32
+    surely = is_surely & is_32 & ~on_tensor_cores
+    perhaps = is_perhaps & (is_32 | (activity == Activity.COMPUTE_UNKNOWN)) & ~on_tensor_cores
+    return surely, perhaps
+
+
+def _precision_of_device(
+    trace: HostTrace, work: DeviceWork, kernels: Int64s, eligible: tuple[Bools, Bools], steps: Steps
+) -> DevicePrecision:
+    """Add up the kernels of one device, which are indices into `work`."""
+    rows, activity = work.rows[kernels], work.activity[kernels]
+    plane = trace.planes[int(work.plane[kernels[0]])]
+
+    def when(which: Bools) -> Intervals:
+        return union(trace.start_ps[rows[which]], trace.end_ps[rows[which]])
+
+    def in_steps(busy: Intervals) -> Int64s:
+        return overlap(busy, steps.start_ps, steps.end_ps)
+
+    parts: dict[Part, Int64s] = {}
+    covered, covered_ps = EMPTY, np.zeros(len(steps), np.int64)
+    for part, kind in _PRECISIONS.items():
+        covered = union_all([covered, when(activity == kind)])
+        inside_ps = in_steps(covered)
+        parts[part], covered_ps = inside_ps - covered_ps, inside_ps
+    if has_tensor_cores(plane) is not False:
+        surely, perhaps = eligible
+        parts |= {"eligible": in_steps(when(surely)), "most_eligible": in_steps(when(perhaps))}
+    return DevicePrecision(
+        host=trace.host, device=device_label(plane.name), averaged=CountedSteps.of(steps), by_step_ps=parts
     )

@@ -7,19 +7,25 @@ those of one moment stay in the order of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec.structs import replace
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tfperf.analysis.tabular import Tabular
+from tfperf.base.arrays import MOST, Bools, Float64s, Int64s, group_equal
 from tfperf.base.display import Plotted
-from tfperf.base.units import format_bytes
-from tfperf.sections.memory.alive import by_op, by_scope
-from tfperf.sections.memory.alive import shorten as shorten_alive
-from tfperf.sections.memory.allocator import Allocator, describe
-from tfperf.sections.memory.events import Place, events_by_allocator
-from tfperf.sections.memory.tables import ALLOCATORS
+from tfperf.base.units import PS_PER_MS, format_bytes, percent
+from tfperf.trace.host_trace import HostTrace, MemoryEvents
+from tfperf.trace.name_patterns import star, starred
+from tfperf.trace.steps.steps import Steps
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Host
@@ -52,7 +58,7 @@ class Memory(Plotted, Tabular, frozen=True):
 
     def columns(self) -> dict[str, list[object]]:
         """Return one row per allocator, sizes in bytes."""
-        fields = {column.key: "name" if column.key == "allocator" else column.key for column in ALLOCATORS.columns}
+        fields = {column.key: "name" if column.key == "allocator" else column.key for column in self._spec().columns}
         return {key: [getattr(allocator, name) for allocator in self.allocators] for key, name in fields.items()}
 
     def alive_columns(self) -> dict[str, list[object]]:
@@ -121,3 +127,559 @@ def _ordered(allocators: list[Allocator]) -> tuple[Allocator, ...]:
     places: tuple[Place, ...] = ("device", "other", "pinned host", "host")
     by_name = sorted(allocators, key=lambda each: (-(each.peak_percent or 0.0), -each.peak_bytes, each.host, each.name))
     return tuple(sorted(by_name, key=lambda allocator: places.index(allocator.place)))
+
+
+# --- one allocator: how full it became and when, what lay in it then, and how it was used over time ---
+
+
+TIMELINE_POINTS = 1000
+FULL_SHARE = 0.7
+"""From this share of the capacity on, fragmentation can make an allocation fail."""
+_LEAST_STEPS = 5
+"""Fewer steps do not tell steady growth from chance."""
+_RISING_SHARE = 0.75
+_Windows = tuple[Int64s, Int64s]
+"""Start and end of the steps that headline figures are about."""
+
+
+class MemoryTimeline(Struct, frozen=True):
+    """Memory in use over time, at most `TIMELINE_POINTS` points: of each stretch of events the one with the most.
+
+    `time_ms` is on the clock of the trace; free memory is -1 and fragmentation NaN where they are unknown.
+    """
+
+    time_ms: Float64s
+    in_use_bytes: Int64s
+    free_bytes: Int64s
+    fragmentation_percent: Float64s
+
+    def columns(self) -> dict[str, list[object]]:
+        """Return one row per point, None where a value is unknown."""
+        return {
+            "time_ms": self.time_ms.tolist(),
+            "in_use_bytes": self.in_use_bytes.tolist(),
+            "free_bytes": _known(self.free_bytes, self.free_bytes >= 0),
+            "fragmentation_percent": _known(self.fragmentation_percent, ~np.isnan(self.fragmentation_percent)),
+        }
+
+
+class Allocator(Struct, frozen=True, kw_only=True):
+    """One allocator of one host. The peak is the largest number of bytes in use, where it was reached last.
+
+    None is unknown. Fragmentation is the share of what the allocator holds free that is not in its largest piece.
+    """
+
+    host: str
+    name: str
+    place: Place
+    capacity_bytes: int | None
+    peak_bytes: int
+    peak_ms: float
+    """On the clock of the trace."""
+    peak_step: int | None
+    """Number of the step that the peak fell into."""
+    lifetime_peak_bytes: int | None
+    """Since the program started."""
+    stack_bytes: int = 0
+    """Of the peak: reserved, on a TPU for temporaries of the loaded programs; the rest is the heap."""
+    heap_peak_bytes: int | None = None
+    """The most in the heap alone since the program started, which is what profilers of TPUs note."""
+    start_bytes: int | None
+    """In use before the first event; None: its size is unknown."""
+    end_bytes: int
+    """In use after the last event."""
+    fragmentation_percent: float | None
+    """At the peak."""
+    max_fragmentation_percent: float | None
+    full_fragmentation_percent: float | None
+    """The most while `FULL_SHARE` of the capacity or more is in use; None: it never is."""
+    allocations: int
+    unsized_allocations: int
+    """Allocations of unknown size."""
+    frees: int
+    allocated_bytes: int | None
+    """Sum over all allocations; None: the size of any is unknown."""
+    allocations_per_step: float | None
+    allocated_bytes_per_step: float | None
+    growth_bytes_per_step: float | None
+    """By how much the least that is in use grows from step to step; 0: not steadily; None: too few steps."""
+    growth_steps: int
+    """Steps that the growth was looked for in."""
+    alive: Alive
+    before_bytes: int | None
+    """Of the peak: allocated before the capture; None: the events contradict each other, or do not say all sizes."""
+    unsized_alive: int
+    """Allocations of unknown size that are alive at the peak."""
+    contradictions: int
+    """Events that do not follow from the one before: some were lost, or several allocators share a name."""
+    timeline: MemoryTimeline
+
+    @property
+    def peak_percent(self) -> float | None:
+        """Return the share of the capacity in use at the peak."""
+        return percent(self.peak_bytes, self.capacity_bytes or 0)
+
+    @property
+    def is_tpu(self) -> bool:
+        """Tell whether it gives out the memory of a TPU chip."""
+        return self.name.startswith("TPU:")
+
+    @property
+    def before_percent(self) -> float | None:
+        """Return the share of the peak that was allocated before the capture."""
+        return None if self.before_bytes is None else percent(self.before_bytes, self.peak_bytes)
+
+    @property
+    def rounding_bytes(self) -> int:
+        """Return what the tensors that are known at the peak got beyond what was asked for."""
+        alive = self.alive
+        spare = np.where(alive.requested_bytes >= 0, alive.each_bytes - alive.requested_bytes, 0)
+        return total_of(np.maximum(spare, 0) * alive.count.astype(np.float64))
+
+
+def describe(name: str, events: AllocatorEvents, texts: EventTexts, *, host: str, steps: Steps) -> Allocator:
+    """Describe an allocator of a host by its events."""
+    reserved = np.maximum(events.stack, 0)
+    in_use = reserved + events.heap
+    # Where the peak is reached several times, most is known at the last about what lies there.
+    peak = len(in_use) - 1 - int(in_use[::-1].argmax())
+    peak_bytes = int(in_use[peak])
+    capacity = peak_bytes + int(events.free[peak]) if events.free[peak] >= 0 else 0
+    fragmentation = _fragmentation_percent(events.fragmentation)
+    is_nearly_full = in_use >= FULL_SHARE * capacity if capacity else np.zeros(len(in_use), np.bool_)
+    tensors, unsized_alive = tensors_at(events, peak, texts)
+    rest_bytes = int(events.heap[peak]) - total_of(tensors.total_bytes)
+    # Events of other threads lag behind, so it is the largest one noted.
+    lifetime_peak = int(events.lifetime_peak.max())
+    growth, growth_steps = _growth_per_step(events.start_ps, in_use, _windows(steps))
+    kept = _largest_of_boxes(in_use)
+    time_ms = events.start_ps[kept] / PS_PER_MS
+    return Allocator(
+        host=host,
+        name=name,
+        place=place_of(name),
+        capacity_bytes=capacity or None,
+        peak_bytes=peak_bytes,
+        peak_ms=float(events.start_ps[peak] / PS_PER_MS),
+        peak_step=_step_at(int(events.start_ps[peak]), steps),
+        lifetime_peak_bytes=max(lifetime_peak, peak_bytes) if lifetime_peak >= 0 else None,
+        stack_bytes=int(reserved[peak]),
+        heap_peak_bytes=lifetime_peak if lifetime_peak >= 0 else None,
+        start_bytes=_before_first(events, int(in_use[0])),
+        end_bytes=int(in_use[-1]),
+        fragmentation_percent=_or_none(float(fragmentation[peak])),
+        max_fragmentation_percent=_largest(fragmentation),
+        full_fragmentation_percent=_largest(fragmentation[is_nearly_full]),
+        frees=int((~events.allocates).sum()),
+        **_allocations(events, _windows(steps)),
+        growth_bytes_per_step=growth,
+        growth_steps=growth_steps,
+        alive=with_unknown(tensors, rest_bytes, int(reserved[peak]), are_all_sized=not unsized_alive),
+        before_bytes=rest_bytes if rest_bytes >= 0 and not unsized_alive else None,
+        unsized_alive=unsized_alive,
+        contradictions=_contradictions(events),
+        timeline=MemoryTimeline(time_ms, in_use[kept], events.free[kept], fragmentation[kept]),
+    )
+
+
+def _windows(steps: Steps) -> _Windows:
+    return steps.start_ps[steps.headline], steps.end_ps[steps.headline]
+
+
+def _step_at(time_ps: int, steps: Steps) -> int | None:
+    """Return the number of the step that a moment falls into."""
+    step = int(np.searchsorted(steps.start_ps, time_ps, side="right")) - 1
+    return int(steps.numbers[step]) if step >= 0 and time_ps < steps.end_ps[step] else None
+
+
+def _before_first(events: AllocatorEvents, in_use: int) -> int | None:
+    """Return what was in use before the first event, after which `in_use` bytes are."""
+    size = int(events.size[0])
+    return None if size < 0 else max(in_use - (size if events.allocates[0] else -size), 0)
+
+
+def _allocations(events: AllocatorEvents, windows: _Windows) -> dict[str, Any]:
+    """Return how many allocations there are and of how many bytes, in all and per step; None is unknown.
+
+    Bytes per step are known if the sizes in these steps are.
+    """
+    start, size = events.start_ps[events.allocates], events.size[events.allocates]
+    is_unsized = size < 0
+    per_step, bytes_per_step = _allocations_per_step(start, np.maximum(size, 0), windows)
+    unsized_per_step, _ = _allocations_per_step(start[is_unsized], size[is_unsized], windows)
+    return {
+        "allocations": len(size),
+        "unsized_allocations": int(is_unsized.sum()),
+        "allocated_bytes": None if is_unsized.any() else total_of(size),
+        "allocations_per_step": per_step,
+        "allocated_bytes_per_step": None if unsized_per_step else bytes_per_step,
+    }
+
+
+def _fragmentation_percent(share: Float64s) -> Float64s:
+    """Return percentages, NaN where unknown. An allocator that does not measure it writes 0 throughout."""
+    sound = np.where((share >= 0) & (share <= 1), share, np.nan)
+    return 100.0 * sound if (sound > 0).any() else np.full(len(share), np.nan)
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _largest(values: Float64s) -> float | None:
+    return _or_none(float(np.fmax.reduce(values, initial=np.nan)))
+
+
+def _contradictions(events: AllocatorEvents) -> int:
+    """Count events whose memory in use is not that of the one before, plus or minus their own size."""
+    size = events.size[1:]
+    expected = events.heap[:-1] + np.where(events.allocates[1:], size, -size)
+    return int(((events.heap[1:] != expected) & (size >= 0)).sum())
+
+
+def _largest_of_boxes(in_use: Int64s) -> Int64s:
+    """Return of each box of events the one with the most memory in use, the first if there are several."""
+    count, width = len(in_use), len(in_use) // TIMELINE_POINTS
+    if count <= TIMELINE_POINTS:
+        return np.arange(count)
+    narrow = TIMELINE_POINTS * (width + 1) - count
+    parts = []
+    for start, stop, size in ((0, narrow * width, width), (narrow * width, count, width + 1)):
+        boxes = in_use[start:stop].reshape(-1, size)
+        parts.append(start + np.arange(len(boxes)) * size + boxes.argmax(axis=1))
+    return np.concatenate(parts)
+
+
+def _allocations_per_step(start_ps: Int64s, size: Int64s, windows: _Windows) -> tuple[float | None, float | None]:
+    """Return how many allocations a step makes on average, and of how many bytes; None without steps."""
+    start, end = windows
+    if not len(start):
+        return None, None
+    first, stop = np.searchsorted(start_ps, start), np.searchsorted(start_ps, end)
+    running = np.concatenate(([0.0], np.cumsum(size, dtype=np.float64)))
+    return float((stop - first).mean()), float((running[stop] - running[first]).mean())
+
+
+def _growth_per_step(start_ps: Int64s, in_use: Int64s, windows: _Windows) -> tuple[float | None, int]:
+    """Return by how many bytes the least in use grows per step, and over how many steps that was looked for.
+
+    0: it does not grow steadily; None: there are too few steps. The least of each step is what stays when its own
+    tensors are gone; where that never falls and nearly always rises, something is kept.
+    """
+    start, end = windows
+    first = np.maximum(np.searchsorted(start_ps, start) - 1, 0)
+    stop = np.searchsorted(start_ps, end)
+    is_reached = stop > first
+    first, stop = first[is_reached], stop[is_reached]
+    if len(first) < _LEAST_STEPS:
+        return None, len(first)
+    ends = np.stack((first, stop), axis=1).reshape(-1)
+    least = np.minimum.reduceat(np.append(in_use, in_use[-1]), ends)[::2]
+    rises = np.diff(least)
+    is_steady = bool((rises >= 0).all()) and float((rises > 0).mean()) >= _RISING_SHARE
+    return float(least[-1] - least[0]) / len(rises) if is_steady else 0.0, len(first)
+
+
+def _known(values: Float64s | Int64s, is_known: Bools) -> list[object]:
+    """Return values as a list, None where they are unknown: often all of them are, or none."""
+    if not is_known.any():
+        return [None] * len(values)
+    listed: list[object] = values.tolist()
+    for row in np.flatnonzero(~is_known).tolist():
+        listed[row] = None
+    return listed
+
+
+# --- what an allocator held at its peak: the allocations of the capture that no deallocation has undone by then ---
+
+
+Kind = Literal["tensor", "before the capture", "before the capture or of unknown size", "reserved", "other tensors"]
+_SCOPE_PARTS = 3
+_NUMBER = re.compile(r"_\d+(?=/|$)")
+_NAMES_BY_NUMBER = (
+    "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16 quint16 "
+    "uint16 complex128 float16 resource variant uint32 uint64 float8_e5m2 float8_e4m3fn float8_e4m3fnuz "
+    "float8_e4m3b11fnuz float8_e5m2fnuz int4 uint4 int2 uint2 float4_e2m1fn"
+)
+"""TensorFlow's data types (`DataType` of types.proto) from 1 on."""
+_TYPE_NAMES = ("", *_NAMES_BY_NUMBER.split())
+_REFERENCE = 100
+"""A reference to a type has as many more."""
+
+
+class Alive(Struct, frozen=True, kw_only=True):
+    """What one allocator held at its peak: one row per op, shape, type, region and size, the largest sum first.
+
+    `each_bytes` is the size of one, as allocated; `requested_bytes` what the op asked for (-1: unknown).
+    """
+
+    kind: tuple[Kind, ...]
+    op: tuple[str, ...]
+    shape: tuple[str, ...]
+    data_type: tuple[str, ...]
+    region: tuple[str, ...]
+    count: Int64s
+    each_bytes: Int64s
+    requested_bytes: Int64s
+    total_bytes: Int64s
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.op)
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """Return the name scope of each op: its name without the last part."""
+        return tuple(op.rpartition("/")[0] for op in self.op)
+
+    def columns(self, peak_bytes: int) -> dict[str, list[object]]:
+        """Return one row per group, None where there is nothing to say; percentages are of the peak."""
+        texts = ("kind", "op", "scope", "shape", "data_type", "region")
+        is_tensor = np.array([kind == "tensor" for kind in self.kind], np.bool_)
+        sizes = {key: np.where(is_tensor, getattr(self, key), -1) for key in ("count", "each_bytes", "requested_bytes")}
+        share = (self.total_bytes * (100.0 / peak_bytes)).tolist() if peak_bytes else [None] * len(self)
+        return {
+            **{key: [text or None for text in getattr(self, key)] for key in texts},
+            **{key: [size if size >= 0 else None for size in values.tolist()] for key, values in sizes.items()},
+            "total_bytes": self.total_bytes.tolist(),
+            "peak_percent": share,
+        }
+
+
+def total_of(values: npt.NDArray[np.int64] | Float64s) -> int:
+    """Return the sum; in float64, which is exact up to 8 PiB and does not wrap around in a hostile file."""
+    return int(values.sum(dtype=np.float64))
+
+
+def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> tuple[Alive, int]:
+    """Return what was allocated up to the peak (a row of the events) and not freed until then, grouped.
+
+    With it, how many more allocations are alive whose size is unknown. An address is alive if the last that happened to
+    it was an allocation, so addresses may be used again.
+    """
+    address = events.address[: peak + 1]
+    order = np.argsort(address, kind="stable")
+    is_last = np.append(address[order[1:]] != address[order[:-1]], True)
+    last = order[is_last]
+    is_alive, is_sized = events.allocates[last] & (address[last] != 0), events.size[last] >= 0
+    alive = events.rows(last[is_alive & is_sized])
+    described = (alive.shape << 32) | (alive.op & 0xFFFFFFFF)
+    typed = (alive.region << 32) | (alive.data_type & 0xFFFFFFFF)
+    order, starts = group_equal((alive.requested, alive.size, typed, described))
+    first, count = order[starts], np.diff(np.append(starts, len(order)))
+    total = np.minimum(count * alive.size[first].astype(np.float64), MOST).astype(np.int64)
+    largest = np.argsort(-total, kind="stable")
+    rows = alive.rows(first[largest])
+    tensor: tuple[Kind, ...] = ("tensor",)
+    tensors = Alive(
+        kind=tensor * len(first),
+        op=_texts_at(rows.op, texts.op),
+        shape=_texts_at(rows.shape, texts.shape),
+        data_type=tuple(type_name(number) for number in rows.data_type.tolist()),
+        region=_texts_at(rows.region, texts.region),
+        count=count[largest],
+        each_bytes=rows.size,
+        requested_bytes=rows.requested,
+        total_bytes=total[largest],
+    )
+    return tensors, int((is_alive & ~is_sized).sum())
+
+
+def _texts_at(index: Int64s, texts: tuple[str, ...]) -> tuple[str, ...]:
+    # The index -1 takes what stands last: an empty text.
+    return tuple(np.array([*texts, ""], object)[index].tolist())
+
+
+def with_unknown(tensors: Alive, rest_bytes: int, reserved_bytes: int, *, are_all_sized: bool) -> Alive:
+    """Add what no tensor of known size explains, and what is reserved, where they belong by size.
+
+    The rest was there before the capture; if allocations of unknown size are alive, it holds them too.
+    """
+    alive = tensors
+    rest: Kind = "before the capture" if are_all_sized else "before the capture or of unknown size"
+    extra: tuple[tuple[Kind, int], ...] = ((rest, rest_bytes), ("reserved", reserved_bytes))
+    for kind, size in extra:
+        if size > 0:
+            alive = _with_row(alive, kind, size, requested_bytes=-1)
+    return alive
+
+
+def shorten_alive(alive: Alive, most: int) -> Alive:
+    """Return the first rows, and one for all other tensors, as large as they are together."""
+    is_kept = np.array([row < most or kind != "tensor" for row, kind in enumerate(alive.kind)], np.bool_)
+    if is_kept.all():
+        return alive
+    rest, rows = ~is_kept, np.flatnonzero(is_kept).tolist()
+    requested = alive.requested_bytes[rest]
+    is_known = bool((requested >= 0).all())
+    requested_bytes = total_of(requested * alive.count[rest].astype(np.float64)) if is_known else -1
+    kept: dict[str, Any] = {
+        key: tuple(values[row] for row in rows) if isinstance(values, tuple) else values[is_kept]
+        for key, values in asdict(alive).items()
+    }
+    return _with_row(Alive(**kept), "other tensors", total_of(alive.total_bytes[rest]), requested_bytes=requested_bytes)
+
+
+def _with_row(alive: Alive, kind: Kind, size: int, *, requested_bytes: int) -> Alive:
+    """Add a row for what is no single tensor where it belongs by its size."""
+    row = int(np.searchsorted(-alive.total_bytes, -size))
+    added = {"kind": kind, "count": 1, "each_bytes": size, "requested_bytes": requested_bytes, "total_bytes": size}
+    columns: dict[str, Any] = {}
+    for key, values in asdict(alive).items():
+        value = added.get(key, "")
+        is_text = isinstance(values, tuple)
+        columns[key] = (*values[:row], value, *values[row:]) if is_text else np.insert(values, row, value)
+    return Alive(**columns)
+
+
+def type_name(number: int) -> str:
+    """Return the name of a TensorFlow data type; an empty text for none."""
+    plain = number - _REFERENCE if number > _REFERENCE else number
+    return _TYPE_NAMES[plain] if 0 <= plain < len(_TYPE_NAMES) else f"type {number}"
+
+
+def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
+    """Add up tensors of one shape and type whose ops differ only in numbers at the end of a part, as layers do."""
+    rows = op_keys(alive)
+    ops: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for row, op in zip(rows, alive.op, strict=True):
+        ops[row].add(op)
+    names = {key: starred(members, _NUMBER) for key, members in ops.items()}
+    keys = [(row[0], names[row], *row[2:]) for row in rows]
+    return _sums(alive, peak_bytes, ("kind", "op", "shape", "data_type"), keys)
+
+
+def op_keys(alive: Alive) -> list[tuple[str, ...]]:
+    """Return of each row what those that `by_op` adds up have in common."""
+    return list(zip(alive.kind, map(_pattern, alive.op), alive.shape, alive.data_type, strict=True))
+
+
+@lru_cache(maxsize=100_000)
+def _pattern(op: str) -> str:
+    """Return an op with stars for numbers; hosts of a run have the same ops."""
+    return _NUMBER.sub(star, op)
+
+
+def by_scope(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
+    """Add up tensors by the first parts of their scope."""
+    return _sums(alive, peak_bytes, ("kind", "scope"), scope_keys(alive))
+
+
+def scope_keys(alive: Alive) -> list[tuple[str, ...]]:
+    """Return of each row what those that `by_scope` adds up have in common."""
+    scopes = ("/".join(scope.split("/", _SCOPE_PARTS)[:_SCOPE_PARTS]) for scope in alive.scope)
+    return list(zip(alive.kind, scopes, strict=True))
+
+
+def _sums(
+    alive: Alive, peak_bytes: int, names: tuple[str, ...], keys: Sequence[tuple[str, ...]]
+) -> dict[str, list[object]]:
+    """Add up rows of equal keys (whose parts are columns of these names), the largest sum first."""
+    counts, totals = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for key, count, total in zip(keys, alive.count.tolist(), alive.total_bytes.tolist(), strict=True):
+        counts[key] += count
+        totals[key] += total
+    ordered = sorted(totals, key=lambda key: (-totals[key], key))
+    return {
+        **{name: [key[at] or None for key in ordered] for at, name in enumerate(names)},
+        "count": [counts[key] if key[0] == "tensor" else None for key in ordered],
+        "total_bytes": [totals[key] for key in ordered],
+        "peak_percent": [percent(totals[key], peak_bytes) for key in ordered],
+    }
+
+
+# --- the events of allocators as columns, in the order of time ---
+
+
+Place = Literal["device", "pinned host", "host", "other"]
+"""Whose memory an allocator gives out; pinned is what devices copy from and to."""
+
+_LARGEST_BYTES = 1 << 53
+_PINNED = re.compile("host|pinned", re.IGNORECASE)
+_ON_DEVICE = re.compile(r"(xla_)?(gpu|tpu|cuda|hbm)|\d+$", re.IGNORECASE)
+_ON_HOST = re.compile("(mkl|xla_)?cpu", re.IGNORECASE)
+
+
+class AllocatorEvents(Struct, frozen=True, kw_only=True):
+    """Events of allocators: one entry per event; bytes are -1 and indices of texts -1 where they are missing."""
+
+    start_ps: Int64s
+    allocates: Bools
+    stack: Int64s
+    heap: Int64s
+    free: Int64s
+    lifetime_peak: Int64s
+    fragmentation: Float64s
+    size: Int64s
+    requested: Int64s
+    address: Int64s
+    op: Int64s
+    shape: Int64s
+    region: Int64s
+    data_type: Int64s
+
+    def rows(self, chosen: Int64s | slice) -> AllocatorEvents:
+        """Return the events at these rows."""
+        columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in self.__struct_fields__}
+        return AllocatorEvents(**columns)
+
+
+class EventTexts(Struct, frozen=True):
+    """What the indices of `AllocatorEvents` mean."""
+
+    op: tuple[str, ...]
+    shape: tuple[str, ...]
+    region: tuple[str, ...]
+
+
+def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEvents]], EventTexts, int]:
+    """Return the name of each allocator and its events in the order of time, their texts, and how many are omitted.
+
+    Events are omitted that do not say how much is in use.
+    """
+    memory = trace.memory
+    op, ops = memory.text_index("tf_op")
+    shape, shapes = memory.text_index("shape")
+    region, regions = memory.text_index("region_type")
+    size, requested = _bytes(memory, "allocation_bytes"), _bytes(memory, "requested_bytes")
+    events = AllocatorEvents(
+        start_ps=memory.start_ps,
+        allocates=memory.allocates,
+        stack=_bytes(memory, "bytes_reserved"),
+        heap=_bytes(memory, "bytes_allocated"),
+        free=_bytes(memory, "bytes_available"),
+        lifetime_peak=_bytes(memory, "peak_bytes_in_use"),
+        fragmentation=memory.real("fragmentation"),
+        size=np.where(size >= 0, size, requested),
+        requested=requested,
+        address=memory.number("addr", 0),
+        op=op,
+        shape=shape,
+        region=region,
+        data_type=memory.number("data_type", 0),
+    )
+    names, allocator = trace.allocators
+    names, allocator = (*names, "unnamed"), np.where(allocator >= 0, allocator, len(names))
+    is_sound = events.heap >= 0
+    # Sorting by allocator too makes each one a slice; lexsort keeps the order of the file where times are equal.
+    order = np.lexsort((events.start_ps, allocator))
+    order = order[is_sound[order]]
+    bounds = np.searchsorted(allocator[order], np.arange(len(names) + 1)).tolist()
+    slices = zip(names, bounds, bounds[1:], strict=False)
+    by_name = [(name, events.rows(order[start:stop])) for name, start, stop in slices if stop > start]
+    return by_name, EventTexts(ops, shapes, regions), int((~is_sound).sum())
+
+
+def _bytes(memory: MemoryEvents, stat_name: str) -> Int64s:
+    """Return sizes in bytes, -1 for those that are missing or impossible (negative, beyond 8 PiB)."""
+    sizes = memory.number(stat_name, -1)
+    return np.where((sizes >= 0) & (sizes <= _LARGEST_BYTES), sizes, -1)
+
+
+def place_of(name: str) -> Place:
+    """Return whose memory an allocator of this name gives out."""
+    if _PINNED.search(name):
+        return "pinned host"
+    if _ON_HOST.match(name):
+        return "host"
+    return "device" if _ON_DEVICE.match(name) else "other"

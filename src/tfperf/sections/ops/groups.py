@@ -7,8 +7,10 @@ backward pass repeats the path below `gradient_tape`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +20,10 @@ from tfperf.analysis.tabular import Tabular, declared
 from tfperf.analysis.view import Grouping
 from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum
 from tfperf.base.units import PS_PER_MS
-from tfperf.report.model import Data
-from tfperf.sections.ops.device_ops import COPY_TYPES, KERNEL_WITHOUT_OP
-from tfperf.sections.ops.op_table import OpKey, OpTable, Side, percent_of
+from tfperf.report.flame_tree import FlameScale, Stack, flame_chart, flame_tree
+from tfperf.report.model import Data, FlameChart, Level
+from tfperf.sections.ops.analysis import COPY_TYPES, KERNEL_WITHOUT_OP, OpKey, OpTable, Side, percent_of
+from tfperf.trace.name_patterns import name_of_repeated, pattern_of
 
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
 
@@ -175,3 +178,107 @@ def layer_of(name: str, models: frozenset[str] = frozenset()) -> str:
         return f"{path[0]} (optimizer)"
     is_model = path[0] in models or _MODEL.fullmatch(path[0])
     return path[1] if is_model and len(path) > 1 else path[0]
+
+
+# --- ops of replicas and of repeated layers, added up ---
+# Ops are one row if their names differ in nothing but the numbers of replicas, towers, layers and blocks, and their
+# types are equal. Of what XLA compiled, the program and the kind of HLO op (`fusion.3`, `fusion.8`) must be the same
+# too.
+
+
+_HLO_NUMBER = re.compile(r"\.\d+")
+
+
+def repeated_ops(table: OpTable, keep: Bools) -> dict[str, list[object]] | None:
+    """Return the columns of `OpTable` with a row for ops that repeat each other; None if none of those to `keep` do.
+
+    `keep` has one entry per op; shares stay of all ops. The column `ops` counts the ops of a row.
+    """
+    kept = table.only(np.flatnonzero(keep))
+    keys = common_keys(kept.keys)
+    counts = Counter(keys)
+    if len(counts) == len(keys):
+        return None
+    summed = kept.under(keys)
+    return {**summed.columns(whole_ps=table.all_self_ps), "ops": [counts[key] for key in summed.keys]}
+
+
+def common_keys(keys: Sequence[OpKey]) -> list[OpKey]:
+    """Return for each op the key of its row: one for all ops that repeat each other."""
+    alike = defaultdict[OpKey, list[int]](list)
+    for place, key in enumerate(keys):
+        alike[_pattern(key)].append(place)
+    common = list(keys)
+    for places in alike.values():
+        members = [keys[place] for place in places]
+        # Without a number in their name, several HLO ops of one op stay apart.
+        if len({key.name for key in members}) > 1:
+            of_all = _common(members)
+            for place in places:
+                common[place] = of_all
+    return common
+
+
+def _pattern(key: OpKey) -> OpKey:
+    """Return what ops of one row have in common; names that are no paths have no layers."""
+    if group_without_path(key):
+        return key
+    return key._replace(name=pattern_of(key.name), hlo_op=_HLO_NUMBER.sub("", key.hlo_op))
+
+
+def _common(keys: Sequence[OpKey]) -> OpKey:
+    """Return the name of a row, with `*` in the place of numbers that differ."""
+    hlo_ops = {key.hlo_op for key in keys}
+    hlo_op = keys[0].hlo_op if len(hlo_ops) == 1 else _HLO_NUMBER.sub("", keys[0].hlo_op) + ".*"
+    return keys[0]._replace(name=name_of_repeated([key.name for key in keys]), hlo_op=hlo_op)
+
+
+# --- ops as stacks of names, for flame graphs: by name scope, or by layer and pass ---
+
+
+StackedBy = Literal["scope", "layer"]
+MOST_IN_REPORT = 1_000
+"""Boxes of a chart: more are too narrow to be seen on a page of many charts."""
+BACKWARD, FORWARD = "backward pass", "forward pass"
+_ITERATOR = "Iterator::"
+_TIMES = FlameScale(unit="ms", divisor=int(PS_PER_MS), separator="/")
+
+
+def stacker(keys: Sequence[OpKey], by: StackedBy) -> Callable[[OpKey], Stack]:
+    """Return the function that gives the stack of an op, one of `keys`."""
+    if by == "scope":
+        return _scopes
+    models = models_of(keys)
+    return lambda key: _without_path(key) or _layer(key, models)
+
+
+def _scopes(key: OpKey) -> Stack:
+    scopes = tuple(scope for scope in key.name[:PATH_READ].split("/") if scope)
+    return _without_path(key) or (scopes if len(scopes) > 1 else (NO_SCOPE, key.name or key.type))
+
+
+def _layer(key: OpKey, models: frozenset[str]) -> Stack:
+    return (layer_of(key.name, models), BACKWARD if is_backward(key.name) else FORWARD, key.type or key.name)
+
+
+def _without_path(key: OpKey) -> Stack:
+    """Return the stack of what has no scopes; nothing for an op that has some."""
+    group = group_without_path(key)
+    if group == INPUT:
+        return (INPUT, *key.name[:PATH_READ].removeprefix(_ITERATOR).split("::"))
+    return (group, key.name or key.type) if group else ()
+
+
+def added_up(stacks: Iterable[tuple[Stack, int]]) -> dict[Stack, int]:
+    """Return the sum of each stack."""
+    sums: dict[Stack, int] = {}
+    for stack, value in stacks:
+        sums[stack] = sums.get(stack, 0) + value
+    return sums
+
+
+def scope_chart(table: OpTable, title: str, level: Level) -> FlameChart:
+    """Return the self time of ops by name scope."""
+    stack_of = stacker(table.keys, "scope")
+    tree = flame_tree(added_up(zip(map(stack_of, table.keys), table.self_ps.tolist(), strict=True)))
+    return flame_chart(tree, title, _TIMES, most=MOST_IN_REPORT, level=level)

@@ -12,14 +12,13 @@ from tfperf.analysis.registry import TableSpec, present
 from tfperf.analysis.view import View
 from tfperf.base.units import PS_PER_MS, format_ms
 from tfperf.report.model import BarChart, Chart, Data, Fact, Level, Section, Table, at_levels
-from tfperf.sections.ops.op_stacks import scope_chart
-from tfperf.sections.ops.op_table import OTHERS
-from tfperf.sections.ops.tables import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
+from tfperf.sections.ops import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
+from tfperf.sections.ops.analysis import OTHERS
+from tfperf.sections.ops.groups import scope_chart
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Results
-    from tfperf.sections.ops.analysis import Ops
-    from tfperf.sections.ops.op_table import OpTable
+    from tfperf.sections.ops.analysis import Ops, OpTable
 
 _BARS = 7
 _NO_OPS = "The trace holds no ops."

@@ -16,9 +16,7 @@ from msgspec.structs import replace
 
 from tfperf.analysis.registry import SectionSpec
 from tfperf.base.arrays import MOST, NO_NUMBERS, Int64s, Intervals, covers, distinct_index, overlap, union
-from tfperf.sections.ops.device_ops import equal_names, key_of_row, tpu_keys, tpu_op_lines
-from tfperf.sections.ops.op_runs import op_runs
-from tfperf.sections.ops.op_table import OTHERS, OpKey
+from tfperf.sections.ops.analysis import OTHERS, OpKey, equal_names, key_of_row, op_runs, tpu_keys, tpu_op_lines
 from tfperf.trace.host.op_events import host_op_rows
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 from tfperf.trace.nesting import nest, own_parts, self_time

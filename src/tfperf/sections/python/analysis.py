@@ -5,26 +5,39 @@ Functions of packages that are known (`trace/python_packages.py`) are also added
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.analysis.registry import SectionSpec
 from tfperf.analysis.results import Host
 from tfperf.analysis.tabular import Tabular
-from tfperf.base.arrays import EMPTY, MOST, Int64s, Intervals, covers, difference, overlap, union, union_all
+from tfperf.base.arrays import (
+    EMPTY,
+    MOST,
+    Bools,
+    Float64s,
+    Int64s,
+    Intervals,
+    covers,
+    difference,
+    distinct_index,
+    intersection,
+    overlap,
+    union,
+    union_all,
+)
 from tfperf.base.units import percent
 from tfperf.trace.event_names import is_jitted_call
-from tfperf.trace.host.host_state import call_times
+from tfperf.trace.host.host_state import State, call_times, state_of
 from tfperf.trace.host.python_frames import PythonFrames, python_frames
+from tfperf.trace.host.python_packages import NO_MODULE, PythonFunction, python_functions
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.steps import Steps
-
-if TYPE_CHECKING:
-    from tfperf.sections.python.between_calls import BetweenCalls
-    from tfperf.trace.host.python_packages import PythonFunction
 
 OTHER_FUNCTIONS = "(other functions)"
 
@@ -93,7 +106,6 @@ def analyze(host: Host) -> PythonTimes:
     others = None
     if _shows_others(host, steps) and main is not None and (frames.line == main).any():
         others = _others(host, counted)
-    from tfperf.sections.python.between_calls import between_calls  # most profiles have no frames
 
     named = _named(trace, frames)
     between = None
@@ -238,3 +250,291 @@ def _added(times: Iterable[PythonTime]) -> tuple[PythonTime, ...]:
         before = sums.get(key, (0,) * len(_FIELDS))
         sums[key] = tuple(min(one + other, MOST) for one, other in zip(before, _values(time), strict=True))
     return _ordered(_time(key, values) for key, values in sums.items())
+
+
+# --- which Python functions run while the thread that makes the calls is in none of them ---
+# Three questions: in which function of the program most of that time goes (the innermost one that holds half of it),
+# what that function calls, and whether the frames show waiting or computing. For the last, the innermost frame counts:
+# some functions in C only wait, while functions in Python and those of numpy's arrays compute.
+
+
+_HALF, _QUARTER = 0.5, 0.25
+_DEEPEST = 10
+"""Doublings of the way up from a frame: more than any stack holds."""
+_WAITS = re.compile(
+    r"recv(?:_into|from|from_into|_bytes|msg)?|accept|connect|sendall|read|readinto|readline|poll|select|sleep|acquire"
+    r"|wait|join|getaddrinfo|do_handshake|fsync"
+)
+_SHARED_FILES = re.compile(r"(?:trainer|core|variables?|layer|model|optimizer|metric|functional|sequential)\.py")
+"""Files of Keras whose names programs use too."""
+_OF_KERAS = re.compile(r"fit|evaluate|predict|(?:train|test|predict)_on_batch|function|wrapper|reset_metrics|__\w+__")
+"""Functions in such files that are Keras's own, where nothing of Keras has called them."""
+_FILES_OF_JAX = re.compile(
+    r"(?:api|array|array_methods|basearray|dispatch|dtypes|lax_numpy|pjit|profiler|pxla|stages|traceback_util"
+    r"|tree_util|ufuncs|xla_bridge)\.py"
+)
+_ENTRY = re.compile(r"fit|evaluate|predict|(?:train|test|predict)_on_batch")
+_CALLBACK = re.compile(r"on_(?:(?:train|test|predict)_)?(?:batch|epoch)?_?(?:begin|end)")
+
+
+class BetweenCalls(Struct, frozen=True, kw_only=True):
+    """The time of the steps that count in which the thread is in no call; shares of it are from 0 to 1."""
+
+    total_ps: int
+    function: str = ""
+    """The innermost function of the program that holds half of the time or more; empty: none does."""
+    share: float = 0.0
+    """What it holds, with all that it calls."""
+    callee: str = ""
+    """What it calls for most of that; without a function, what the program calls for half of the time or more."""
+    callee_share: float = 0.0
+    callback: str = ""
+    """The method of a callback of the program that holds half of the time or more: the function, or what calls it."""
+    framework_share: float = 0.0
+    """In functions of TensorFlow, Keras or JAX that no function of the program has called."""
+    waiting_share: float = 0.0
+    computing_share: float = 0.0
+    """The rest may do either."""
+    collecting_share: float = 0.0
+    """In calls of gc.collect."""
+
+
+def between_calls(
+    frames: PythonFrames, named: Mapping[int, PythonFunction], outside: Intervals, main: int, *, is_jax: bool
+) -> BetweenCalls:
+    """Measure the frames of the line `main` in the time `outside`; `named` has the function of each name."""
+    frames = _of_line(frames, main)
+    total = max(outside.total(), 1)
+    functions = [*dict.fromkeys(named.values())]
+    number = {function: place for place, function in enumerate(functions)}
+    of_name = np.zeros(max(named) + 1, np.int64)
+    of_name[[*named]] = [number[function] for function in named.values()]
+    function = of_name[frames.name]
+
+    def summed(of_frame: Int64s, groups: Int64s) -> Float64s:
+        return np.bincount(groups, weights=of_frame, minlength=len(functions))[: len(functions)] / total
+
+    part, start, end = frames.own_parts()
+    own_ps = np.bincount(part, weights=overlap(outside, start, end), minlength=len(frames)).astype(np.int64)
+    of_function = summed(own_ps, function)
+    is_framework = np.array([_is_framework(each, is_jax=is_jax) for each in functions], np.bool_)
+    is_shared = np.array([not is_jax and bool(_SHARED_FILES.fullmatch(each.file)) for each in functions], np.bool_)
+    is_program = np.array([not each.package for each in functions], np.bool_) & ~is_framework & ~is_shared
+    # Of a file whose name both use, what Keras has called is of Keras, but for callbacks.
+    above = _nearest(frames.parent, (is_framework | is_program)[function])
+    is_keras = np.array([bool(_OF_KERAS.fullmatch(each.name)) for each in functions], np.bool_)
+    is_hook = np.array([bool(_CALLBACK.fullmatch(each.name)) for each in functions], np.bool_)
+    of_program = is_program[function]
+    of_program |= is_shared[function] & (is_hook[function] | (above < 0) & ~is_keras[function])
+    of_framework = (is_framework | is_shared)[function] & ~of_program
+    entries = of_framework & np.array([bool(_ENTRY.fullmatch(each.name)) for each in functions], np.bool_)[function]
+    runs_it = _nearest(frames.parent, of_program | entries)
+    owner = _nearest(frames.parent, of_program | of_framework)
+    # Neither called by the program, but by `fit` and its like, nor anything that these do not call themselves.
+    by_itself = ((runs_it < 0) | entries[runs_it]) & (owner >= 0) & of_framework[owner]
+    of_part = by_itself[part]
+    in_program = intersection(outside, union(start[~of_part], end[~of_part]))
+    waits, computes = (np.array([test(each) for each in functions], np.bool_) for test in (_waits, _computes))
+    collects = np.array([each.shown == "gc.collect" for each in functions], np.bool_)
+    # What calls itself counts once.
+    group, begin, stop = frames.spans(function)
+    share = summed(overlap(in_program, begin, stop), group)
+    measured = BetweenCalls(
+        total_ps=outside.total(),
+        framework_share=float(own_ps[by_itself].sum()) / total,
+        waiting_share=float(of_function[waits].sum()),
+        computing_share=float(of_function[computes].sum()),
+        collecting_share=float(share[collects].sum()),
+    )
+    is_named = np.array([not each.name.startswith("<") for each in functions], np.bool_)
+    is_programs = np.bincount(function[of_program], minlength=len(functions)) > 0
+    holders = np.flatnonzero(is_programs & is_named & (share >= _HALF))
+    holder = int(holders[share[holders].argmin()]) if len(holders) else -1
+    if holder >= 0:
+        measured = replace(measured, function=functions[holder].shown, share=float(share[holder]))
+        hooks = holders[is_hook[holders]]
+        if len(hooks):
+            measured = replace(measured, callback=functions[int(hooks[share[hooks].argmin()])].shown)
+    for most, of in ((share, collects), (of_function, waits)):
+        found = int(np.where(of, most, -1.0).argmax())
+        if of[found] and most[of].sum() >= _HALF:
+            return replace(measured, callee=functions[found].shown, callee_share=float(most[found]))
+    # What the function calls itself, or what lies outside of all functions of the program.
+    callers = _nearest(frames.parent, is_named[function])[frames.parent]
+    caller = np.where((frames.parent >= 0) & (callers >= 0), function[callers], -1)
+    called = (caller == holder) & (function != holder) & is_named[function] & ~of_framework
+    by_callee = summed(np.where(called, overlap(outside, frames.start, frames.end), 0), function)
+    found = int(by_callee.argmax())
+    if by_callee[found] >= (_QUARTER if holder >= 0 else _HALF):
+        measured = replace(measured, callee=functions[found].shown, callee_share=float(by_callee[found]))
+    return measured
+
+
+def _of_line(frames: PythonFrames, line: int) -> PythonFrames:
+    """Return the frames of a line, which lie side by side."""
+    first, last = np.searchsorted(frames.line, (line, line + 1)).tolist()
+    rows = slice(first, last)
+    parent = np.where(frames.parent[rows] >= 0, frames.parent[rows] - first, -1)
+    columns = (frames.rows[rows], frames.name[rows], frames.line[rows], parent, frames.start[rows], frames.end[rows])
+    return PythonFrames(**dict(zip(("rows", "name", "line", "parent", "start", "end"), columns, strict=True)))
+
+
+def _nearest(parent: Int64s, wanted: Bools) -> Int64s:
+    """Return for each frame the nearest wanted one among itself and those around it; -1: none is wanted."""
+    found = np.where(wanted, np.arange(len(parent)), parent)
+    for _ in range(_DEEPEST):
+        found = np.where(found >= 0, found[found], -1)
+    return np.where((found >= 0) & wanted[found], found, -1)
+
+
+def _is_framework(function: PythonFunction, *, is_jax: bool) -> bool:
+    return function.package in ("tensorflow", "keras", "tfperf") or (
+        is_jax and bool(_FILES_OF_JAX.fullmatch(function.file))
+    )
+
+
+def _waits(function: PythonFunction) -> bool:
+    in_c = not function.file and bool(_WAITS.fullmatch(function.name.rpartition(".")[2]))
+    return in_c or _awaits_device(function)
+
+
+def _awaits_device(function: PythonFunction) -> bool:
+    return state_of(f"${function.shown}") == State.SYNC
+
+
+def _computes(function: PythonFunction) -> bool:
+    """Tell whether a function computes for sure: functions of numpy in C may wait for an array of JAX."""
+    if function.file:
+        return not _awaits_device(function)
+    is_of_array = function.package == NO_MODULE and (
+        hasattr(np.ndarray, function.name) or hasattr(np.ufunc, function.name)
+    )
+    return is_of_array or function.shown.startswith(("builtins.", "gc."))
+
+
+# --- python functions as stacks, with the time of the innermost: for flame graphs ---
+# The sums over stacks are those of the table of functions. Time in steps is cut at their edges.
+
+
+STACKS = SectionSpec(
+    name="python_stacks",
+    title="Python stacks",
+    rests_on=("steps",),
+    analyze="tfperf.sections.python.analysis:analyze_stacks",
+    combine="tfperf.sections.python.analysis:combine_stacks",
+    combines_in_tree=True,
+    shorten="tfperf.sections.python.analysis:shorten_stacks",
+    build="tfperf.sections.python.section:build",  # which nobody calls: no report has it
+)
+
+
+class Frame(NamedTuple):
+    """A function of Python as people read it, and the package that it is of (empty: of none that is known)."""
+
+    function: str
+    package: str
+
+
+PythonStack = tuple[Frame, ...]
+OTHERS: PythonStack = (Frame("(other functions)", ""),)
+"""What stands for the stacks of a host beyond those that are kept."""
+
+
+class StackSum(NamedTuple):
+    """Calls of the innermost function of a stack, and its own time: in the capture, and in the steps that count."""
+
+    calls: int
+    self_ps: int
+    step_calls: int
+    step_self_ps: int
+
+
+class PythonStacks(Struct, frozen=True, kw_only=True):
+    """Stacks, the outermost function first; `step_count` counts the steps of all hosts that have Python frames."""
+
+    sums: dict[PythonStack, StackSum]
+    step_count: int
+
+
+def analyze_stacks(host: Host) -> PythonStacks:
+    """Add up the frames of a host by their stack; without frames there are none."""
+    trace = host.trace
+    frames = python_frames(trace)
+    if frames is None:
+        return PythonStacks(sums={}, step_count=0)
+    steps: Steps = host["steps"].steps
+    counts = steps.headline
+    counted = union(steps.start_ps[counts], steps.end_ps[counts])
+    stack_of, above, name = _numbered_stacks(frames)
+    part, start, end = frames.own_parts()
+    columns = (
+        np.bincount(stack_of, minlength=len(name)),
+        _sums(stack_of, frames.self_ps, len(name)),
+        np.bincount(stack_of[covers(counted, frames.start)], minlength=len(name)),
+        _sums(stack_of[part], overlap(counted, start, end), len(name)),
+    )
+    used = sorted(set(name))
+    functions = python_functions([trace.names[each] for each in used])
+    frame_of = {each: Frame(function.shown, function.package) for each, function in zip(used, functions, strict=True)}
+    stacks: list[PythonStack] = []
+    for around, innermost in zip(above, name, strict=True):
+        stacks.append((*(stacks[around] if around >= 0 else ()), frame_of[innermost]))
+    sums: dict[PythonStack, StackSum] = {}
+    for stack, *values in zip(stacks, *(column.tolist() for column in columns), strict=True):
+        _add(sums, stack, StackSum(*values))
+    return PythonStacks(sums=sums, step_count=int(counts.sum()))
+
+
+def combine_stacks(hosts: Sequence[PythonStacks]) -> PythonStacks:
+    """Add up the stacks of several hosts."""
+    if len(hosts) == 1:
+        return hosts[0]
+    sums: dict[PythonStack, StackSum] = {}
+    for host in hosts:
+        for stack, value in host.sums.items():
+            _add(sums, stack, value)
+    return PythonStacks(sums=sums, step_count=sum(host.step_count for host in hosts))
+
+
+def shorten_stacks(stacks: PythonStacks, most: int) -> PythonStacks:
+    """Return so many stacks, those with most own time, and one for all others."""
+    if len(stacks.sums) <= most:
+        return stacks
+    ordered = sorted(stacks.sums.items(), key=lambda pair: -pair[1].self_ps)
+    sums = dict(ordered[:most])
+    for _, value in ordered[most:]:
+        _add(sums, OTHERS, value)
+    return replace(stacks, sums=sums)
+
+
+def _add(sums: dict[PythonStack, StackSum], stack: PythonStack, value: StackSum) -> None:
+    before = sums.get(stack, StackSum(0, 0, 0, 0))
+    sums[stack] = StackSum(*(min(one + other, MOST) for one, other in zip(before, value, strict=True)))
+
+
+def _numbered_stacks(frames: PythonFrames) -> tuple[Int64s, list[int], list[int]]:
+    """Return for each frame the number of its stack; of each stack that around it (-1: none), and its innermost name.
+
+    From the outermost frames inward, level by level: calls of one function in one stack have one number.
+    """
+    depth, size = _depths(frames.parent), int(frames.name.max()) + 1
+    order = np.argsort(depth, kind="stable")
+    number = np.full(len(frames) + 1, -1, np.int64)  # the last entry stands for no frame (-1)
+    above: list[int] = []
+    name: list[int] = []
+    for level in np.split(order, np.flatnonzero(np.diff(depth[order])) + 1):
+        keys, index = distinct_index((number[frames.parent[level]] + 1) * size + frames.name[level])
+        number[level] = len(above) + index
+        above.extend((keys // size - 1).tolist())
+        name.extend((keys % size).tolist())
+    return number[:-1], above, name
+
+
+def _depths(parent: Int64s) -> Int64s:
+    """Return how many frames are around each; pointers to those around double their reach in each round."""
+    depth, ancestor = (parent >= 0).astype(np.int64), parent
+    while (ancestor >= 0).any():
+        above = np.maximum(ancestor, 0)
+        depth = depth + np.where(ancestor >= 0, depth[above], 0)
+        ancestor = np.where(ancestor >= 0, ancestor[above], -1)
+    return depth

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfperf.analysis.registry import TableSpec, present
 from tfperf.base.units import counted, listed
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
-from tfperf.sections.python.tables import PYTHON_FUNCTIONS, PYTHON_PACKAGE_FUNCTIONS, PYTHON_PACKAGES
+from tfperf.sections.python import PYTHON_FUNCTIONS, PYTHON_PACKAGE_FUNCTIONS, PYTHON_PACKAGES
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Results

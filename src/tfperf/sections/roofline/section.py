@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tfperf.analysis.registry import present
 from tfperf.base.units import counted, format_number, format_percent
 from tfperf.report.model import Fact, LogChart, Quantity, Section
+from tfperf.sections.roofline import ROOFLINE_OPS
 from tfperf.sections.roofline.bounds import attainable_flops, ridge_point
-from tfperf.sections.roofline.tables import ROOFLINE_OPS
 from tfperf.trace.device.device_peaks import STATED
 
 if TYPE_CHECKING:

@@ -2,10 +2,619 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from tfperf.base.units import PS_PER_MS, format_ms, format_percent
 from tfperf.report.model import Finding, Quantity, Severity
 from tfperf.sections.overview.summary import INPUT_LIMITS, step_after
-from tfperf.sections.tfdata.actions import PipelineAction, actions_of
 from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline, StageStats, stage_name
+from tfperf.sections.tfdata.pipeline_code import cache_size, calls_of, changed_code, if_same, with_split_cache
+from tfperf.sections.tfdata.whatif import Estimate, Outlook
+
+# --- what to change in a tf.data pipeline: each change with its own estimate, the largest likely gain first ---
+
+
+_MORE_AT_A_TIME = ("parallel_map", "parallel_read", "sequential_interleave", "interleave", "serial_transformation")
+"""Changes that only let more threads work, which helps where cores have nothing to do, and not where all compute."""
+_WORTH_IT = 0.9
+"""A change is worth rewriting a function if the step takes at most so much of its time then."""
+_MOSTLY_WAITS = 0.6
+"""A Python function that computes for less of its time gains little from TensorFlow ops, and does not keep the lock."""
+_LEAST_FIXED = 0.25
+"""A random function is worth splitting if so much of the time of its ops is not of random ones."""
+
+
+class PipelineAction(Struct, frozen=True, kw_only=True):
+    """A change of the program, and where it leads: a range of step times if the trace allows an estimate of it."""
+
+    code: str
+    """`prefetch`, `parallel_map`, `parallel_read`, `cache`, `warm_cache`, `vectorize` as in the table what_if, or a
+    code without an estimate."""
+    stage: str
+    """TensorFlow's name of the stage that changes; empty: the whole pipeline."""
+    why: str
+    """What the trace shows, as a sentence."""
+    text: str
+    """What to type."""
+    low_ms: float | None
+    """Step time at best and at worst; None: no estimate."""
+    high_ms: float | None
+    assumption: str
+    """What the estimate rests on; empty without one."""
+    url: str
+    """The page of TensorFlow's documentation that explains the change."""
+    program: str = ""
+    """The whole pipeline in code, with the change; empty for a change of which the code is unknown."""
+    line: str = ""
+    """The calls in it that are new or different."""
+
+    @property
+    def gain(self) -> str:
+        """Return the estimate as a sentence; empty without one."""
+        if self.low_ms is None or self.high_ms is None:
+            return ""
+        return f"Estimated step time then: {format_ms(self.low_ms)} to {format_ms(self.high_ms)} ms."
+
+
+def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
+    """Return what to change in the main pipeline; nothing if it keeps nobody waiting.
+
+    What promises the largest gain comes first; changes without an estimate follow.
+    """
+    pipeline, outlook = tfdata.main, tfdata.outlook
+    if pipeline is None or not is_costly(pipeline, outlook):
+        return ()
+    if pipeline.is_of_keras_arrays:
+        return (_action(pipeline, None, KERAS_ARRAYS),)
+    if outlook is None or not outlook.estimates:
+        return _ordered(pipeline, _without_estimates(pipeline))
+    estimated = [_estimated(pipeline, estimate) for estimate in outlook.gains if _is_worth_it(outlook, estimate)]
+    # A change whose estimate promises nothing is no advice, nor is less work where only its overhead is too much.
+    known = {(estimate.change, stage_name(pipeline, estimate.stage) or "") for estimate in outlook.estimates}
+    if outlook.python_computes < _MOSTLY_WAITS:
+        known |= {("python_function", stage.name) for stage in pipeline.stages}
+    known |= {("heavy_map", action.stage) for action in estimated if action.code == "vectorize"}
+    if outlook.keeps_up:
+        others = (*_split_to_cache(pipeline), _action(pipeline, None, LESS_WORK))
+    else:
+        refill = () if outlook.refilled is None else (_action(pipeline, outlook.refilled, REFILL),)
+        others = (*refill, *_of_stages(pipeline), *_split_to_cache(pipeline), *_on_full_cpu(pipeline))
+    return (*estimated, *_ordered(pipeline, (each for each in others if (each.code, each.stage) not in known)))
+
+
+def _ordered(pipeline: Pipeline, actions: Iterable[PipelineAction]) -> tuple[PipelineAction, ...]:
+    """Return changes without an estimate: more at a time first where cores have nothing to do, never where all compute.
+
+    A prefetch is no change of that kind: it lets the pipeline work while the step does.
+    """
+    if pipeline.fills_cores:
+        return tuple(action for action in actions if action.code not in _MORE_AT_A_TIME)
+    if pipeline.leaves_cores:
+        return tuple(sorted(actions, key=lambda action: action.code not in ("prefetch", *_MORE_AT_A_TIME)))
+    return tuple(actions)
+
+
+def is_costly(pipeline: Pipeline, outlook: Outlook | None) -> bool:
+    """Tell whether the pipeline is worth a change: it costs steps 5 % of their time; unknown: the program waits so."""
+    if outlook is not None:
+        return outlook.is_costly
+    return 100.0 * pipeline.waited_ps > INPUT_LIMITS[0] * pipeline.capture_ps > 0
+
+
+def _is_worth_it(outlook: Outlook, estimate: Estimate) -> bool:
+    """Tell whether a change is advised: the table of estimates holds more."""
+    if estimate.change in _MORE_AT_A_TIME and outlook.pipeline.fills_cores:
+        return False
+    return estimate.change != "vectorize" or estimate.high_ms < _WORTH_IT * outlook.step_ms
+
+
+def _estimated(pipeline: Pipeline, estimate: Estimate) -> PipelineAction:
+    return _action(pipeline, estimate.stage, rule_of_change(pipeline, estimate.change, estimate.stage), estimate)
+
+
+def _split_to_cache(pipeline: Pipeline) -> Iterator[PipelineAction]:
+    """Yield the cache for a part of a random function, where enough of it is not random."""
+    if pipeline.limiting is None:
+        return
+    stage = pipeline.stages[pipeline.limiting]
+    is_worth_it = stage.is_random and stage.random_share <= 1.0 - _LEAST_FIXED
+    if is_worth_it and with_split_cache(pipeline, pipeline.limiting) is not None:
+        yield _action(pipeline, pipeline.limiting, SPLIT_TO_CACHE)
+
+
+def _of_stages(pipeline: Pipeline) -> Iterator[PipelineAction]:
+    """Yield what the stages call for that limit the pipeline or are waited for most, if anyone waits for them."""
+    for index in dict.fromkeys((pipeline.limiting, pipeline.blocking)):
+        if index is None or not pipeline.is_waited_for(index):
+            continue
+        rule = rule_for(pipeline, index)
+        if rule is not None:
+            yield _action(pipeline, index, rule)
+
+
+def _without_estimates(pipeline: Pipeline) -> Iterator[PipelineAction]:
+    if pipeline.final_prefetch is None:
+        yield _action(pipeline, None, PREFETCH)
+    yield from _of_stages(pipeline)
+    yield from _on_full_cpu(pipeline)
+
+
+def _on_full_cpu(pipeline: Pipeline) -> Iterator[PipelineAction]:
+    if pipeline.fills_cores:
+        yield _action(pipeline, None, FULL_CPU)
+
+
+def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Estimate | None = None) -> PipelineAction:
+    """Put the words of a rule and its estimate together."""
+    inserted, changed = words(pipeline, index, rule.code), changed_code(pipeline, rule.code, index)
+    stage = pipeline.stages[index] if index is not None else None
+    why = rule.why.format(**inserted)
+    if stage is not None and not why.endswith("."):
+        own_ps, held_ps = stage.element_ps, stage.element_held_ps or 0.0
+        takes = f"takes {format_ms((held_ps if own_ps is None else own_ps) / PS_PER_MS)} ms"
+        why = f"{stage.name} {takes} for an element of the pipeline, {why}."
+    return PipelineAction(
+        code=rule.code,
+        stage=stage.name if stage is not None else "",
+        why=why,
+        text=rule.action.format(**inserted),
+        low_ms=estimate.low_ms if estimate else None,
+        high_ms=estimate.high_ms if estimate else None,
+        assumption=estimate.assumption if estimate else "",
+        url=rule.url,
+        program="" if changed is None else changed.code,
+        line="" if changed is None else changed.line,
+    )
+
+
+# --- which stage those who wait for input wait for, also where the trace does not hold the whole pipeline ---
+
+
+Reason = Literal["work", "host_pipeline", "to_device", "workers", "hand_over"]
+_HANDING_OVER = (*PASSING_ON, "Prefetch", "ParallelInterleave", "LegacyParallelInterleave")
+_LEAST_SHARE = 0.1
+"""Of a stage that is waited for less of the time nobody can say that it is what the program waits for."""
+
+
+class Blame(Struct, frozen=True, kw_only=True):
+    """The stage that is waited for most."""
+
+    host: str
+    pipeline: str
+    stage: str
+    """TensorFlow's name of it."""
+    code: str
+    """What it is called in the program."""
+    waited_ps: int
+    """How long it is waited for in the capture."""
+    share: float
+    """That time / the time in which anyone waits for the pipeline, 0 to 1."""
+    reason: Reason
+    """work: it works; host_pipeline: it hands on what a pipeline of the host makes, of which nothing is known;
+    to_device: likewise, but the stages on the host hardly work meanwhile; workers: it waits for those of a data
+    service; hand_over: what is waited for is neither work of it nor of another stage."""
+
+    @property
+    def why(self) -> str:
+        """Return the reason as a clause that follows the name of the stage; empty if it works."""
+        return _REASONS[self.reason]
+
+    @property
+    def text(self) -> str:
+        """Return all of this as a sentence."""
+        return f"{format_percent(100.0 * self.share)}% of the waiting is for {self.stage}{self.why}."
+
+
+def blamed_stage(tfdata: TfData) -> Blame | None:
+    """Return the stage that is waited for most; None if nobody waits long, or it is unknown for what.
+
+    It is one of the main pipeline. Where the trace holds only what hands elements to devices, or the stages on the host
+    account for less of the waiting, it is one of those.
+    """
+    main = tfdata.main
+    devices = [each for each in tfdata.pipelines if each.is_device and each.blocking is not None]
+    if main is not None:
+        devices = [each for each in devices if each.host == main.host]
+    device = max(devices, key=lambda each: each.waited_ps, default=None)
+    pipeline = main if main is not None else device
+    if main is not None and device is not None and main.is_handed_on:
+        on_host_ps = sum(stage.blocked_ps for stage in main.stages)
+        pipeline = main if 2 * on_host_ps >= _blocked_ps(device) else device
+    if pipeline is None or pipeline.blocking is None or not pipeline.waited_ps:
+        return None
+    stage = pipeline.stages[pipeline.blocking]
+    share, reason = stage.blocked_ps / pipeline.waited_ps, _reason(pipeline, stage, has_host=main is not None)
+    if share < _LEAST_SHARE:
+        return None
+    return Blame(
+        host=pipeline.host,
+        pipeline=pipeline.name,
+        stage=stage.name,
+        code=in_code(stage.name),
+        waited_ps=stage.blocked_ps,
+        share=share,
+        reason=reason,
+    )
+
+
+def _blocked_ps(pipeline: Pipeline) -> int:
+    return 0 if pipeline.blocking is None else pipeline.stages[pipeline.blocking].blocked_ps
+
+
+_REASONS: dict[Reason, str] = {
+    "work": "",
+    "host_pipeline": (
+        ", which asks the pipeline on the host for each batch that the device is given: that pipeline, or the way from "
+        "it to the device, is slow, and the trace holds no call of its stages"
+    ),
+    "to_device": ", which asks the pipeline on the host, whose stages hardly work then: the way to the device is slow",
+    "workers": ", which waits for the workers of the data service",
+    "hand_over": ", while no stage works: threads wait for a core, or for each other",
+}
+
+
+def _reason(pipeline: Pipeline, stage: StageStats, *, has_host: bool) -> Reason:
+    if stage.name == "Generator" and pipeline.is_device:
+        return "to_device" if has_host else "host_pipeline"
+    if stage.name.startswith("DataService"):
+        return "workers"
+    return "hand_over" if stage.name.startswith(_HANDING_OVER) else "work"
+
+
+# --- for each kind of stage: its name in code, why it is slow, the change in code, and when that does not help ---
+
+
+_PREFIXES: dict[str, str | tuple[str, ...]] = {
+    "map().batch()": "MapAndBatch",
+    "map()": ("ParallelMap", "Map"),
+    "interleave()": ("ParallelInterleave", "Interleave"),
+    "flat_map()": "FlatMap",
+    "padded_batch()": "PaddedBatch",
+    "batch()": ("ParallelBatch", "Batch"),
+    "shuffle().repeat()": "ShuffleAndRepeat",
+    "shuffle()": "Shuffle",
+    "filter()": "Filter",
+    "unbatch()": "Unbatch",
+    "cache()": ("MemoryCache", "FileCache"),
+    "zip()": "Zip",
+    "from_generator()": "Generator",
+    "repeat()": ("ForeverRepeat", "FiniteRepeat"),
+    "prefetch()": "Prefetch",
+    "TFRecordDataset": "TFRecord",
+    "TextLineDataset": "TextLine",
+    "FixedLengthRecordDataset": "FixedLengthRecord",
+    "from_tensor_slices()": "TensorSlice",
+    "from_tensors()": "FromTensor",
+    "range()": "Range",
+}
+_CHANGES = {
+    "prefetch": "prefetch() at the end",
+    "parallel_map": "parallel calls in {}",
+    "parallel_read": "interleave() several {}",
+    "cache": "cache() after {}",
+    "warm_cache": "{} once it is full",
+    "vectorize": "batch() before {}",
+    "free_input": "input for free (the floor)",
+}
+_GUIDE = "https://www.tensorflow.org/guide/data_performance"
+_ANALYSIS = "https://www.tensorflow.org/guide/data_performance_analysis"
+
+
+def in_code(stage: str) -> str:
+    """Return what a stage of this name is called in the user's program."""
+    return next((code for code, prefixes in _PREFIXES.items() if stage.startswith(prefixes)), stage)
+
+
+def function_in_code(stage: str) -> str:
+    """Return the call of the program that gives a stage of this name its function; the stage itself without one."""
+    return in_code(stage).removesuffix(".batch()")
+
+
+def change_in_code(change: str, stage: str | None) -> str:
+    """Return a change of a stage of this name as the user would make it."""
+    return _CHANGES[change].format(function_in_code(stage) if stage else "")
+
+
+class StageRule(Struct, frozen=True, kw_only=True):
+    """Advice for a kind of stage.
+
+    `why` and `action` may hold what `words` returns; the first screen shows `action` up to the first semicolon. `code`
+    is a kind of change if the change has an estimate.
+    """
+
+    code: str
+    why: str
+    action: str
+    url: str = _ANALYSIS
+
+
+_SEQUENTIAL_MAP = StageRule(
+    code="parallel_map",
+    why="one call after the other",
+    action=(
+        "map({f}, num_parallel_calls=tf.data.AUTOTUNE), with deterministic=False where order does not matter; it does "
+        "not help once all cores are busy, or if {f} keeps a state that forces an order"
+    ),
+    url=f"{_GUIDE}#parallelizing_data_transformation",
+)
+_PARALLEL_PYTHON = StageRule(
+    code="parallel_map",
+    why="one call of a {python} after the other",
+    action=(
+        "map({f}, num_parallel_calls=tf.data.AUTOTUNE); calls run in parallel as far as {f} waits (network, disk) or "
+        "releases Python's interpreter lock, as long calls of NumPy do, and all else runs one call at a time"
+    ),
+    url=f"{_GUIDE}#parallelizing_data_transformation",
+)
+_PYTHON = StageRule(
+    code="python_function",
+    why="in a {python}, which holds Python's interpreter lock: parallel calls take turns",
+    action=(
+        "write {f} with TensorFlow ops (tf.io, tf.image, tf.strings); or do what is not random once, offline, and "
+        "store the result"
+    ),
+    url="https://www.tensorflow.org/api_docs/python/tf/py_function",
+)
+_READ_FILES = StageRule(
+    code="parallel_read",
+    why="reading and unpacking in one thread",
+    action=(
+        "read several files at once: files.interleave({code}, num_parallel_calls=tf.data.AUTOTUNE), with "
+        "deterministic=False where order does not matter; files is tf.data.Dataset.list_files(PATTERN): it needs "
+        "several files (split one large file) and mixes their elements; it does not help where disk or network is the "
+        "limit: then move the data closer"
+    ),
+    url=f"{_GUIDE}#parallelizing_data_extraction",
+)
+_SEVERAL_GENERATORS = StageRule(
+    code="parallel_read",
+    why="one generator, one element at a time",
+    action=(
+        "run several generators: tf.data.Dataset.range(4).interleave(lambda i: tf.data.Dataset.from_generator(g, "
+        "args=(i,), ...), num_parallel_calls=4); each must yield a part of the elements of its own; it helps as far "
+        "as they wait (network, disk), because Python runs one thread at a time"
+    ),
+    url=f"{_GUIDE}#parallelizing_data_extraction",
+)
+_INTERLEAVE = StageRule(
+    code="interleave",
+    why="{together} inputs at a time",
+    action="raise cycle_length, split large files{unordered}; it does not help if disk or network limits",
+    url=f"{_GUIDE}#parallelizing_data_extraction",
+)
+_COPYING = StageRule(
+    code="copying",
+    why="copying elements",
+    action="use smaller types (uint8) and no padding; for tiny elements batch earlier, and map() on batches",
+)
+_RULES = {
+    "Generator": StageRule(
+        code="generator",
+        why="in Python, one element at a time: it holds the interpreter lock",
+        action=(
+            "let the generator yield file names or ids and do the work with TensorFlow ops in map(..., "
+            "num_parallel_calls=tf.data.AUTOTUNE), or write TFRecord files once"
+        ),
+        url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#from_generator",
+    ),
+    "DataService": StageRule(
+        code="data_service",
+        why="waiting for the workers of the data service",
+        action="profile the workers (tfperf capture --worker HOST:PORT), or add some; a slow network looks the same",
+        url="https://www.tensorflow.org/api_docs/python/tf/data/experimental/service",
+    ),
+    "TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|ArrayRecord|Spanner|.*Remote": _READ_FILES,
+    "FromTensor|TensorSlice|Range": StageRule(
+        code="memory_source",
+        why="handing out what is in memory",
+        action=(
+            "batch before anything else but shuffle(): from_tensor_slices(x).shuffle(m).batch(n); arrays used whole "
+            "need no tf.data"
+        ),
+    ),
+    "Map|ParallelMap|ParseExample": StageRule(
+        code="heavy_map",
+        why="{together} calls at a time: its function itself is the work",
+        action=(
+            "do less for each element: decode to the size that is needed (decode_and_crop_jpeg, ratio=), stay in "
+            "uint8, move arithmetic to the device; or do what is not random once, and store the result"
+        ),
+    ),
+    "ParallelInterleave|LegacyParallelInterleave": _INTERLEAVE,
+    "Interleave|FlatMap": StageRule(
+        code="sequential_interleave",
+        why="one input after the other",
+        action=(
+            "interleave(f, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE) instead of {code}, if the order of "
+            "elements may change; with deterministic=False it waits for no single input"
+        ),
+        url=f"{_GUIDE}#parallelizing_data_extraction",
+    ),
+    "Filter|Unbatch|Rebatch": StageRule(
+        code="serial_transformation",
+        why="in one thread; {code} has no parallel form",
+        action=(
+            "run copies of the pipeline side by side, tf.data.Dataset.range(4).interleave(lambda i: make(shard=i), "
+            "num_parallel_calls=tf.data.AUTOTUNE); the order of elements changes; or do what is not random once, "
+            "offline"
+        ),
+        url=f"{_GUIDE}#parallelizing_data_extraction",
+    ),
+    "ParallelBatch": _COPYING,
+    ".*Batch": StageRule(
+        code="serial_transformation",
+        why="copying elements in one thread",
+        action=f"batch(n, num_parallel_calls=tf.data.AUTOTUNE); {_COPYING.action}",
+        url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#batch",
+    ),
+    ".*Shuffle": StageRule(
+        code="shuffle",
+        why="filling its buffer, or copying",
+        action=(
+            "shuffle file names or ids, not decoded elements; a smaller buffer shuffles less; it fills first: profile "
+            "later"
+        ),
+        url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle",
+    ),
+    ".*Cache": StageRule(
+        code="cache_cold",
+        why="still writing or reading what it keeps",
+        action="profile after the first epoch; for cache(FILE) put the file on a local disk, or keep it in memory",
+        url=f"{_GUIDE}#caching",
+    ),
+}
+PREFETCH = StageRule(
+    code="prefetch",
+    why="Nothing decouples the pipeline from the step: {code} works in the step's thread, so they take turns.",
+    action=(
+        "end the pipeline with .prefetch(tf.data.AUTOTUNE); it gains less where the pipeline takes longer than the step"
+    ),
+    url=f"{_GUIDE}#prefetching",
+)
+CACHE = StageRule(
+    code="cache",
+    why="What {part} makes could be kept instead of made again in every epoch.",
+    action=(
+        "{changed}, from the second epoch on{if_same}; all elements of an epoch{size} must fit into memory "
+        "(cache(FILE): on a disk); what is random (shuffle, augmentation) belongs after the cache, and files stay in "
+        "the order of the first epoch"
+    ),
+    url=f"{_GUIDE}#caching",
+)
+WARM_CACHE = StageRule(
+    code="warm_cache",
+    why="{code} is not full yet, as in a first epoch.",
+    action=(
+        "profile from the second epoch on, when {code} is full: tfperf run --steps A..B; if it never gets full, epochs "
+        "do not read its input to the end: take() belongs before it, and repeat() after it"
+    ),
+    url=f"{_GUIDE}#caching",
+)
+SPLIT_TO_CACHE = StageRule(
+    code="split_to_cache",
+    why="{name} has random ops in its function: a cache after it would repeat their results in every epoch.",
+    action=(
+        "{changed}, {f}2 the random part of {f}, from the second epoch on; {f}1 is the part that gives the same result "
+        "each time; all elements of an epoch must fit into memory (cache(FILE): on a disk)"
+    ),
+    url=f"{_GUIDE}#caching",
+)
+VECTORIZE = StageRule(
+    code="vectorize",
+    why="{name} runs its function {runs} times, for single elements: much of it is overhead.",
+    action=(
+        "let {f} work on batches: {changed}; elements must have the same shape, and a random number must be drawn for "
+        "each element, not for the batch"
+    ),
+    url=f"{_GUIDE}#vectorizing_mapping",
+)
+LESS_WORK = StageRule(
+    code="less_work",
+    why="The threads of the pipeline use the cores that the step needs.",
+    action=(
+        "do less work for each element (decode to the size that is needed, stay in uint8); or do what is not random "
+        "once and store the result, or make batches on other machines with tf.data.experimental.service"
+    ),
+    url="https://www.tensorflow.org/guide/data_performance_analysis",
+)
+FULL_CPU = StageRule(
+    code="host_cpu_full",
+    why="While steps wait, the {cores} cores of the host compute: more threads gain nothing.",
+    action=(
+        "do less work for each element, move work to the device, or spread it over other machines with "
+        "tf.data.experimental.service; that pays off where those are cheaper than a waiting accelerator; with an "
+        "older TensorFlow set options.threading.max_intra_op_parallelism = 1, so that parallel calls do not split "
+        "their ops too"
+    ),
+    url="https://www.tensorflow.org/api_docs/python/tf/data/experimental/service",
+)
+
+
+REFILL = StageRule(
+    code="shuffle",
+    why="whose buffer is filled before the first batch of each epoch",
+    action=(
+        "use a smaller shuffle buffer, or shuffle file names or ids, not decoded elements; a smaller buffer shuffles "
+        "less; longer epochs, ds.repeat().shuffle(n) with fit(steps_per_epoch=N), fill it less often"
+    ),
+    url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle",
+)
+KERAS_ARRAYS = StageRule(
+    code="memory_source",
+    why="Keras makes these batches from arrays in memory.",
+    action=(
+        "use smaller types (float32 or uint8, not float64) and larger batches; or give fit() a tf.data.Dataset that "
+        "batches first: from_tensor_slices((x, y)).shuffle(n).batch(m).prefetch(tf.data.AUTOTUNE)"
+    ),
+    url="https://www.tensorflow.org/guide/data",
+)
+_BARE_GENERATOR = StageRule(
+    code="generator",
+    why="in Python, one batch at a time: it holds the interpreter lock",
+    action=(
+        "a keras.utils.PyDataset: workers=4, max_queue_size=20, and use_multiprocessing=True if it computes in Python; "
+        "a generator of your own: yield file names or ids, and do the work with TensorFlow ops in map(..., "
+        "num_parallel_calls=tf.data.AUTOTUNE), or write TFRecord files once"
+    ),
+    url="https://keras.io/api/utils/python_utils/#pydataset-class",
+)
+
+
+def words(pipeline: Pipeline, index: int | None, change: str = "") -> dict[str, str]:
+    """Return the words for a stage in rules; for the whole pipeline (None) its outermost stage of use is meant."""
+    if index is None:
+        index = next((number for number, stage in enumerate(pipeline.stages) if stage.depth == 1), 0)
+    stage = pipeline.stages[index]
+    consumers = (pipeline.stages[each] for each in pipeline.consumers(index))
+    keeps_order = any("Interleave" in each.name and each.deterministic is not False for each in consumers)
+    changed = changed_code(pipeline, change, index)
+    size = "" if changed is None or change != "cache" else cache_size(pipeline, changed)
+    functions = [call.function for call in calls_of(pipeline, index) if call.stage == index and call.function]
+    return {
+        "f": functions[0] if functions else "f",
+        "part": function_in_code(stage.name),
+        "changed": "" if changed is None else changed.short,
+        "size": f", {size}," if size else "",
+        "if_same": "" if changed is None else if_same(pipeline, changed),
+        "name": stage.name,
+        "code": in_code(stage.name),
+        "python": stage.python,
+        "together": str(pipeline.workers(index)),
+        "unordered": ", pass deterministic=False where order does not matter" * keeps_order,
+        "runs": f"{stage.runs:,}",
+        "cores": str(pipeline.cores),
+    }
+
+
+def rule_for(pipeline: Pipeline, index: int) -> StageRule | None:
+    """Return the advice for a stage as it is; None if there is none for its kind."""
+    stage = pipeline.stages[index]
+    if stage.python and stage.name != "Generator":
+        return _PYTHON
+    if pipeline.is_bare_generator and stage.name == "Generator":
+        return _BARE_GENERATOR
+    rule = next((rule for names, rule in _RULES.items() if re.match(names, stage.name)), None)
+    if pipeline.next_batch_size(index) and pipeline.is_mostly_overhead(index):
+        return VECTORIZE
+    if rule is not None and rule.code == "heavy_map" and pipeline.is_sequential(index):
+        return _SEQUENTIAL_MAP
+    reads_several = any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
+    return _INTERLEAVE if rule is _READ_FILES and reads_several else rule
+
+
+def rule_of_change(pipeline: Pipeline, change: str, index: int | None) -> StageRule:
+    """Return the advice to make a change that has an estimate."""
+    if change == "parallel_map":
+        return _PARALLEL_PYTHON if index is not None and pipeline.stages[index].python else _SEQUENTIAL_MAP
+    if change == "parallel_read":
+        is_generator = index is not None and pipeline.stages[index].name == "Generator"
+        return _SEVERAL_GENERATORS if is_generator else _READ_FILES
+    return {"prefetch": PREFETCH, "cache": CACHE, "warm_cache": WARM_CACHE, "vectorize": VECTORIZE}[change]
 
 
 def pipeline_advice(tfdata: TfData, of: str) -> tuple[Finding, ...]:

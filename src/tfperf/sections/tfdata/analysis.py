@@ -8,37 +8,43 @@ for it now.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, count
+from itertools import accumulate, count, pairwise
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.results import Host
 from tfperf.analysis.tabular import Tabular
-from tfperf.base.arrays import NO_NUMBERS, Int64s, intersection, percentile, union, union_all
-from tfperf.base.units import PS_PER_MS
-from tfperf.sections.tfdata.contention import find_rivals
-from tfperf.sections.tfdata.cores_at_work import threads_at_work
-from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, StageStats, whole_pipelines
-from tfperf.sections.tfdata.segments import (
-    async_work_ps,
-    blocked_times,
-    cut_into_segments,
-    elements_by_stage,
-    waiting_times,
+from tfperf.base.arrays import (
+    EMPTY,
+    NO_NUMBERS,
+    Bools,
+    Int64s,
+    Intervals,
+    difference,
+    intersection,
+    percentile,
+    touches,
+    union,
+    union_all,
+    union_sorted,
 )
-from tfperf.sections.tfdata.stage_times import StageTimes, measure_stages
-from tfperf.sections.tfdata.whatif import NoOutlook, Outlook, estimate_changes, why_no_outlook
-from tfperf.trace.event_names import mask
+from tfperf.base.units import PS_PER_MS
+from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, SegmentKind, StageStats, whole_pipelines
+from tfperf.sections.tfdata.whatif import NoOutlook, Outlook, estimate_changes, find_rivals, threads, why_no_outlook
+from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host.cores import whole_cores
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.breakdown import Breakdown
 from tfperf.trace.tfdata.pipelines import Pipelines
-from tfperf.trace.tfdata.stage_work import StageWork, asynchronous_stages
+from tfperf.trace.tfdata.stage_work import StageWork, asynchronous_stages, has_executors
 
 _MOST_OF_CAPTURE = 0.8
 """What a process does in a capture is what it does in steps that take so much of it."""
@@ -365,3 +371,339 @@ def _stage(
         batch_size=_setting(recorded, "batch_size", index),
         cycle_length=_setting(recorded, "cycle_length", index),
     )
+
+
+# --- what the stages of all pipelines of a host add up to, and when each of them worked ---
+
+
+_UNSEEN = ("ParallelBatch", "ParseExample", "DataService")
+"""Stages that work in threads, or on hosts, of which the profiler records nothing."""
+
+
+class StageTimes(Struct, frozen=True, kw_only=True):
+    """For each stage of all pipelines: its calls, sums in picoseconds, and when it worked, as flat sets."""
+
+    count: Int64s
+    total_ps: Int64s
+    held_ps: Int64s
+    """How long it holds threads: calls without those of other stages inside, its own threads, and its function."""
+    held: list[Intervals]
+    """When it holds any: in its calls or, with threads of its own, in these and from start to end of its function."""
+    is_async: list[bool]
+    """Whether it gets its elements from threads of its own."""
+    calls: list[Intervals]
+    functions: list[Intervals]
+    """From the start of each run of its function in a pool to its end, waiting for a thread included."""
+    work_ps: list[int | None]
+    """What code of it, and its function, ran on all threads together; None: the trace does not show it."""
+    busy: list[Intervals]
+    """When code of it, or its function, ran (as far as the trace shows it): without waiting for a thread."""
+    latencies_ps: list[Int64s]
+
+
+def measure_stages(recorded: Pipelines, work: StageWork, is_async: list[bool]) -> StageTimes:
+    """Measure all stages over all calls in the capture; `work` has no calls that wait for what other threads make."""
+    calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
+    stages = range(len(recorded.stages))
+    in_pool = (runs.stage >= 0) & runs.is_async
+    call_times = [_times(calls.start, calls.end, calls.stage == stage) for stage in stages]
+    functions = [_times(runs.start, runs.end, in_pool & (runs.stage == stage)) for stage in stages]
+    threads = [_times(produced.start, produced.end, produced.stage == stage) for stage in stages]
+    latency = calls.end - calls.start
+    stretches = [work.of(stage) for stage in stages]
+    unseen = stages_unseen(recorded, is_async)
+    return StageTimes(
+        count=np.bincount(calls.stage, minlength=len(stages)),
+        total_ps=np.bincount(calls.stage, weights=latency, minlength=len(stages)).astype(np.int64),
+        held_ps=_held_ps(recorded, np.array(is_async, np.bool_)),
+        is_async=is_async,
+        held=[
+            union_all([functions[stage], threads[stage] if is_async[stage] else call_times[stage]]) for stage in stages
+        ],
+        calls=call_times,
+        functions=functions,
+        work_ps=[None if unseen[stage] else stretches[stage].total() for stage in stages],
+        busy=[union(*each) for each in stretches],
+        latencies_ps=[latency[calls.stage == stage] for stage in stages],
+    )
+
+
+def _held_ps(recorded: Pipelines, is_async: Bools) -> Int64s:
+    """Without threads of its own a stage holds that of its calls, else its threads and those of its function."""
+    calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
+    latency = calls.end - calls.start
+    made = recorded.made
+    in_calls = _without_inner(latency, calls.around, latency)
+    in_calls = _without_inner(in_calls, made.around, made.end - made.start)
+    in_threads = _without_inner(produced.end - produced.start, calls.in_produce, latency)
+    in_functions = np.minimum(runs.busy, runs.end - runs.start)
+    held_ps = np.zeros(len(is_async))  # What bincount returns of nothing are integers.
+    for stage, duration, rows in (
+        (calls.stage, in_calls, ~is_async[calls.stage]),
+        (produced.stage, in_threads, produced.stage >= 0),
+        (runs.stage, in_functions, (runs.stage >= 0) & runs.is_async),
+    ):
+        held_ps += np.bincount(stage[rows], weights=duration[rows], minlength=len(is_async))
+    return held_ps.astype(np.int64)
+
+
+def _times(start: Int64s, end: Int64s, rows: Bools) -> Intervals:
+    return union(start[rows], end[rows])
+
+
+def _without_inner(duration: Int64s, around: Int64s, inner: Int64s) -> Int64s:
+    """Return durations less those of what lies directly inside; `around` says in which of them each inner one lies."""
+    inside = around >= 0
+    inner_sum = np.bincount(around[inside], weights=inner[inside], minlength=len(duration)).astype(np.int64)
+    return np.asarray(np.maximum(duration - inner_sum, 0), np.int64)
+
+
+def stages_unseen(recorded: Pipelines, is_async: list[bool]) -> list[bool]:
+    """Tell of which stages the trace does not show the work, or does not tell it from waiting.
+
+    That is the case for some kinds of stages; for one whose function runs in a pool without a sign of it; and for one
+    of whose threads (or of whose calls, if it has no threads) no event is recorded.
+    """
+    produced, runs = recorded.produced, recorded.runs
+    in_pool = set(runs.stage[runs.is_async].tolist())
+    with_executors = set(runs.stage[has_executors(runs)].tolist())
+    in_threads = {*produced.stage.tolist(), *runs.stage.tolist()}
+    return [
+        stage.name.startswith(_UNSEEN)
+        or index in in_pool - with_executors
+        or not (index in in_threads if is_async[index] else stage.recorded)
+        for index, stage in enumerate(recorded.stages)
+    ]
+
+
+# --- a pipeline, cut where threads change: what each thread does for one element, and what its consumer waits for ---
+# Stages that run on one thread add up; a thread (or a pool of them) cannot deliver elements faster than it works on
+# one.
+
+
+_BATCHING = frozenset({"MapAndBatch", "ParallelBatch"})
+
+
+def elements_by_stage(recorded: Pipelines, times: StageTimes, members: list[int]) -> dict[int, float]:
+    """Return, for each stage, how many elements of the pipeline its work in the capture was for.
+
+    A producer runs ahead of the consumer or lags behind it, so each stage is counted by its own calls, divided by how
+    many of them one element takes: as many as the consumer has calls inside, or the batch size where threads change.
+    """
+    called_inputs = Counter(recorded.stages[stage].parent for stage in members if times.count[stage])
+    per_element = {members[0]: 1.0}
+    elements = {}
+    for stage in members:
+        consumer = recorded.stages[stage].parent
+        if consumer >= 0 and stage != members[0]:
+            is_only_input = called_inputs[consumer] <= 1
+            factor = _calls_per_call(recorded, times, stage, consumer, is_only_input=is_only_input)
+            per_element[stage] = per_element[consumer] * factor
+        elements[stage] = float(times.count[stage]) / per_element[stage] if per_element[stage] else 0.0
+    # A stage without calls is known from its inputs only: it made as many elements as they.
+    for stage in reversed(members):
+        inputs = [elements[child] for child in recorded.children(stage) if elements.get(child)]
+        if not elements[stage] and inputs:
+            elements[stage] = max(inputs)
+    return elements
+
+
+def _calls_per_call(recorded: Pipelines, times: StageTimes, stage: int, consumer: int, *, is_only_input: bool) -> float:
+    """Return how many calls of a stage one call of its consumer takes; `is_only_input`: no other input is called."""
+    calls, consumer_calls = float(times.count[stage]), float(times.count[consumer])
+    if times.is_async[consumer] or not consumer_calls:
+        batch = int(recorded.settings["batch_size"][consumer])
+        if batch > 0 and (recorded.stages[consumer].name in _BATCHING or not consumer_calls):
+            return float(batch)
+        if is_only_input or not consumer_calls:
+            return 1.0
+    return calls / consumer_calls
+
+
+def cut_into_segments(
+    recorded: Pipelines, times: StageTimes, members: list[int], elements: dict[int, float]
+) -> list[Segment]:
+    """Cut a pipeline where threads change, and add up what each thread does for an element.
+
+    `elements` is how many elements the work of each stage was for. The indices are those of all stages of the host.
+    """
+    root = members[0]
+    first: SegmentKind = "producer" if recorded.handed_on[recorded.stages[root].pipeline] else "consumer"
+    segments: list[Segment] = []
+    cuts: deque[tuple[SegmentKind, int, list[int], int]] = deque([(first, root, [root], 1)])
+    while cuts:
+        kind, owner, inner, workers = cuts.popleft()
+        stages, work_ps = [], 0.0
+        while inner:
+            stage = inner.pop()
+            inputs = recorded.children(stage)
+            if times.is_async[stage]:
+                fetching = ("cycle_length", stage), ("parallelism", stage)
+                threads = _least_of(recorded, *fetching) if "Interleave" in recorded.stages[stage].name else 1
+                cuts.append(("producer", stage, inputs, threads))
+            else:
+                stages.append(stage)
+                inner += inputs
+                work_ps += float(times.held_ps[stage]) / elements[stage] if elements[stage] else 0.0
+        if kind == "producer" and owner not in stages:
+            function, handing_over = async_work_ps(recorded, times, owner, elements[owner])
+            if function:
+                threads = _least_of(recorded, ("parallelism", owner), ("threadpool_size", root))
+                segments.append(Segment("function", owner, (owner,), function, threads))
+            work_ps += handing_over
+            stages.append(owner)
+        segments.append(Segment(kind, owner, tuple(stages), work_ps, workers))
+    return segments
+
+
+def _least_of(recorded: Pipelines, *settings: tuple[str, int]) -> int:
+    values = (int(recorded.settings[name][stage]) for name, stage in settings)
+    return min((value for value in values if value > 0), default=1)
+
+
+def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: float) -> tuple[float, float]:
+    """Return what an asynchronous stage works for one element, in picoseconds: its function in a pool, and its threads.
+
+    Runs are counted by themselves: those of the elements in its buffer were not asked for yet.
+    """
+    runs = recorded.runs
+    in_pool = (runs.stage == stage) & runs.is_async
+    function = float(np.minimum(runs.busy, runs.end - runs.start)[in_pool].sum())
+    handing_over = max(float(times.held_ps[stage]) - function, 0.0)
+    if not elements:
+        return 0.0, 0.0
+    calls, is_batching = int(times.count[stage]), recorded.stages[stage].name in _BATCHING
+    batch = max(int(recorded.settings["batch_size"][stage]), 1) if is_batching else 1
+    elements_run = int(in_pool.sum()) / batch * (elements / calls if calls else 1.0)
+    return (function / elements_run if elements_run else 0.0), handing_over / (elements_run or elements)
+
+
+def waiting_times(recorded: Pipelines, times: StageTimes, number: int) -> Intervals:
+    """Return when somebody waits for a pipeline: calls of it, or of the device pipelines that it is handed on to."""
+    if not recorded.handed_on[number]:
+        return times.calls[recorded.roots[number]]
+    devices = [root for root, is_device in zip(recorded.roots, recorded.device, strict=True) if is_device]
+    return union_all([times.calls[root] for root in devices])
+
+
+def blocked_times(
+    recorded: Pipelines, times: StageTimes, *, members: list[int], segments: list[Segment], waits: Intervals
+) -> tuple[dict[int, int], int]:
+    """Return the picoseconds that the consumer waited for each stage itself, and those for which none can be named."""
+    limits = {(segment.kind, segment.owner): segment.limit_ps for segment in segments}
+    blocked_ps, unattributed_ps = dict.fromkeys(members, 0), 0
+    made = union(recorded.made.start, recorded.made.end)
+    waiting = {members[0]: intersection(waits, times.calls[members[0]])}
+    for stage in members:
+        rest = waiting.get(stage, EMPTY)
+        if not len(rest.start):
+            continue
+        inputs = recorded.children(stage)
+        claims = [(limits.get(("producer", stage), 0.0), child, times.calls[child]) for child in inputs]
+        if times.is_async[stage]:
+            claims.append((limits.get(("function", stage), 0.0), -1, times.functions[stage]))
+        # Where two are under way at once, the one that limits more is what the consumer waits for.
+        for _, child, active in sorted(claims, key=lambda claim: -claim[0]):
+            claimed, rest = intersection(rest, active), difference(rest, active)
+            if child >= 0:
+                waiting[child] = claimed
+            else:
+                blocked_ps[stage] += claimed.total()
+        if times.is_async[stage]:
+            # Before the first and after the last of what is recorded, calls may be cut off.
+            recorded_times = union_all([active for _, _, active in claims])
+            whole = Intervals(recorded_times.start[:1], recorded_times.end[-1:])
+            attributable = intersection(rest, whole)
+            unattributed_ps += rest.total() - attributable.total()
+            rest = attributable
+        else:
+            unattributed_ps += intersection(rest, made).total()
+            rest = difference(rest, made)
+        blocked_ps[stage] += rest.total()
+    return blocked_ps, unattributed_ps
+
+
+# --- how many threads of a host the trace shows at work while steps wait for a pipeline ---
+# Hardly any: more of the pipeline could run at a time. As many as there are cores: only less work helps. What runs
+# outside of TensorFlow, and threads that an op starts by itself, leave no event, so the number is the least that is
+# true; a thread that sleeps or reads a file counts as working, but does not need its core. Where the capture knows how
+# much CPU time the process took, that includes everything: what cannot have been spent outside of waiting was spent in
+# it.
+
+
+_WAITING_OP = re.compile(r".*(?:Recv|Send|Call)$|IteratorGetNext|Collective")
+_NEEDS_NO_CORE = re.compile(r"(?:Eager)?PyFunc|ReadFile")
+"""Ops that may sleep, or wait for a disk or the network."""
+_READERS = re.compile(r"Generator|TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|ArrayRecord|.*Remote")
+
+
+class ThreadsAtWork(Struct, frozen=True):
+    """When threads of a host work, all together: stretches of several threads overlap."""
+
+    working: Intervals
+    computing: Intervals
+    """The part of it that certainly needs a core."""
+    is_complete: bool
+    """False: the trace does not show when some stage works."""
+    busy_cores: float | None
+    """How many cores the process kept busy in the capture; None: unknown."""
+    capture_ps: int
+
+    def while_waited(self, pipeline: Pipeline) -> Pipeline:
+        """Return the pipeline with the number of threads at work while anyone waits for it."""
+        if not pipeline.waits.total():
+            return pipeline
+        least = self._least_busy(pipeline)
+        working, computing = (
+            max(threads(pipeline.waits, *stretches), least) for stretches in (self.working, self.computing)
+        )
+        return replace(pipeline, threads_at_work=working if self.is_complete else None, threads_computing=computing)
+
+    def _least_busy(self, pipeline: Pipeline) -> float:
+        """Return how many cores the process keeps busy at least while anyone waits: it can fill all at other times."""
+        if self.busy_cores is None or pipeline.cores is None or not self.capture_ps:
+            return 0.0
+        share = min(pipeline.waits.total() / self.capture_ps, 1.0)
+        return min(max((self.busy_cores - pipeline.cores * (1.0 - share)) / share, 0.0), float(pipeline.cores))
+
+
+def threads_at_work(
+    trace: HostTrace, recorded: Pipelines, work: StageWork, times: StageTimes, waits: Intervals, capture_ps: int
+) -> ThreadsAtWork:
+    """Find when the threads of a host work while anyone waits: at stages of its pipelines, or at other ops.
+
+    `work` has no calls that wait for what other threads make.
+    """
+    unseen = [stage for stage, work_ps in enumerate(times.work_ps) if work_ps is None]
+    may_sleep = {stage for stage, _, kind in recorded.runs.ops if _NEEDS_NO_CORE.match(kind)}
+    may_sleep |= {index for index, stage in enumerate(recorded.stages) if _READERS.match(stage.name)}
+    ops = recorded.runs.other_ops
+    ops = ops[~mask(trace.names, lambda name: bool(_WAITING_OP.match(parse_op(name).type)))[trace.name[ops]]]
+    thunks = trace.stat("hlo_op").event
+    ops = np.sort(np.concatenate((ops, thunks[trace.on_host[thunks]].astype(np.int64))))
+    known = (work.stage >= 0) & ~np.isin(work.stage, unseen)
+    certain = known & ~np.isin(work.stage, list(may_sleep))
+    working = _by_thread(trace, ops, work, known, waits)
+    return ThreadsAtWork(
+        working=working,
+        computing=working if bool((known == certain).all()) else _by_thread(trace, ops, work, certain, waits),
+        is_complete=not unseen,
+        busy_cores=trace.capture_facts.busy_cores,
+        capture_ps=capture_ps,
+    )
+
+
+def _by_thread(trace: HostTrace, ops: Int64s, work: StageWork, rows: Bools, waits: Intervals) -> Intervals:
+    """Unite stretches of ops and of stages (`rows` of `work`) on the same thread, as far as they meet waits."""
+    # Each kind by itself, cut to what counts: all of both at once is what takes most memory in a large trace.
+    met_ops = ops[touches(waits, trace.start_ps[ops], trace.start_ps[ops] + trace.duration_ps[ops])]
+    met = np.flatnonzero(rows)
+    met = met[touches(waits, work.start[met], work.end[met])]
+    row = np.concatenate((met_ops, work.row[met]))
+    start = np.concatenate((trace.start_ps[met_ops], work.start[met]))
+    end = np.concatenate((trace.start_ps[met_ops] + trace.duration_ps[met_ops], work.end[met]))
+    order = np.lexsort((start, trace.line_of[row]))
+    line, start, end = trace.line_of[row][order], start[order], end[order]
+    first = np.flatnonzero(np.diff(line, prepend=-1)).tolist()
+    flat = [union_sorted(start[at:stop], end[at:stop]) for at, stop in pairwise([*first, len(line)])]
+    return Intervals(*(np.concatenate(times) for times in zip(*(flat or [EMPTY]), strict=True)))

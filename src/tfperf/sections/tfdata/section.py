@@ -12,11 +12,10 @@ from tfperf.analysis.results import Results
 from tfperf.base.units import PS_PER_MS, counted, format_ms, format_percent
 from tfperf.report.model import Fact, Finding, Quantity, Section, Severity, Table
 from tfperf.sections.overview.summary import INPUT_LIMITS, of_steps
-from tfperf.sections.tfdata.advice import pipeline_advice
+from tfperf.sections.tfdata import CODE, FUNCTIONS, PIPELINES, STAGES, WHAT_IF
+from tfperf.sections.tfdata.advice import Blame, blamed_stage, pipeline_advice
 from tfperf.sections.tfdata.analysis import TfData
-from tfperf.sections.tfdata.blame import Blame, blamed_stage
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, stage_name
-from tfperf.sections.tfdata.tables import CODE, FUNCTIONS, PIPELINES, STAGES, WHAT_IF
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook
 
 _SLOW_US = SLOW_CALL_PS // 1_000_000

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tfperf.base.arrays import Intervals, overlap
+from tfperf.base.arrays import Int64s, Intervals, difference, overlap, union
 from tfperf.base.units import PS_PER_MS
 from tfperf.sections.overview.summary import INPUT_LIMITS
-from tfperf.sections.tfdata.changes import Change, HostLimits, possible_changes
-from tfperf.sections.tfdata.contention import Rivals
-from tfperf.sections.tfdata.pipeline import Pipeline, Segment, whole_pipelines
-from tfperf.sections.tfdata.step_model import NOISE, Load, StepModel
+from tfperf.sections.tfdata.pipeline import MAPS, Pipeline, Segment, StageStats, whole_pipelines
+from tfperf.sections.tfdata.pipeline_code import cache_size, kept_stages, with_cache
 from tfperf.trace.steps.breakdown import Breakdown
+from tfperf.trace.tfdata.stage_work import StageWork
 
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"
 _FREE = "no input work at all: no waiting, and no threads of the pipeline that compete with the step"
+NOISE = 0.12
+"""Share by which the same work may take more or less at another moment than in the profile."""
 _NOISE = f"; a step takes up to {100 * NOISE:.0f} % more or less at another moment"
 _CONDITION = 0.05
 """Share of the step time by which a change that depends on a condition must be better to be the first."""
@@ -262,3 +266,439 @@ def _workers(pipeline: Pipeline, segment: Segment) -> float:
     if segment.kind != "function" or at_once is None or not pipeline.is_waited_for(segment.owner):
         return segment.workers
     return min(max(at_once, 1.0), segment.workers)
+
+
+# --- how a pipeline could be changed, and the load of a step (`step_model.py`) then, at best and at worst ---
+
+
+LOCK_SLOWDOWN = 1.2
+"""How much slower threads can be that fight for Python's lock."""
+LAUNCH_PS = 5_000_000
+"""What an op costs whatever the size of its input: at most about 5 us; the rest grows with the batch."""
+_SMALL_SHARE = 0.02
+"""Stages that work for less of the time of the step's thread are not worth a change."""
+_FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
+_SOURCES = (*_FILES, "Generator")
+"""What gains where several are read at a time; what is in memory does not."""
+
+
+class Change(Struct, frozen=True):
+    """A change of a stage, the load then, and by what factor (`slowdown`) threads may slow each other down."""
+
+    kind: str
+    stage: int | None
+    best: Load
+    worst: Load
+    assumption: str
+    slowdown: float = 1.0
+
+
+class HostLimits(Struct, frozen=True):
+    """What bounds the gain of more threads."""
+
+    cores: int
+    python_computes: float = 1.0
+    """For how much of its time the only Python function computes, at most; 1: unknown."""
+
+
+def possible_changes(
+    pipeline: Pipeline, load: Load, limits: HostLimits, *, elements_per_step: float
+) -> Iterator[Change]:
+    """Propose what could be changed, with the load at best and at worst; nothing where Keras made the pipeline."""
+    if pipeline.is_of_keras_arrays:
+        return
+    to_ms = elements_per_step / PS_PER_MS
+    in_parallel = partial(_in_parallel, pipeline, load, limits=limits, to_ms=to_ms)
+    if pipeline.final_prefetch is None and load.inline_ms:
+        moved = replace(load, inline_ms=0.0, segments=(*load.segments, (load.inline_ms, 1)))
+        yield Change("prefetch", None, moved, moved, "the pipeline works while the step computes")
+    works_ms = [(stage.element_held_ps or 0.0) * to_ms for stage in pipeline.stages]
+    least_ms = _SMALL_SHARE * (load.consumer_ms + load.inline_ms)
+    for index, (stage, work_ms) in enumerate(zip(pipeline.stages, works_ms, strict=True)):
+        if work_ms < least_ms:
+            continue
+        function_ms = _function_ms(stage, work_ms)
+        is_map = stage.name in (*MAPS, "MapAndBatch")
+        if stage.runs and function_ms and is_map and pipeline.is_sequential(index) and pipeline.is_waited_for(index):
+            yield in_parallel(index, work_ms=function_ms)
+        if stage.name.startswith(_SOURCES) and _may_read_several(pipeline, index):
+            yield in_parallel(index, work_ms=work_ms)
+    yield from _caches(pipeline, load, works_ms=works_ms, least_ms=least_ms)
+    for index, stage in enumerate(pipeline.stages):
+        batch_size = pipeline.next_batch_size(index)
+        if stage.runs and batch_size and not stage.python and not pipeline.is_mostly_overhead(index):
+            yield _vectorized(pipeline, load, index, work_ms=works_ms[index], batch_size=batch_size)
+
+
+def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: float) -> Iterator[Change]:
+    """Keep what is made up to a stage, in a new cache or in one that is not full yet: no more work of these stages."""
+    if pipeline.limiting is not None and (cached := with_cache(pipeline, pipeline.limiting)):
+        spared_ms = {
+            stage: work_ms if is_all else _function_ms(pipeline.stages[stage], work_ms)
+            for stage, is_all in kept_stages(pipeline, cached).items()
+            if (work_ms := works_ms[stage])
+        }
+        if sum(spared_ms.values()) >= least_ms:
+            kept = _without(pipeline, load, spared_ms)
+            size = cache_size(pipeline, cached)
+            assumption = f"from the second epoch on; the elements{f' ({size})' * bool(size)} fit into memory"
+            yield Change("cache", pipeline.limiting, kept, kept, assumption)
+    for index in _filling_caches(pipeline):
+        spared_ms = {each: works_ms[each] for each in (index, *pipeline.below(index))}
+        if sum(spared_ms.values()) >= least_ms:
+            full = _without(pipeline, load, spared_ms)
+            assumption = "from the second epoch on; the first reads all of its input"
+            yield Change("warm_cache", pipeline.stages[index].parent, full, full, assumption)
+
+
+def _function_ms(stage: StageStats, work_ms: float) -> float:
+    """Return the part of the work of a stage that its function does."""
+    return stage.run_ps / max(stage.held_ps, 1) * work_ms
+
+
+def _filling_caches(pipeline: Pipeline) -> Iterator[int]:
+    """Yield the stages that a cache asks, which it does until it holds all that they make."""
+    for index, stage in enumerate(pipeline.stages):
+        is_asked_by_cache = stage.parent >= 0 and "Cache" in pipeline.stages[stage.parent].name
+        if is_asked_by_cache and stage.calls and "Cache" not in stage.name:
+            yield index
+
+
+def _may_read_several(pipeline: Pipeline, index: int) -> bool:
+    """Return whether steps wait for a source, and nothing reads several like it at a time already.
+
+    A generator that Keras reads may be one of its own, which has other means for that.
+    """
+    reads_several = any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
+    return pipeline.is_waited_for(index) and not reads_several and not pipeline.is_bare_generator
+
+
+def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:
+    """Take work (milliseconds per step) of stages out of the segments that do it; of a function before its producer."""
+    works_ms = (work_ms for work_ms, _ in load.segments)
+    in_threads = (segment for segment in pipeline.segments if segment.kind != "consumer")
+    of_function = {
+        segment.owner: min(work_ms, removed_ms.get(segment.owner, 0.0))
+        for segment, work_ms in zip(in_threads, works_ms, strict=True)
+        if segment.kind == "function"
+    }
+    inline_ms, segments = load.inline_ms, []
+    others = iter(load.segments)
+    for segment in pipeline.segments:
+        less_ms = sum(removed_ms.get(stage, 0.0) for stage in segment.stages)
+        if segment.kind == "consumer":
+            inline_ms = max(inline_ms - less_ms, 0.0)
+            continue
+        work_ms, workers = next(others)
+        if segment.kind == "producer":
+            less_ms -= of_function.get(segment.owner, 0.0)
+        segments.append((max(work_ms - less_ms, 0.0), workers))
+    cpu_ms = max(load.cpu_ms - sum(removed_ms.values()), 0.0)
+    return replace(load, inline_ms=inline_ms, segments=tuple(segments), cpu_ms=cpu_ms)
+
+
+def _in_parallel(
+    pipeline: Pipeline, load: Load, index: int, *, limits: HostLimits, work_ms: float, to_ms: float
+) -> Change:
+    """Let several threads do `work_ms` of a stage; another one asks its inputs, whichever thread did so before."""
+    stage, cores, computes = pipeline.stages[index], limits.cores, limits.python_computes
+    inputs_ms = {
+        each: (pipeline.stages[each].element_held_ps or 0.0) * to_ms
+        for segment in pipeline.segments
+        for each in segment.stages
+        if index in segment.stages and each != index and index in pipeline.consumers(each)
+    }
+    rest = _without(pipeline, load, {index: work_ms, **inputs_ms})
+    asking = ((sum(inputs_ms.values()), 1),) if inputs_ms else ()
+
+    def spread(*work: tuple[float, float]) -> Load:
+        return replace(rest, segments=(*rest.segments, *asking, *work), cpu_ms=load.cpu_ms)
+
+    side_by_side = spread((work_ms, cores))
+    if stage.name.startswith(_SOURCES):
+        assumption = "several inputs; a gain as far as reading them, not the disk or network, takes the time"
+        return Change("parallel_read", index, side_by_side, load if stage.python else spread((work_ms, 1)), assumption)
+    if not stage.python:
+        assumption = f"calls do not depend on each other; {cores} cores"
+        return Change("parallel_map", index, side_by_side, side_by_side, assumption)
+    # At best, the function does nothing but wait.
+    side_by_side = replace(side_by_side, cpu_ms=max(load.cpu_ms - work_ms, 0.0))
+    slowdown = 1.0 + computes * (LOCK_SLOWDOWN - 1.0)
+    if computes < 1.0:
+        waits = 100.0 * (1.0 - computes)
+        assumption = f"the function waits for {waits:.0f} % of its time or more, as the CPU time of the capture shows"
+        in_turn = spread((work_ms * computes, 1), (work_ms, cores))
+        return Change("parallel_map", index, side_by_side, in_turn, assumption, slowdown)
+    assumption = (
+        "the function waits (network, disk) or releases Python's lock; if it computes, nothing is gained, and "
+        "threads that fight for the lock may lose up to a fifth"
+    )
+    return Change("parallel_map", index, side_by_side, load, assumption, slowdown)
+
+
+def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, batch_size: int) -> Change:
+    """Run the function once for a batch: what each op costs whatever its size is paid once."""
+    stage = pipeline.stages[index]
+    ops_ps = sum(duration_ps for _, _, _, duration_ps in stage.ops)
+    fixed_ps = min(LAUNCH_PS * sum(count for _, _, count, _ in stage.ops), ops_ps)
+    growing_ms = (ops_ps - fixed_ps) / max(stage.held_ps, 1) * work_ms
+    overhead_ms = max(work_ms * (1.0 - ops_ps / max(stage.held_ps, 1)), 0.0)
+    best = _without(pipeline, load, {index: max(work_ms - growing_ms - work_ms / stage.runs, 0.0)})
+    worst = _without(pipeline, load, {index: overhead_ms * (1.0 - 1.0 / batch_size)})
+    return Change("vectorize", index, best, worst, "the function works on whole batches as it does on one element")
+
+
+# --- a step as a model: what its time is bounded by, as it is and after a change of the input pipeline ---
+# A step cannot be faster than what its own thread does (the consumer's work, and the pipeline's stages that run in that
+# thread), than the slowest segment of the pipeline, and than all work that needs the host's cores divided by their
+# number. A change moves work between segments, or takes it away.
+#
+# On a host without a device, the step and the pipeline compute on the same cores, so each slows the other down. Where R
+# threads of the pipeline work beside a step on N cores, its work takes 1 + s R / N times as long as alone. What s is
+# depends on what the profile does not show: how many threads the ops of the step use, whether these wait for the
+# slowest of them, and whether two cores are halves of one. Two values stand for the least and the most of it; the trace
+# gives R.
+#
+# Work right after waiting is slower than in one go (caches, clock rates, threads that wake up). How much so, what
+# rivals take, what the bounds leave open, and that the same work takes more or less at another moment, are errors that
+# do not depend on each other: their squares add up.
+
+
+SHARING = (0.25, 1.2)
+"""The least and the most of s. Least: the step has one thread, and shares parts of a core (caches, pipelines) only.
+Most: its ops use all cores, and wait for the part of them whose core a rival uses. This and what follows is from
+fourteen runs of `benchmarks/whatif.py` on two cores."""
+TURNS = 0.6
+"""How much longer a step takes, at most, for each rival beyond one for each other core: they take turns."""
+LOCK = (0.1, 2.0)
+"""How much longer a step takes for each rival that computes in Python. Most: it waits several times for the lock, which
+Python passes on every 5 ms, and works for a few milliseconds only."""
+PARALLEL_EFFICIENCY = 0.85
+OVERLAP = 0.9
+STEADIEST = 0.85
+"""What the work of a pipeline may take, of its time in the profile, where less goes on beside it."""
+COLD = (0.25, 0.8)
+"""By how much of its time work is slower after waiting, at least and at most, times the share of the step that waits.
+Jobs whose input only sleeps have 0.26 to 0.65."""
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """What a step costs, in milliseconds: in its own thread, in segments of the pipeline, and on the host's cores."""
+
+    consumer_ms: float
+    inline_ms: float
+    """Stages of the pipeline that run in the consumer's thread."""
+    segments: tuple[tuple[float, float], ...]
+    """Milliseconds of each other segment for a step, and how many threads share them."""
+    cpu_ms: float
+    """Work of the pipeline that needs a core, on all threads together."""
+
+
+class StepModel(Struct, frozen=True, kw_only=True):
+    """The step as it is, and how a changed load is turned into a range."""
+
+    now: Load
+    step_ms: float
+    cores: int
+    rivals: Rivals
+    """None where the step computes on a device."""
+    has_device: bool
+    busy_ms: float = 0.0
+    """How long cores are busy for a step, all together; 0: unknown."""
+
+    def range_ms(self, best: Load, worst: Load, slowdown: float = 1.0) -> tuple[float, float]:
+        """Return the range of the step time at another moment; threads may slow each other down by `slowdown`.
+
+        No change of the pipeline makes the step itself slower, but another step is as likely slower as faster. None
+        leads below the step without input work.
+        """
+
+        def bounds(slowed: float, cold: float) -> tuple[float, float]:
+            shortest, longest = self.shortest_ms(best, slowed, cold), self.longest_ms(worst, slowed, cold)
+            return min(shortest, self.step_ms), min(longest, self.step_ms) * slowdown
+
+        low, high = with_noise(*self._united(bounds))
+        return max(low, min(self.free_ms()[0], high)), high
+
+    def free_ms(self) -> tuple[float, float]:
+        """Return the range of the step time without any input work, at another moment.
+
+        Its top may be above the step time of today: where input costs nothing, another step is as likely slower.
+        """
+        return with_noise(*self.alone_ms)
+
+    @property
+    def alone_ms(self) -> tuple[float, float]:
+        """Return the range of what the step's own work would take at the same moment, without any input work."""
+
+        def alone(slowed: float, cold: float) -> tuple[float, float]:
+            alone_ms = self.now.consumer_ms / slowed * self._warm(0.0, cold)
+            return alone_ms, alone_ms
+
+        low, high = self._united(alone)
+        return low, min(high, self.now.consumer_ms)
+
+    @property
+    def slowed_ms(self) -> tuple[float, float]:
+        """Return what rivals add to the step's own work at least, and what they and the waiting add at most."""
+        consumer_ms = self.now.consumer_ms
+        return consumer_ms * (1.0 - 1.0 / self.slowdowns[0]), consumer_ms - self.alone_ms[0]
+
+    def _united(self, bounds: Callable[[float, float], tuple[float, float]]) -> tuple[float, float]:
+        """Unite what three unknowns that do not depend on each other leave open: the squares of their shares add up.
+
+        `bounds` returns the range that is left if it is known how much slower the step is beside the pipeline's
+        threads, and how much slower after waiting.
+        """
+        slowed, cold = math.sqrt(math.prod(self.slowdowns)), sum(COLD) / 2.0
+        low, high = bounds(slowed, cold)
+        if not 0.0 < low <= high:
+            return min(low, high), high
+        by_slowed = [math.prod(bounds(each, cold)) for each in self.slowdowns]
+        by_cold = [math.prod(bounds(slowed, each)) for each in COLD]
+        shares = [math.log(max(pair) / min(pair)) / 4.0 for pair in (by_slowed, by_cold) if min(pair) > 0.0]
+        return _spread(math.sqrt(low * high), math.log(high / low) / 2.0, *shares)
+
+    def _warm(self, input_percent: float, cold: float) -> float:
+        """Return what the step's work takes if less of the step is input, as a share of its time today."""
+        less_percent = 0.0 if self.has_device else max(self.input_percent(self.step_ms) - input_percent, 0.0)
+        return 1.0 - cold * less_percent / 100.0
+
+    @property
+    def slowdowns(self) -> tuple[float, float]:
+        """Return how much longer than alone the consumer takes today, at least and at most."""
+        if self.has_device:
+            return 1.0, 1.0
+        native, python = self.rivals.native, self.rivals.python
+        least = 1.0 + SHARING[0] * native / self.cores + LOCK[0] * python
+        turns = TURNS * max(native - (self.cores - 1), 0.0)
+        return least, 1.0 + SHARING[1] * native / self.cores + LOCK[1] * python + turns
+
+    def input_percent(self, step_ms: float) -> float:
+        """Return the share of input in a step of this duration, whose own work stays as it is."""
+        return 100.0 * max(1.0 - self.now.consumer_ms / step_ms, 0.0) if step_ms else 0.0
+
+    def shortest_ms(self, load: Load, slowed: float, cold: float) -> float:
+        """Return the largest of the bounds.
+
+        The consumer takes `slowed` times as long as alone today; for `cold` see `_warm`.
+        """
+        segments = [STEADIEST * work / min(workers, self.cores) for work, workers in load.segments]
+        threads = 0.0 if self.has_device else 1.0
+        shared = (STEADIEST * load.cpu_ms + threads * self.now.consumer_ms / slowed) / self.cores
+        return max(self._in_step(load, slowed, cold), *segments, shared, self._busy_ms(load, STEADIEST))
+
+    def longest_ms(self, load: Load, slowed: float, cold: float) -> float:
+        """Return the bound for parallel work that is not efficient, and for what overlaps only in part."""
+        in_step = self._in_step(load, slowed, cold)
+        segments = [work / max(min(workers, self.cores) * PARALLEL_EFFICIENCY, 1.0) for work, workers in load.segments]
+        slowest = max(segments, default=0.0)
+        together = max(in_step, slowest) + (1.0 - OVERLAP) * min(in_step, slowest)
+        threads = 0.0 if self.has_device else (1.0 + self.cores) / 2.0
+        shared = (load.cpu_ms + threads * self.now.consumer_ms / slowed) / self.cores
+        return max(together, shared, self._busy_ms(load, 1.0) / PARALLEL_EFFICIENCY)
+
+    def _busy_ms(self, load: Load, share: float) -> float:
+        """Return how long all cores are busy for a share of what they do today; 0 where the pipeline has less work.
+
+        What the process does for a pipeline is more than the trace shows, so it is unknown how much of it is left.
+        """
+        return 0.0 if load.cpu_ms < self.now.cpu_ms else share * self.busy_ms / self.cores
+
+    def _in_step(self, load: Load, slowed: float, cold: float) -> float:
+        """Return how long the step's own thread takes beside the pipeline, after less waiting than today."""
+        in_step = self._with_rivals(load, slowed)
+        return in_step - (1.0 - self._warm(self.input_percent(in_step), cold)) * self.now.consumer_ms / slowed
+
+    def _with_rivals(self, load: Load, slowed: float) -> float:
+        """Return how long the step's own thread takes: it has as many rivals as the pipeline has work in that time.
+
+        With the work of today, and in the time of today, they slow it down by the factor `slowed`. A shorter step has
+        more of them, t = alone + rivals_ms alone / t, but no more than today unless the pipeline gets more threads.
+        """
+        alone = load.consumer_ms / slowed
+        kept = load.cpu_ms / self.now.cpu_ms if self.now.cpu_ms else 0.0
+        rivals_ms = (slowed - 1.0) * kept * self.step_ms
+        least = alone + load.inline_ms
+        with_all = least + (slowed - 1.0) * alone * max(self._most_workers(load) / self._most_workers(self.now), 1.0)
+        return min((least + math.sqrt(least * least + 4.0 * alone * rivals_ms)) / 2.0, with_all)
+
+    def _most_workers(self, load: Load) -> float:
+        return max((min(workers, self.cores) for _, workers in load.segments), default=1.0)
+
+
+def faster_without(share: float, rest_ms: float) -> float:
+    """Return the least time that the rest of a step on a host takes, if a share (0 to 1) of the step goes away.
+
+    `rest_ms` is its time today, after waiting or other work.
+    """
+    return rest_ms * (1.0 - COLD[1] * share)
+
+
+def with_noise(low: float, high: float) -> tuple[float, float]:
+    """Return a range of times that holds at another moment, too."""
+    if not 0.0 < low <= high:
+        return min(low, high), high
+    return _spread(math.sqrt(low * high), math.log(high / low) / 2.0, NOISE)
+
+
+def _spread(middle: float, *shares: float) -> tuple[float, float]:
+    """Return the range around a time whose logarithm has these errors, which do not depend on each other."""
+    factor = math.exp(math.hypot(*shares))
+    return middle / factor, middle * factor
+
+
+# --- how many threads of the input pipelines work while the step does its own work: its rivals for the host's cores ---
+
+
+SATURATED = 0.9
+"""A process that keeps so much of a number of cores busy may as well keep all of them busy."""
+
+
+class Rivals(Struct, frozen=True, kw_only=True):
+    """Threads of the pipelines at work, on average over the time in which the step does not wait for input."""
+
+    native: float = 0.0
+    """Threads that run stages and TensorFlow ops."""
+    python: float = 0.0
+    """Threads inside Python functions, which compute or wait: at most one computes at a time, and only as far as the
+    CPU time of the capture allows it."""
+    python_computes: float = 1.0
+    """For how much of its time the only Python function computes, at most: as if all of that CPU time were its own. 1:
+    unknown, as where there are several, of which one may compute and the others wait."""
+
+    @property
+    def threads(self) -> float:
+        """Return how many threads work, all together."""
+        return self.native + self.python
+
+
+def find_rivals(
+    work: StageWork, steps: Intervals, waits: Intervals, *, python_stages: list[int], busy_cores: float | None
+) -> Rivals:
+    """Measure the rivals of steps (windows that may touch or overlap) outside the flat set `waits`.
+
+    `work` has no calls that wait for what other threads make.
+    `busy_cores` is how many cores the process kept busy in the steps; None: unknown.
+    """
+    steps = union(steps.start, steps.end)
+    own = difference(steps, waits)
+    if not own.total():
+        return Rivals()
+    is_python = np.isin(work.stage, np.array(python_stages, np.int64))
+    native = (work.stage >= 0) & ~is_python
+    python = threads(own, work.start[is_python], work.end[is_python])
+    in_python = threads(steps, work.start[is_python], work.end[is_python])
+    computes = 1.0
+    # If they computed, they would keep as many cores busy, whatever the step does.
+    if in_python and busy_cores is not None and busy_cores < SATURATED * min(in_python, 1.0):
+        computes = busy_cores / in_python if len({*python_stages}) == 1 else 1.0
+        python *= max(busy_cores - own.total() / steps.total(), 0.0) / in_python
+    return Rivals(
+        native=threads(own, work.start[native], work.end[native]), python=min(python, 1.0), python_computes=computes
+    )
+
+
+def threads(when: Intervals, start: Int64s, end: Int64s) -> float:
+    """Return how many of these events are under way, on average over a flat set of times that is not empty."""
+    return float(overlap(when, start, end).sum()) / when.total()

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.results import Host
+from tfperf.base.arrays import (
+    EMPTY,
+    NO_NUMBERS,
+    Int64s,
+    Intervals,
+    difference,
+    distinct,
+    intersection,
+    lookup,
+    overlap,
+    union_all,
+)
 from tfperf.base.display import Shown, cut
-from tfperf.base.units import counted
-from tfperf.report.step_picture import StepPicture
-from tfperf.sections.timeline.drawing import draw_step
-from tfperf.sections.timeline.memory_curves import MemoryInUse
-from tfperf.trace.steps.steps import CoreSteps, Steps, WhichStep, chosen_step
+from tfperf.base.units import counted, format_ms
+from tfperf.report.step_picture import Links, MemoryCurve, Ribbon, StepPicture
+from tfperf.sections.timeline.lanes import MOST_LANES, TITLES, BlockTexts, LaneEvents, Window, lane_events, levels_of
+from tfperf.trace.device.device_time import device_label
+from tfperf.trace.event_names import is_fetch, mask
+from tfperf.trace.host.activities import ActivityTimes, corrected_times, tpu_codes, tpu_times
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import last_around
+from tfperf.trace.steps.breakdown import CATEGORY_ACTIVITIES, Breakdown
+from tfperf.trace.steps.categories import CATEGORY_TITLES
+from tfperf.trace.steps.steps import CoreSteps, Steps, WhichStep, chosen_step, step_word
+from tfperf.trace.steps.tpu_steps import core_steps
 
 
 class DrawnSteps(Shown, Struct, frozen=True):
@@ -88,3 +108,353 @@ def combine(hosts: Sequence[DrawnSteps]) -> DrawnSteps:
     # Helpers of a job have no steps at all, which says less.
     lacking = [host for host in hosts if host.lacks_asked_step] or [*hosts]
     return DrawnSteps((), lacking[0].why_none, lacking[0].lacks_asked_step)
+
+
+# --- one step of a host as a picture ---
+
+
+def draw_step(host: Host, row: int, which: str, memory: MemoryInUse) -> StepPicture:
+    """Return the picture of the step at a row of the steps; `which` says in words which one it is."""
+    steps: Steps = host["steps"].steps
+    window = Window(int(steps.start_ps[row]), int(steps.end_ps[row]))
+    texts = BlockTexts(host)
+    drawn = lane_events(host, window, texts)
+    of_step = ribbons(host, row)
+    return StepPicture(
+        title=_title(steps, row, which),
+        host=host.trace.host,
+        step=int(steps.numbers[row]),
+        duration_ns=window.duration_ns,
+        categories=categories_ns(host, row),
+        ribbons=of_step,
+        groups=drawn.groups,
+        levels=levels_of(drawn.events, window.duration_ns),
+        names=tuple(texts.names),
+        notes=tuple(texts.notes),
+        links=links_of(host, drawn),
+        memory=memory.curves(window),
+        places=longest_places(of_step[0], CATEGORIES_OF_CAUSE) if of_step else {},
+        remarks=tuple(_remarks(drawn)),
+    )
+
+
+def _title(steps: Steps, row: int, which: str) -> str:
+    flag = f" ({steps.flags[row]})" if steps.flags[row] else ""
+    what = f"{step_word(steps.kinds[row]).capitalize()} {steps.numbers[row]}{flag}"
+    return f"{what}, {which}: {format_ms(int(steps.duration_ps[row]) / 1e9)} ms"
+
+
+def _remarks(drawn: LaneEvents) -> Iterator[str]:
+    """Say what is not drawn."""
+    lanes = sum(group.omitted for group in drawn.groups)
+    if lanes:
+        are = "is" if lanes == 1 else "are"
+        yield f"{counted(lanes, 'lane')} {are} not drawn: the {MOST_LANES} busiest of each group are."
+    if drawn.omitted_groups:
+        yield f"{counted(drawn.omitted_groups, 'group')} of lanes not drawn."
+    if drawn.deeper:
+        yield f"{counted(drawn.deeper, 'event')} not drawn: they lie too deep inside others."
+
+
+# --- where in a step each cause of the diagnosis costs time: in the categories that it is a part of ---
+
+
+_LAUNCHING = ("kernel_launch",)
+_OUTSIDE = ("all_others",)
+_FIXED = ("kernel_launch", "host_compute", "all_others")
+_DEVICE = ("device_compute",)
+
+CATEGORIES_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
+    "input_wait": ("input_wait",),
+    "input_copy": ("host_to_device",),
+    "host_copies": ("host_to_device", "output"),
+    "chip_copies": ("device_to_device",),
+    "kernel_waits": _DEVICE,
+    "input_contention": ("host_compute", "all_others"),
+    "output_copy": ("output",),
+    "compilation": ("compilation",),
+    "warm_up": ("compilation",),
+    "launch_bound": _LAUNCHING,
+    "small_work_per_step": _FIXED,
+    "host_ops": ("host_compute",),
+    "waiting_for_results": ("host_compute", "all_others"),
+    "python_between_steps": _OUTSIDE,
+    "waiting_in_calls": _OUTSIDE,
+    "eager_ops": _FIXED,
+    "run_eagerly": _FIXED,
+    "checkpointing": ("host_compute", "all_others"),
+    "fetch_results": ("host_compute", "all_others"),
+    "numpy_conversion": ("host_compute", "all_others", "host_to_device"),
+    "iterator_per_step": ("compilation", "input_wait", "host_compute", "all_others"),
+    "collectives": ("device_collectives",),
+    "skewed_input": ("input_wait",),
+    "device_compute_32bit": _DEVICE,
+    "layout_conversion": _DEVICE,
+    "memory_bound": _DEVICE,
+    "unaligned_shapes": _DEVICE,
+    "low_utilisation": _DEVICE,
+}
+"""By code; causes that are no part of a step have no place in it."""
+
+
+# --- the categories of one step as stretches of time: the same intervals that the table of steps adds up ---
+
+
+MOST_STRETCHES = 5_000
+_CELLS = 1_000
+
+
+def ribbons(host: Host, row: int) -> tuple[Ribbon, ...]:
+    """Return the ribbon of a step; one for each core of a TPU, whose ops say what they do."""
+    breakdown: Breakdown = host["steps"]
+    steps, trace = breakdown.steps, host.trace
+    if not breakdown.on_tpu:
+        window = Window(int(steps.start_ps[row]), int(steps.end_ps[row]))
+        times = corrected_times(host.busy_times, steps.start_ps[[row]], steps.end_ps[[row]])
+        return (_ribbon("Step by category", times, window, breakdown.unknown),)
+    codes, drawn = tpu_codes(trace), []
+    for plane, start_ps, end_ps in core_steps(trace, steps):
+        if row >= len(start_ps):
+            continue
+        window = Window(int(start_ps[row]), int(end_ps[row]))
+        times = tpu_times(trace, plane, codes, start_ps[[row]], end_ps[[row]])
+        label = device_label(trace.planes[plane].name)
+        drawn.append(_ribbon(f"Step of {label} by category", times, window, breakdown.unknown))
+    return tuple(drawn)
+
+
+def categories_ns(host: Host, row: int) -> dict[str, int]:
+    """Return the nanoseconds of each category of a step that is known, as in the table of steps."""
+    breakdown: Breakdown = host["steps"]
+    known = (key for key in breakdown.categories if key not in breakdown.unknown)
+    return {CATEGORY_TITLES[key]: round(int(breakdown.time_ps[key][row]) / 1000) for key in known}
+
+
+def _ribbon(title: str, times: ActivityTimes, window: Window, unknown: frozenset[str]) -> Ribbon:
+    keys = tuple(TITLES)
+    # What several activities of a category hold one after the other is one stretch.
+    by_category: dict[str, list[Intervals]] = {}
+    for category, part in _parts(times, window):
+        if category not in unknown:
+            by_category.setdefault(category, []).append(part)
+    parts = [(category, union_all(of_category)) for category, of_category in by_category.items()]
+    start = np.concatenate([part.start for _, part in parts]) if parts else np.zeros(0, np.int64)
+    end = np.concatenate([part.end for _, part in parts]) if parts else np.zeros(0, np.int64)
+    which = np.repeat(
+        np.array([keys.index(category) for category, _ in parts], np.int64), [len(part.start) for _, part in parts]
+    )
+    order = np.argsort(start, kind="stable")
+    which, start, end = which[order], start[order], end[order]
+    if len(which) > MOST_STRETCHES:
+        which, start, end = _in_cells(which, start, end, window)
+    return Ribbon(
+        title=title, titles=tuple(TITLES.values()), category=which, start_ns=window.ns(start), end_ns=window.ns(end)
+    )
+
+
+def _in_cells(which: Int64s, start: Int64s, end: Int64s, window: Window) -> tuple[Int64s, Int64s, Int64s]:
+    """Return very many stretches as few: in each of equal cells, as wide as a pixel, those of a category together.
+
+    So all of them add up as before, and none is off by more than a pixel.
+    """
+    edges = np.linspace(window.start_ps, window.end_ps, _CELLS + 1).astype(np.int64)
+    keys = distinct(which)
+    time_ps = np.stack(
+        [overlap(Intervals(start[which == key], end[which == key]), edges[:-1], edges[1:]) for key in keys]
+    )
+    until = edges[:-1] + np.cumsum(time_ps, axis=0)
+    category = np.tile(keys, _CELLS)
+    cell_start, cell_end = (until - time_ps).T.reshape(-1), until.T.reshape(-1)
+    some = cell_end > cell_start
+    category, cell_start, cell_end = category[some], cell_start[some], cell_end[some]
+    # What goes on in the next cell is one stretch.
+    is_new = np.ones(len(category), np.bool_)
+    is_new[1:] = (category[1:] != category[:-1]) | (cell_start[1:] > cell_end[:-1])
+    first = np.flatnonzero(is_new)
+    return category[first], cell_start[first], np.maximum.reduceat(cell_end, first)
+
+
+def _parts(times: ActivityTimes, window: Window) -> Iterator[tuple[str, Intervals]]:
+    """Yield each category and when it holds in the window; what no activity covers is all others."""
+    inside = {activity: clipped(busy, window) for activity, busy in times.busy.items()}
+    category_of = {activity: key for key, activities in CATEGORY_ACTIVITIES.items() for activity in activities}
+    higher = EMPTY
+    for activity, covered in ActivityTimes(times.priority, inside, times.start, times.end, times.origin).covered():
+        if activity in category_of:
+            yield category_of[activity], difference(covered, higher)
+        higher = covered
+    whole = Intervals(np.array([window.start_ps]), np.array([window.end_ps]))
+    yield "all_others", difference(whole, higher)
+
+
+def clipped(flat: Intervals, window: Window) -> Intervals:
+    """Return what of a flat set lies in the window."""
+    first = np.searchsorted(flat.end, window.start_ps, side="right")
+    last = np.searchsorted(flat.start, window.end_ps)
+    near = Intervals(flat.start[first:last], flat.end[first:last])
+    return intersection(near, Intervals(np.array([window.start_ps]), np.array([window.end_ps])))
+
+
+def longest_places(ribbon: Ribbon, codes: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[int, int, int]]:
+    """Return, for each code, the longest stretch of its categories, and the time of all of them."""
+    keys = tuple(TITLES)
+    duration: Int64s = ribbon.end_ns - ribbon.start_ns
+    places = {}
+    for code, categories in codes.items():
+        rows = np.flatnonzero(np.isin(ribbon.category, [keys.index(category) for category in categories]))
+        if len(rows):
+            longest = int(rows[np.argmax(duration[rows])])
+            places[code] = int(ribbon.start_ns[longest]), int(ribbon.end_ns[longest]), int(duration[rows].sum())
+    return places
+
+
+# --- memory in use during a step, by allocator ---
+
+
+_MOST_ALLOCATORS = 3
+_MOST_POINTS = 400
+_IMPOSSIBLE_BYTES = 1 << 53
+
+
+class MemoryInUse:
+    """What each allocator of a host has in use over time."""
+
+    def __init__(self, trace: HostTrace) -> None:
+        memory = trace.memory
+        names, allocator = trace.allocators
+        used = memory.number("bytes_allocated", -1)
+        used = np.where(used >= 0, used + np.maximum(memory.number("bytes_reserved", 0), 0), -1)
+        is_sound = (allocator >= 0) & (used >= 0) & (used < _IMPOSSIBLE_BYTES)
+        rows = np.flatnonzero(is_sound)
+        order = rows[np.lexsort((memory.start_ps[rows], allocator[rows]))]
+        bounds = np.searchsorted(allocator[order], np.arange(len(names) + 1)).tolist()
+        self._allocators = [
+            (name, memory.start_ps[order[start:stop]], used[order[start:stop]])
+            for name, start, stop in zip(names, bounds, bounds[1:], strict=False)
+            if stop > start
+        ]
+
+    def curves(self, window: Window) -> tuple[MemoryCurve, ...]:
+        """Return the curves of those allocators that have most in use in the window; constant ones come last."""
+        found = [self._curve(window, *each) for each in self._allocators]
+        curves = sorted((curve for curve in found if curve is not None), key=lambda each: -int(each.used_bytes.max()))
+        return tuple(curves[:_MOST_ALLOCATORS])
+
+    @staticmethod
+    def _curve(window: Window, name: str, time_ps: Int64s, used: Int64s) -> MemoryCurve | None:
+        first = max(int(np.searchsorted(time_ps, window.start_ps, side="right")) - 1, 0)
+        last = int(np.searchsorted(time_ps, window.end_ps))
+        if last <= first:
+            return None
+        time_ns, used = window.ns(time_ps[first:last]), used[first:last]
+        if len(used) > _MOST_POINTS:
+            # Of each stretch, the time of its start and its largest value stay.
+            starts = np.linspace(0, len(used), _MOST_POINTS, endpoint=False).astype(np.int64)
+            time_ns, used = time_ns[starts], np.maximum.reduceat(used, starts)
+        return MemoryCurve(name, time_ns, used)
+
+
+# --- links between drawn events ---
+
+
+KINDS = ("launches", "sends to", "gets the element of")
+_MOST_LINKS = 4_000
+"""Links of a picture: those to the longest events are kept."""
+
+_Pairs = tuple[Int64s, Int64s]
+"""Rows of the trace: where each link starts and ends."""
+
+
+def links_of(host: Host, drawn: LaneEvents) -> Links:
+    """Return the links of which both ends are drawn."""
+    of_trace = np.argsort(drawn.trace_row, kind="stable")
+    rows = drawn.trace_row[of_trace]
+    sources, targets, kinds = [NO_NUMBERS], [NO_NUMBERS], [NO_NUMBERS]
+    for number, (from_rows, to_rows) in enumerate(_pairs(host, rows[rows >= 0])):
+        places = lookup(rows, from_rows), lookup(rows, to_rows)
+        are_drawn = (places[0] >= 0) & (places[1] >= 0)
+        sources.append(of_trace[places[0][are_drawn]])
+        targets.append(of_trace[places[1][are_drawn]])
+        kinds.append(np.full(int(are_drawn.sum()), number, np.int64))
+    source, target, kind = (np.concatenate(parts) for parts in (sources, targets, kinds))
+    events = drawn.events
+    longest = np.argsort(-(events.end_ns - events.start_ns)[target], kind="stable")[:_MOST_LINKS]
+    kept = np.sort(longest)
+    return Links(
+        kinds=KINDS,
+        kind=kind[kept],
+        from_row=events.row[source[kept]],
+        from_ns=events.start_ns[source[kept]],
+        to_row=events.row[target[kept]],
+        to_ns=events.start_ns[target[kept]],
+        omitted=len(target) - len(kept),
+    )
+
+
+def _pairs(host: Host, drawn: Int64s) -> Iterator[_Pairs]:
+    """Yield the pairs of each of `KINDS`; `drawn` are rows of the trace, ascending."""
+    links = host.launch_links
+    near = np.flatnonzero(lookup(drawn, links.device) >= 0)
+    yield links.host[near], links.device[near]
+    yield _sends(host.trace, drawn)
+    yield _fetched(host, drawn)
+
+
+def _sends(trace: HostTrace, drawn: Int64s) -> _Pairs:
+    """Pair sends with receives of the same tensor (`x/_5:_Send`, `x/_5:_Recv`) that end after the send starts."""
+    sends, receives = (_ending(trace, suffix, drawn) for suffix in (":_Send", ":_Recv"))
+    tensors: dict[str, int] = {}
+    sent, received = (
+        np.array([tensors.setdefault(_tensor(trace.names[name]), len(tensors)) for name in trace.name[rows]], np.int64)
+        for rows in (sends, receives)
+    )
+    order = np.lexsort((trace.start_ps[sends], sent))
+    sends, sent = sends[order], sent[order]
+    span = int(trace.end_ps.max(initial=0)) + 1
+    if len(tensors) * span >= 1 << 62:
+        return NO_NUMBERS, NO_NUMBERS
+    # The last send of a tensor that starts before the receive ends is the one that it waits for.
+    at = np.searchsorted(sent * span + trace.start_ps[sends], received * span + trace.end_ps[receives]) - 1
+    is_same = (at >= 0) & (np.append(sent, -1)[at] == received)
+    return sends[at[is_same]], receives[is_same]
+
+
+def _ending(trace: HostTrace, suffix: str, drawn: Int64s) -> Int64s:
+    """Return the drawn events of host threads whose names end so."""
+    rows = trace.host_events(mask(trace.names, lambda name: name.endswith(suffix)))
+    return rows[lookup(drawn, rows) >= 0]
+
+
+def _tensor(name: str) -> str:
+    """Return what a send and its receive have in common: ops at both ends are numbered one after the other."""
+    return name.rpartition(":")[0].rpartition("/_")[0]
+
+
+def _fetched(host: Host, drawn: Int64s) -> _Pairs:
+    """Link each fetch with the stage that makes its element on another thread, where the trace surely tells it.
+
+    A stage that hands elements over in order, and says how many were waiting when it was asked, gives the oldest of
+    those: of the hand-overs that ended before, that many from the last.
+    """
+    pipelines, trace = host.pipelines, host.trace
+    fetches = trace.host_events(mask(trace.names, is_fetch))
+    if pipelines is None or not len(fetches) or not len(pipelines.produced.row):
+        return NO_NUMBERS, NO_NUMBERS
+    calls, produced = pipelines.calls, pipelines.produced
+    around = last_around(trace, fetches, calls.row)
+    waiting = trace.number_at("buffered_elements", calls.row, -1)
+    sources, targets = [NO_NUMBERS], [NO_NUMBERS]
+    for stage in np.flatnonzero(np.bincount(produced.stage[produced.stage >= 0], minlength=1)).tolist():
+        if not pipelines.stages[stage].name.startswith("Prefetch"):
+            continue
+        asked = np.flatnonzero((calls.stage == stage) & (around >= 0) & (waiting >= 0))
+        made = np.flatnonzero(produced.stage == stage)
+        made = made[np.argsort(produced.end[made], kind="stable")]
+        before = np.searchsorted(produced.end[made], calls.start[asked], side="right")
+        place = before - waiting[asked]
+        is_known = (place >= 0) & (place < len(made))
+        sources.append(fetches[around[asked[is_known]]])
+        targets.append(produced.row[made[place[is_known]]])
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    near = (lookup(drawn, source) >= 0) & (lookup(drawn, target) >= 0)
+    return source[near], target[near]

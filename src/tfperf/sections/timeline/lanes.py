@@ -4,27 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 
 from tfperf.analysis.results import Host
-from tfperf.base.arrays import NO_NUMBERS, Int32s, Int64s, Intervals, overlap, union_all, union_sorted
-from tfperf.report.step_picture import Lane, LaneGroup
-from tfperf.sections.timeline.block_names import BlockTexts
-from tfperf.sections.timeline.idle_lane import IdleGaps, idle_gaps
-from tfperf.sections.timeline.levels import DrawnEvents
-from tfperf.sections.timeline.thread_roles import TITLES, LineRole, line_roles
-from tfperf.sections.timeline.window import Window
+from tfperf.base.arrays import (
+    NO_NUMBERS,
+    Int32s,
+    Int64s,
+    Intervals,
+    distinct_index,
+    lookup,
+    overlap,
+    union_all,
+    union_sorted,
+)
+from tfperf.base.units import format_ms
+from tfperf.report.step_picture import BlockName, Blocks, Lane, LaneGroup
+from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES, Windows, gaps_of
+from tfperf.trace.device.device_time import device_label, work_lines
+from tfperf.trace.event_names import is_hand_over, is_input_function, is_iterator, is_python_frame, parse_op
+from tfperf.trace.host.activities import Activity, device_codes, host_codes, tpu_codes
+from tfperf.trace.host.host_state import main_line
+from tfperf.trace.host.launches import launching_calls
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
+from tfperf.trace.steps.breakdown import CATEGORY_ACTIVITIES
+from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES
 
 MOST_LANES = 24
 """Lanes of a group; those that are less busy are counted."""
 _MOST_GROUPS = 24
-_MOST_ROWS = {TITLES["program"]: 16}
-_USUAL_ROWS = 6
-"""Rows of a lane: what lies deeper inside other events is not drawn."""
+_PROGRAM_ROWS, _USUAL_ROWS = 16, 6
+"""Rows of the lane of the program, and of another one: what lies deeper inside other events is not drawn."""
 _STRETCHES = 500
 """Into so many stretches the load of a group is cut."""
 _OPEN_DEVICES = 2
@@ -74,10 +88,10 @@ def lane_events(host: Host, window: Window, texts: BlockTexts) -> LaneEvents:
         lanes.sort(key=lambda each: -each.lane.busy_percent)
         busy, omitted = [each.busy for each in lanes], max(len(lanes) - MOST_LANES, 0)
         # Streams of a device share it: it is busy if any of them is.
-        load = _load(busy if title in TITLES.values() else [union_all(busy)], window)
+        load = _load(busy if title in ROLE_TITLES.values() else [union_all(busy)], window)
         lanes = [*([_idle(gaps[title], window, texts)] if title in gaps else []), *lanes[:MOST_LANES]]
-        devices += title not in TITLES.values()
-        is_open = title == TITLES["program"] or (title not in TITLES.values() and devices <= _OPEN_DEVICES)
+        devices += title not in ROLE_TITLES.values()
+        is_open = title == ROLE_TITLES["program"] or (title not in ROLE_TITLES.values() and devices <= _OPEN_DEVICES)
         of_group = tuple(each.lane for each in lanes)
         groups.append(LaneGroup(title=title, lanes=of_group, is_open=is_open, load=load, omitted=omitted))
         drawn.append(lanes)
@@ -118,7 +132,8 @@ def _lane(trace: HostTrace, inside: Int64s, window: Window, role: LineRole, text
     rows, start, end = rows[order], start[order], end[order]
     nesting = nest(start, end)
     self_ps = self_time(end - start, nesting.parent)
-    shown = np.flatnonzero(nesting.depth < _MOST_ROWS.get(role.group, _USUAL_ROWS))
+    most_rows = _PROGRAM_ROWS if role.group == ROLE_TITLES["program"] else _USUAL_ROWS
+    shown = np.flatnonzero(nesting.depth < most_rows)
     # Short numbers are sorted in linear time.
     shown = shown[np.argsort(nesting.depth[shown].astype(np.uint8), kind="stable")]
     busy, depth = union_sorted(start, end), nesting.depth[shown]
@@ -179,3 +194,381 @@ def _joined(lanes: Sequence[_DrawnLane]) -> tuple[DrawnEvents, Int64s]:
         note=np.concatenate([_NO_NAMES, *(each.note for each in lanes)]),
     )
     return events, np.concatenate([NO_NUMBERS, *(each.trace_row for each in lanes)])
+
+
+# --- which role each line of a trace has in a picture: the thread of the program, threads of tf.data, streams,  ---
+
+
+Role = Literal["program", "tf.data", "launching", "other"]
+ROLE_TITLES: dict[Role, str] = {
+    "program": "Program",
+    "tf.data": "tf.data",
+    "launching": "Launching threads",
+    "other": "Other threads",
+}
+"""The roles of host threads, in the order in which they are drawn."""
+_TF_DATA_SHARE = 0.5
+"""Of the busy time of a thread; if stages of tf.data work longer, it is theirs."""
+
+
+class LineRole(Struct, frozen=True):
+    """A line, which group of lanes it belongs to, and its title."""
+
+    line: int
+    group: str
+    title: str
+
+
+def line_roles(host: Host, busy_ps: Int64s, window: Window) -> Iterator[LineRole]:
+    """Yield the lines to draw, group by group; `busy_ps` is how long each line is busy in the window."""
+    trace = host.trace
+    main, launching, stages = main_line(trace), _launching_lines(trace), _stage_of_lines(host, busy_ps, window)
+    by_role: dict[Role, list[LineRole]] = {role: [] for role in ROLE_TITLES}
+    for index, line in enumerate(trace.lines):
+        if trace.planes[line.plane].kind != "host" or line.derived or not busy_ps[index]:
+            continue
+        role: Role = "other"
+        title = line.name
+        if index == main:
+            role = "program"
+        elif index in stages:
+            role, title = "tf.data", f"{stages[index]} ({line.name})"
+        elif line.name.startswith("tf_data_"):
+            role = "tf.data"
+        elif index in launching:
+            role = "launching"
+        by_role[role].append(LineRole(index, ROLE_TITLES[role], title))
+    for roles in by_role.values():
+        yield from roles
+    yield from _streams(trace, busy_ps)
+
+
+def _streams(trace: HostTrace, busy_ps: Int64s) -> Iterator[LineRole]:
+    """Yield the lines of devices that hold their work."""
+    for plane in trace.devices:
+        label = device_label(trace.planes[plane].name)
+        streams = {(line.id, line.start) for line in work_lines(trace, plane)}
+        for index, line in enumerate(trace.lines):
+            if line.plane == plane and (line.id, line.start) in streams and busy_ps[index]:
+                yield LineRole(index, label, line.name)
+
+
+def _launching_lines(trace: HostTrace) -> frozenset[int]:
+    """Return the threads that launch work of devices."""
+    calls, _ = launching_calls(trace)
+    return frozenset(np.flatnonzero(np.bincount(trace.line_of[calls], minlength=1)).tolist())
+
+
+def _stage_of_lines(host: Host, busy_ps: Int64s, window: Window) -> dict[int, str]:
+    """Return the threads that mostly work for stages of tf.data, with the stage for which each works longest."""
+    work, pipelines = host.stage_work, host.pipelines
+    if work is None or pipelines is None:
+        return {}
+    start, end = np.maximum(work.start, window.start_ps), np.minimum(work.end, window.end_ps)
+    rows = np.flatnonzero((end > start) & (work.stage >= 0))
+    if not len(rows):
+        return {}
+    count = len(pipelines.stages)
+    line = host.trace.line_of[work.row[rows]].astype(np.int64)
+    pairs, pair = distinct_index(line * count + work.stage[rows])
+    worked = np.bincount(pair, weights=(end - start)[rows].astype(np.float64))
+    by_line: dict[int, list[tuple[float, int]]] = {}
+    for key, time_ps in zip(pairs.tolist(), worked.tolist(), strict=True):
+        by_line.setdefault(key // count, []).append((time_ps, key % count))
+    main = main_line(host.trace)
+    return {
+        index: pipelines.stages[max(parts)[1]].name
+        for index, parts in by_line.items()
+        if index != main and sum(time_ps for time_ps, _ in parts) > _TF_DATA_SHARE * busy_ps[index]
+    }
+
+
+# --- what each device waits for in a step: its gaps, each by the cause that takes most of it ---
+
+
+_SPLITS = 2_000
+"""Gaps of which the split is told, the longest."""
+
+
+class IdleGaps(Struct, frozen=True, kw_only=True):
+    """The gaps of one device; `cause` is an index into `causes`, and `splits` say how several share a gap."""
+
+    device: str
+    start_ps: Int64s
+    end_ps: Int64s
+    cause: Int64s
+    causes: tuple[str, ...]
+    splits: tuple[str, ...]
+
+
+def idle_gaps(host: Host, window: Window) -> Iterator[IdleGaps]:
+    """Yield the gaps of each device that recorded work."""
+    edges = np.array([window.start_ps], np.int64), np.array([window.end_ps], np.int64)
+    windows = Windows(*edges, np.ones(1, np.bool_))
+    for device in host.device_times:
+        if not len(device.busy.start):
+            continue
+        gaps = gaps_of(host.trace, device, windows, host.launch_links, host.host_states)
+        order = np.argsort(gaps.start_ps, kind="stable")
+        gaps = gaps.only(order)
+        told = set(np.argsort(-gaps.duration_ps, kind="stable")[:_SPLITS].tolist())
+        shared = (gaps.time_ps > 0).sum(axis=0) > 1
+        yield IdleGaps(
+            device=device_label(device.name),
+            start_ps=gaps.start_ps,
+            end_ps=gaps.end_ps,
+            cause=gaps.time_ps.argmax(axis=0),
+            causes=tuple(CAUSE_TEXTS[cause].title for cause in CAUSES),
+            splits=tuple(
+                _split(gaps.time_ps[:, gap]) if is_shared and gap in told else ""
+                for gap, is_shared in enumerate(shared.tolist())
+            ),
+        )
+
+
+def _split(time_ps: Int64s) -> str:
+    """Return how the causes share a gap, the largest first."""
+    order = np.argsort(-time_ps, kind="stable")
+    parts = (f"{CAUSE_TEXTS[CAUSES[i]].title} {format_ms(int(time_ps[i]) / 1e9)} ms" for i in order if time_ps[i])
+    return ", ".join(parts)
+
+
+# --- what blocks of a picture say: the name, kind and op of each event, and what is known of work of devices ---
+
+
+PARTS = {"input_wait": "Input wait", "host_to_device": CATEGORY_TITLES["host_to_device"]}
+"""The two parts of the category Input: they have colours of their own."""
+TITLES = {**{key: CATEGORY_TITLES[key] for key in CATEGORIES}, **PARTS}
+PIPELINE, PYTHON, CALL, IDLE = "Input pipeline", "Python", "Call", "Idle"
+"""Kinds of blocks that are in no category."""
+_LONGEST = 200
+_MOST_NOTES = 20_000
+_KINDS = {activity: TITLES[key] for key, activities in CATEGORY_ACTIVITIES.items() for activity in activities}
+
+
+class BlockTexts:
+    """The names and notes of the events of a host, made as pictures ask for them; they number those that they have."""
+
+    def __init__(self, host: Host) -> None:
+        self._trace = host.trace
+        self._work = host.device_work
+        self._host_codes = host_codes(host.trace, "corrected", has_device=bool(host.trace.devices))
+        self._device_codes = _device_codes(host.trace)
+        self.names: dict[BlockName, int] = {}
+        self.notes: dict[str, int] = {}
+
+    def of(self, rows: Int64s) -> tuple[Int32s, Int32s]:
+        """Return for each row of the trace the numbers of its name and of its note; -1: no note."""
+        trace = self._trace
+        code = np.where(trace.on_host[rows], self._host_codes[trace.name[rows]], 0).astype(np.int64)
+        if self._device_codes is not None:
+            code = np.where(trace.on_host[rows], code, self._device_codes[rows])
+        on_device = (~trace.on_host[rows]).astype(np.int64)
+        keys = (trace.name[rows].astype(np.int64) * len(Activity) + code) * 2 + on_device
+        values, index = distinct_index(keys)
+        numbers = [self._name(int(key)) for key in values.tolist()]
+        name = np.array(numbers, np.int32)[index] if len(values) else np.zeros(0, np.int32)
+        return name, self._notes(rows)
+
+    def gap(self, cause: str) -> int:
+        """Return the number of the name of gaps that have this cause."""
+        return self.names.setdefault(BlockName(cause, f"{IDLE}: {cause}"), len(self.names))
+
+    def note(self, text: str) -> int:
+        """Return the number of a note, -1 of an empty one, and of one too many."""
+        if not text or (len(self.notes) >= _MOST_NOTES and text not in self.notes):
+            return -1
+        return self.notes.setdefault(text, len(self.notes))
+
+    def _name(self, key: int) -> int:
+        """Return the number of the name of an event with this key."""
+        rest, on_device = divmod(key, 2)
+        name_index, code = divmod(rest, len(Activity))
+        text = self._trace.names[name_index]
+        shown = (self._trace.display_names[name_index] if len(text) > _LONGEST else "") or text
+        activity = Activity(code)
+        if on_device:
+            block = BlockName(shown[:_LONGEST], _KINDS.get(activity, TITLES["device_compute"]))
+        else:
+            op = parse_op(text)
+            is_op = op.kind in ("tensorflow", "jax")
+            type_, name = (op.type[:_LONGEST], op.name[:_LONGEST]) if is_op else ("", "")
+            block = BlockName(shown[:_LONGEST], _host_kind(text, activity), type_, name)
+        return self.names.setdefault(block, len(self.names))
+
+    def _notes(self, rows: Int64s) -> Int32s:
+        """Return the numbers of the notes of work of devices: its op, and how it was launched or copied."""
+        note = np.full(len(rows), -1, np.int32)
+        place = lookup(self._work.rows, rows)
+        at = np.flatnonzero(place >= 0)
+        if not len(at):
+            return note
+        trace, event = self._trace, rows[at]
+        columns = [self._work.op[place[at]]]
+        texts = [tuple(f"op {op.name} ({op.type})" for op in self._work.ops)]
+        for stat in ("kernel_details", "memcpy_details"):
+            columns.append(trace.number_at(stat, event, -1))
+            texts.append(trace.stat(stat).texts)
+        key = np.zeros(len(at), np.int64)
+        for column, words in zip(columns, texts, strict=True):
+            key = key * (len(words) + 1) + column + 1
+        values, index = distinct_index(key)
+        numbers = [self._note(int(value), texts) for value in values.tolist()]
+        note[at] = np.array(numbers, np.int32)[index]
+        return note
+
+    def _note(self, key: int, texts: list[tuple[str, ...]]) -> int:
+        parts = []
+        for words in reversed(texts):
+            key, place = divmod(key, len(words) + 1)
+            if place:
+                parts.append(words[place - 1][:_LONGEST])
+        return self.note("; ".join(part for part in reversed(parts) if part))
+
+
+def _device_codes(trace: HostTrace) -> Int64s | None:
+    if trace.device_kind == "gpu":
+        return device_codes(trace, "corrected").astype(np.int64)
+    return tpu_codes(trace).astype(np.int64) if trace.device_kind == "tpu" else None
+
+
+def _host_kind(name: str, activity: Activity) -> str:
+    if is_iterator(name) or is_hand_over(name) or is_input_function(name):
+        return PIPELINE
+    if is_python_frame(name):
+        return PYTHON
+    return _KINDS.get(activity, CALL)
+
+
+# --- blocks of a picture at several levels of detail, so that no trace makes it large ---
+# At each level, events that are shorter than one pixel of that level are put together: those of one row that start in
+# the same cell of some pixels, with nothing longer between them, are one block. So a level has at most so many blocks
+# as its pixels allow, whatever the trace, and the finest one has every event by itself where there are not too many.
+
+
+MOST_BLOCKS = (4_000, 12_000, 36_000)
+"""Blocks of the coarse, the middle and the fine level."""
+_PIXELS = 1_000
+"""Into so many pixels the coarse level divides the step."""
+_CELL = 4
+"""Pixels in which what is too short is one block."""
+_FINEST_NS = 1
+
+
+class DrawnEvents(Struct, frozen=True, eq=False, kw_only=True):
+    """The events of a picture, ordered by row, in a row by start; nanoseconds from the start of the step."""
+
+    row: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+    name: Int32s
+    self_ns: Int64s
+    note: Int32s
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.row)
+
+
+def levels_of(events: DrawnEvents, duration_ns: int) -> tuple[Blocks, ...]:
+    """Return the levels, from coarse to fine; one that shows no more than the one before it is left out."""
+    if not len(events):
+        return (_blocks(events, 0),)
+    fine = _resolution(events, duration_ns, 0, MOST_BLOCKS[2])
+    coarse = _resolution(events, duration_ns, max(duration_ns // _PIXELS, fine), MOST_BLOCKS[0])
+    middle = _resolution(events, duration_ns, max(int((max(fine, _FINEST_NS) * coarse) ** 0.5), fine), MOST_BLOCKS[1])
+    levels: list[Blocks] = []
+    for finest_ns in (coarse, middle, fine):
+        if levels and finest_ns >= levels[-1].finest_ns:
+            continue
+        blocks = _blocks(events, finest_ns)
+        if levels and len(blocks.row) == len(levels[-1].row):
+            levels.pop()  # the finer one shows the same, and is right at any zoom
+        levels.append(blocks)
+    return tuple(levels)
+
+
+def _resolution(events: DrawnEvents, duration_ns: int, finest_ns: int, most: int) -> int:
+    """Return the shortest duration at and above `finest_ns` with which there are at most so many blocks.
+
+    Longer than the step, each row is one block.
+    """
+    while finest_ns < duration_ns and len(_firsts(events, finest_ns)) > most:
+        finest_ns = max(2 * finest_ns, _FINEST_NS)
+    return finest_ns
+
+
+def _firsts(events: DrawnEvents, finest_ns: int) -> Int64s:
+    """Return the index of the first event of each block."""
+    if finest_ns <= 0:
+        return np.arange(len(events))
+    is_short = events.end_ns - events.start_ns < finest_ns
+    cell = events.start_ns // (_CELL * finest_ns)
+    is_first = np.ones(len(events), np.bool_)
+    is_first[1:] = ~is_short[1:] | ~is_short[:-1]
+    is_first[1:] |= (events.row[1:] != events.row[:-1]) | (cell[1:] != cell[:-1])
+    return np.flatnonzero(is_first)
+
+
+def _blocks(events: DrawnEvents, finest_ns: int) -> Blocks:
+    first = _firsts(events, finest_ns)
+    if len(first) == len(events):
+        return Blocks(
+            finest_ns=finest_ns,
+            row=events.row,
+            start_ns=events.start_ns,
+            duration_ns=events.end_ns - events.start_ns,
+            name=events.name,
+            count=np.ones(len(events), np.int64),
+            self_ns=events.self_ns,
+            note=events.note,
+        )
+    count = np.diff(first, append=len(events))
+    is_one = count == 1
+    duration = events.end_ns - events.start_ns
+    most = _largest_name(events, first, duration)
+    start = events.start_ns[first]
+    return Blocks(
+        finest_ns=finest_ns,
+        row=events.row[first],
+        start_ns=start,
+        duration_ns=np.maximum.reduceat(events.end_ns, first) - start,
+        name=np.where(is_one, events.name[first], most).astype(np.int32),
+        count=count,
+        self_ns=np.where(is_one, events.self_ns[first], np.add.reduceat(duration, first)),
+        note=np.where(is_one, events.note[first], -1).astype(np.int32),
+    )
+
+
+def _largest_name(events: DrawnEvents, first: Int64s, duration: Int64s) -> Int32s:
+    """Return for each block the name whose events last longest in all; of equal ones, that of the smaller index."""
+    block = np.cumsum(np.bincount(first, minlength=len(events))) - 1
+    order = np.lexsort((events.name, block))
+    block, name = block[order], events.name[order]
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (block[1:] != block[:-1]) | (name[1:] != name[:-1])
+    starts = np.flatnonzero(is_new)
+    total, block, name = np.add.reduceat(duration[order], starts), block[starts], name[starts]
+    ranked = np.lexsort((name, -total, block))
+    leads = np.ones(len(ranked), np.bool_)
+    leads[1:] = block[ranked][1:] != block[ranked][:-1]
+    return np.asarray(name[ranked[leads]], np.int32)
+
+
+# --- the stretch of time that is drawn, and its own clock ---
+
+
+class Window(Struct, frozen=True):
+    """A step from its start to its end, in picoseconds on the clock of the trace."""
+
+    start_ps: int
+    end_ps: int
+
+    @property
+    def duration_ns(self) -> int:
+        """Return how long it is."""
+        return int(self.ns(np.array([self.end_ps]))[0])
+
+    def ns(self, times_ps: Int64s) -> Int64s:
+        """Return times in nanoseconds from its start; what lies outside is moved to its edge."""
+        return (np.clip(times_ps, self.start_ps, self.end_ps) - self.start_ps + 500) // 1000

@@ -1,8 +1,252 @@
 """XLA: which instructions of the programs that XLA compiled take the time, and what each program takes."""
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.sections.xla.tables import TABLES
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tfperf.analysis.registry import SectionSpec, TableSpec, fields
+from tfperf.base.units import PS_PER_MS, percent
+from tfperf.formats.wire.event_columns import unsigned
+from tfperf.report.model import Column, Data, Ranked, at_levels
 from tfperf.trace.known_stats import DEVICE_OPS, HLO_ENDS, XLA_FACTS
+
+if TYPE_CHECKING:
+    from tfperf.analysis.results import Results
+    from tfperf.formats.hlo.model import BufferSizes
+    from tfperf.sections.roofline.bounds import Judged, Work
+    from tfperf.sections.xla.analysis import Xla
+    from tfperf.sections.xla.instructions import HloModule
+
+# --- columns that the tables `hlo_ops` and `roofline_ops` share ---
+
+
+PROGRAM_ID = Column("program_id", "Id", int, "", "id of the program in the profile", level="data", is_id=True)
+LAYER = Column("layer", "Layer", str, "", "layer of the model, by the name of the op", level="data")
+_COLUMNS = (
+    Column("precision", "Numbers", str, "", "numbers whose peak counts", level="data"),
+    Column("intensity", "Flop/byte", float, "", "operations per byte"),
+    Column("tflops_per_second", "TFLOP/s", float, "", "10^12 operations per second"),
+    Column("gb_per_second", "GB/s", float, "", "10^9 bytes per second"),
+    Column("compute_percent", "Of peak", float, "%", "operations per second / peak for these numbers"),
+    Column("memory_percent", "Of bandw.", float, "%", "bytes per second / bandwidth of the memory"),
+    Column("roofline_percent", "Of roofline", float, "%", "operations per second / what the intensity allows", "data"),
+    Column("bound", "Bound by", str, "", "compute, memory, or latency where both are below 30 %; else unknown"),
+)
+WORK_COLUMNS: Mapping[str, Column] = {column.key: column for column in _COLUMNS}
+_RATES = ("intensity", "tflops_per_second", "gb_per_second")
+_JUDGED = ("compute_percent", "memory_percent", "roofline_percent", "bound")
+
+
+def work_cells(works: Sequence[Work | None], judged: Sequence[Judged]) -> Data:
+    """Return the cells of rates and bounds; None where the work of a row is not known."""
+    return {
+        **{key: [None if work is None else _rounded(getattr(work, key)) for work in works] for key in _RATES},
+        **{key: [getattr(each, key) for each in judged] for key in _JUDGED},
+    }
+
+
+def program_ids(ids: Sequence[int | None]) -> list[int | None]:
+    """Return the ids of programs as cells: without a sign, up to 2^64 - 1."""
+    return [None if each is None else unsigned(each) for each in ids]
+
+
+def _rounded(value: float | None) -> float | None:
+    """Return a rate with three digits: neither operations nor bytes are known better."""
+    return None if value is None else float(f"{value:.3g}")
+
+
+# --- the tables of XLA: instructions, and programs ---
+
+
+_MODULE = Column("module", "Program", str, "", "name of the program")
+_ESTIMATED = Column(
+    "runs_are_estimated", "Estimated", bool, "", "whether runs are counted by kernels or without the program", "data"
+)
+PER_DEVICE = Column("device_mean_ms", "Per device", float, "ms", "total / devices that worked in the capture", "data")
+_ONLY_IN_ROOFLINE = ("gb_per_second", "compute_percent", "memory_percent")
+"""What people look up in the table of the roofline."""
+_OP_COLUMNS = (
+    Column("rank", "Rank", int, "", "position in the table", level="data"),
+    Column("hlo_op", "Instruction", str, "", "name of the instruction"),
+    _MODULE,
+    PROGRAM_ID,
+    Column("category", "Category", str, "", "kind of instruction"),
+    Column("opcode", "Opcode", str, "", "its opcode", level="data"),
+    Column("target", "Target", str, "", "what a custom call calls", level="data"),
+    Column("framework_op", "Op", str, "", "op of the framework that it was compiled from", level="data"),
+    LAYER,
+    Column("source", "Source", str, "", "line of the program that made the op", level="data"),
+    Column("shape", "Shape", str, "", "shape and layout of its result", level="data"),
+    Column("operands", "Operands", str, "", "shapes and layouts of what it works on", level="data"),
+    Column("deduplicated_name", "Same as", str, "", "instruction of equal code that stands for it", level="data"),
+    Column("runs", "Runs", int, "count", "how often it ran, over all devices"),
+    _ESTIMATED,
+    Column("events", "Kernels", int, "count", "kernels and copies of a GPU, else events", level="data"),
+    Column("devices", "Devices", int, "count", "devices that it ran on; 0 on a host", level="data"),
+    Column("total_ms", "Total", float, "ms", "time of all runs, over all devices; on a host an upper bound"),
+    PER_DEVICE,
+    Column("least_ms", "At least", float, "ms", "on a host, time until its work was handed out", level="data"),
+    Column("mean_us", "Mean", float, "us", "time of a run; on a host an upper bound", level="data"),
+    Column("percent", "Time", float, "%", "share of device time; on a host, of the times of all instructions"),
+    Column("flops", "Flops", float, "", "operations of a run; exp, tanh and the like are none", level="data"),
+    Column("matrix_flops", "Matrix flops", float, "", "those of matrix products and convolutions", level="data"),
+    Column("moved_bytes", "Bytes", float, "bytes", "what a run reads and writes at most; on a TPU, of HBM", "data"),
+    Column("counted_by", "Counted by", str, "", "who counted both: the trace, or tfperf by the program", level="data"),
+    *at_levels([*WORK_COLUMNS.values()], {"intensity": "data", **dict.fromkeys(_ONLY_IN_ROOFLINE, "data")}),
+)
+RATES = ("tflops_per_second", "gb_per_second", "bound")
+
+
+def _ops(results: Results) -> Data | None:
+    xla: Xla = results["xla"]
+    if not xla.ops:
+        return None
+    texts = fields([column for column in _OP_COLUMNS if column.dtype is str], xla.ops)
+    return {
+        **{key: [text or None for text in column] for key, column in texts.items()},
+        "rank": list(range(1, len(xla.ops) + 1)),
+        "hlo_op": [op.op for op in xla.ops],
+        "program_id": program_ids([op.program_id for op in xla.ops]),
+        "deduplicated_name": [op.stands_for or None for op in xla.ops],
+        "runs": [op.runs for op in xla.ops],
+        "runs_are_estimated": [op.is_estimated for op in xla.ops],
+        "events": [op.events for op in xla.ops],
+        "devices": [op.devices for op in xla.ops],
+        "total_ms": [op.time_ps / PS_PER_MS for op in xla.ops],
+        "device_mean_ms": _per_device(xla, [op.time_ps for op in xla.ops]),
+        "least_ms": [None if op.least_ps is None else op.least_ps / PS_PER_MS for op in xla.ops],
+        "mean_us": [1000.0 * op.time_ps / PS_PER_MS / op.runs if op.runs else None for op in xla.ops],
+        "percent": [percent(op.time_ps, xla.whole_ps) for op in xla.ops],
+        **{key: [getattr(op, key) for op in xla.ops] for key in ("flops", "matrix_flops")},
+        "moved_bytes": [op.bytes for op in xla.ops],
+        **work_cells([op.work for op in xla.ops], [xla.judged(op) for op in xla.ops]),
+    }
+
+
+def _modules(results: Results) -> Data | None:
+    xla: Xla = results["xla"]
+    if not xla.modules:
+        return None
+    from tfperf.sections.xla.instructions import main_memory
+
+    main = main_memory(xla.place)
+    return {
+        **fields(_MODULE_COLUMNS, xla.modules),
+        "module": [module.module or None for module in xla.modules],
+        "program_id": program_ids([module.program_id for module in xla.modules]),
+        "runs_are_estimated": [module.is_estimated for module in xla.modules],
+        "total_ms": [module.time_ps / PS_PER_MS for module in xla.modules],
+        "device_mean_ms": _per_device(xla, [module.time_ps for module in xla.modules]),
+        "compile_ms": [None if each.compile_ps is None else each.compile_ps / PS_PER_MS for each in xla.modules],
+        **{f"{size}_bytes": [_main_size(each, size, main) for each in xla.modules] for size in _SIZES},
+    }
+
+
+def _per_device(xla: Xla, times_ps: Sequence[int]) -> list[float | None]:
+    return [time_ps / xla.device_count / PS_PER_MS if xla.device_count else None for time_ps in times_ps]
+
+
+def _main_size(module: HloModule, size: str, main: str) -> int | None:
+    """Return a size in the main memory of what the program runs on; None if the plan is not known."""
+    if module.memory is None:
+        return None
+    sizes = module.memory.get(main)
+    return 0 if sizes is None else int(getattr(sizes, size))
+
+
+def _memory(results: Results) -> Data | None:
+    """Return a row for each memory that a program uses; None where all have everything in the main memory."""
+    from tfperf.sections.xla.instructions import main_memory
+
+    xla: Xla = results["xla"]
+    main = main_memory(xla.place)
+    rows: list[tuple[HloModule, str, BufferSizes | None]] = []
+    for module in xla.modules:
+        memory = {name: sizes for name, sizes in (module.memory or {}).items() if name == main or sizes.total > _LITTLE}
+        scoped = {"VMEM": memory.get("VMEM")} if module.vmem_bytes else {}
+        rows += [(module, name, sizes) for name, sizes in (memory | scoped).items()]
+    if all(name == main for _, name, _ in rows):
+        return None
+    return {
+        "module": [module.module or None for module, _, _ in rows],
+        "program_id": program_ids([module.program_id for module, _, _ in rows]),
+        "memory": [name for _, name, _ in rows],
+        **{f"{size}_bytes": [sizes and getattr(sizes, size) for _, _, sizes in rows] for size in _SIZES},
+        "scoped_bytes": [module.vmem_bytes if name == "VMEM" else None for module, name, _ in rows],
+    }
+
+
+_LITTLE = 1 << 16
+"""Bytes of flags and scalars that are not worth a row."""
+_MAIN, _PLAN = "main memory", "by the compiler's plan"
+_MODULE_COLUMNS = (
+    _MODULE,
+    PROGRAM_ID,
+    Column("runs", "Runs", int, "count", "how often it ran, over all devices"),
+    _ESTIMATED,
+    Column("total_ms", "Total", float, "ms", "time of its instructions; on a host, that any of them was under way"),
+    PER_DEVICE,
+    Column("compile_ms", "Compile", float, "ms", "time in which it was compiled, as far as the capture shows it"),
+    Column("instructions", "Instructions", int, "count", "instructions in all its computations", level="data"),
+    Column("parameters_bytes", "Parameters", int, "bytes", f"{_MAIN} of its parameters, {_PLAN}"),
+    Column("temporaries_bytes", "Temporaries", int, "bytes", f"{_MAIN} that it works in, {_PLAN}"),
+    Column("outputs_bytes", "Outputs", int, "bytes", f"{_MAIN} of results beside that of parameters, {_PLAN}"),
+    Column("constants_bytes", "Constants", int, "bytes", f"{_MAIN} of its constants, {_PLAN}", level="data"),
+)
+_MEMORY_COLUMNS = (
+    _MODULE,
+    PROGRAM_ID,
+    Column("memory", "Memory", str, "", "HBM or VMEM of a TPU, device memory of a GPU, host memory"),
+    Column("parameters_bytes", "Parameters", int, "bytes", "its parameters"),
+    Column("aliased_bytes", "Aliased", int, "bytes", "the part of the parameters whose memory results take over"),
+    Column("outputs_bytes", "Outputs", int, "bytes", "results beside the memory of parameters"),
+    Column("temporaries_bytes", "Temporaries", int, "bytes", "what it works in"),
+    Column("constants_bytes", "Constants", int, "bytes", "its constants", level="data"),
+    Column("scoped_bytes", "Scoped", int, "bytes", "VMEM: the most that one instruction works in"),
+)
+_SIZES = ("parameters", "aliased", "outputs", "temporaries", "constants")
+MEMORY_KEYS = tuple(f"{size}_bytes" for size in _SIZES if size != "aliased")
+"""Columns of programs that are about their main memory."""
+HLO_OPS = TableSpec(
+    name="hlo_ops",
+    title="Instructions of XLA, by time",
+    row="instructions of XLA's programs that ran",
+    details=(
+        "One row per instruction that ran, of each program. On a GPU its time is that of its kernels, on a TPU core "
+        "that without instructions inside it; on a host it goes to the end of each run, which is an upper bound, and "
+        "instructions overlap. [XLA](xla.md) has the rules."
+    ),
+    columns=_OP_COLUMNS,
+    data=_ops,
+    name_key="hlo_op",
+    ranked=Ranked("total_ms"),
+)
+HLO_MODULES = TableSpec(
+    name="hlo_modules",
+    title="Programs of XLA",
+    row="programs of XLA that ran",
+    details="One row per program that ran in the capture; those that were only compiled are omitted.",
+    columns=_MODULE_COLUMNS,
+    data=_modules,
+    name_key="module",
+    ranked=Ranked("total_ms"),
+)
+HLO_MEMORY = TableSpec(
+    name="hlo_memory",
+    title="Memory of XLA programs",
+    row="memories that XLA's programs use, by the compiler's plan",
+    details=(
+        "Only if a program uses more than one memory: one row per program and memory. HBM is the main memory of a TPU, "
+        "VMEM the vector memory of its core. Parameters in host memory are copied to the device by the program."
+    ),
+    columns=_MEMORY_COLUMNS,
+    data=_memory,
+    name_key="module",
+    brief_rows=12,
+)
+TABLES = (HLO_OPS, HLO_MODULES, HLO_MEMORY)
+
 
 SECTION = SectionSpec(
     name="xla",

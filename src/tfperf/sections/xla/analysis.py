@@ -6,23 +6,28 @@ instructions by the id of the program and the name of the instruction.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 from msgspec.structs import replace
 
 from tfperf.analysis.tabular import Tabular
 from tfperf.base.arrays import MOST, capped_sum, union
 from tfperf.sections.roofline.bounds import Judged, judge
 from tfperf.trace.device.device_peaks import DevicePeaks, peaks_of
+from tfperf.trace.device.device_work import trace_texts
+from tfperf.trace.event_names import JITTED_CALL, compiles_program, is_jitted_call, mask
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import innermost_around
 from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Host
     from tfperf.formats.hlo.model import Module
-    from tfperf.sections.xla.instructions import HloModule, HloOp
-    from tfperf.sections.xla.op_events import OpTimes, Place
+    from tfperf.sections.xla.instructions import HloModule, HloOp, OpTimes, Place
     from tfperf.trace.steps.steps import Steps
 
     _Row = TypeVar("_Row", HloOp, HloModule)
@@ -64,10 +69,7 @@ def analyze(host: Host) -> Xla:
     if not trace.devices and not len(trace.stat("hlo_op").event):
         return Xla()
     # Imported here: most programs of a host without a device are not XLA's.
-    from tfperf.sections.xla.compile_times import compile_times
-    from tfperf.sections.xla.costs import CONTAINERS, ProgramCosts
-    from tfperf.sections.xla.instructions import joined_op, read_programs
-    from tfperf.sections.xla.op_events import op_times
+    from tfperf.sections.xla.instructions import CONTAINERS, ProgramCosts, joined_op, op_times, read_programs
 
     steps: Steps = host["steps"].steps
     counts = steps.headline
@@ -182,3 +184,53 @@ def capped_total(times_ps: Iterable[int]) -> int:
 def _ordered(rows: Iterable[_Row]) -> tuple[_Row, ...]:
     """Return rows in descending order of time; of rows of equal time, those whose program is unknown come first."""
     return tuple(sorted(rows, key=lambda row: (-row.time_ps, [(part is not None, part) for part in row.key])))
+
+
+# --- how long XLA took to compile programs, as far as the capture shows it ---
+# The event of a compilation names the program on hosts with CPUs and GPUs. On those with TPUs it does not: the call of
+# the jitted function around it does.
+
+
+_WHOLE = "Client::Compile"
+"""The end of the name of an event around all that is done to compile one program."""
+_OF_CALL = "backend_compile"
+"""The event that JAX has around it."""
+_NOT_IN_MODULE = re.compile(r"[^\w.-]")
+"""What JAX replaces in the name of a function to get that of its program."""
+
+
+def compile_times(trace: HostTrace) -> dict[str, int]:
+    """Return for how many picoseconds each module was compiled, by its name; modules of one name are added up."""
+    if trace.device_kind == "tpu":
+        return _of_calls(trace)
+    backends = trace.host_events(mask(trace.names, compiles_program))
+    whole = trace.host_events(mask(trace.names, lambda name: name.endswith(_WHOLE)))
+    texts = trace_texts(trace, "name")
+    times: dict[str, int] = {}
+    for line in trace.host_lines:
+        inside, outer = (rows[(rows >= line.start) & (rows < line.stop)] for rows in (backends, whole))
+        if not len(inside):
+            continue
+        around = innermost_around(trace, outer, inside) if len(outer) else np.full(len(inside), -1, np.int64)
+        time_ps = trace.duration_ps[np.where(around >= 0, around, inside)]
+        for text, each in zip(trace.number_at("name", inside, -1).tolist(), time_ps.tolist(), strict=True):
+            times[texts[text]] = min(times.get(texts[text], 0) + each, MOST)
+    return {name: time_ps for name, time_ps in times.items() if name}
+
+
+def _of_calls(trace: HostTrace) -> dict[str, int]:
+    """Return the times of compilations in calls of jitted functions, by the program of the innermost call around."""
+    compilations = trace.host_events(mask(trace.names, lambda name: name == _OF_CALL))
+    calls = trace.host_events(mask(trace.names, is_jitted_call))
+    times: dict[str, int] = {}
+    for line in trace.host_lines:
+        inside, outer = (rows[(rows >= line.start) & (rows < line.stop)] for rows in (compilations, calls))
+        if not len(inside) or not len(outer):
+            continue
+        around = innermost_around(trace, outer, inside)
+        for call, time_ps in zip(around.tolist(), trace.duration_ps[inside].tolist(), strict=True):
+            if call >= 0:
+                function = trace.names[trace.name[call]].removeprefix(JITTED_CALL).removesuffix(")")
+                program = f"jit_{_NOT_IN_MODULE.sub('_', function)}"
+                times[program] = min(times.get(program, 0) + time_ps, MOST)
+    return times

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tfperf.analysis.registry import present
 from tfperf.base.units import counted, percent
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
-from tfperf.sections.xla.tables import HLO_MEMORY, HLO_MODULES, HLO_OPS, MEMORY_KEYS, PER_DEVICE, RATES
+from tfperf.sections.xla import HLO_MEMORY, HLO_MODULES, HLO_OPS, MEMORY_KEYS, PER_DEVICE, RATES
 
 if TYPE_CHECKING:
     from tfperf.analysis.results import Results

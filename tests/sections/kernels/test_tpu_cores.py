@@ -11,7 +11,7 @@ from places import ROOT
 from synthetic_tpu import ARRAY_BYTES, F_COPIES, F_OPS, SOURCE, Offload, offload_tpu
 
 from tfperf.analysis.results import Results
-from tfperf.sections.kernels.async_copies import AsyncCopies, AsyncCopy, combine
+from tfperf.sections.kernels.tpu_cores import AsyncCopies, AsyncCopy, combine_copies
 from tfperf.trace.read import read_host
 
 SHARED = ROOT.parent / "shared" / "traces"
@@ -77,13 +77,13 @@ def test_what_goes_each_way_in_a_step_is_an_average_over_cores(tmp_path: Path) -
 
 def test_equal_instructions_of_several_hosts_are_one_row(tmp_path: Path) -> None:
     one: AsyncCopies = offload(tmp_path)["kernels"].async_copies
-    both = combine([one, one])
+    both = combine_copies([one, one])
     assert len(both.copies) == len(one.copies)
     assert both.copies[0].count == 2 * one.copies[0].count
     assert both.copies[0].waited_ps == 2 * one.copies[0].waited_ps
     assert len(both.of_way("to_host")) == 2
     assert (both.kept_bytes, both.are_donated) == (2 * ARRAY_BYTES, True)
-    assert combine([]) == AsyncCopies()
+    assert combine_copies([]) == AsyncCopies()
 
 
 def test_a_profile_without_tpus_or_copies_has_none(tmp_path: Path) -> None:
