@@ -1,25 +1,24 @@
-# make demo    analyze a sample trace (makes a virtual environment first)
+# make demo    analyze a sample trace (creates a virtual environment first)
 # make test    run the tests
-# make quick   run the tests that need neither TensorFlow nor a browser, nor a processor for long (about two minutes)
+# make quick   run the fast tests that need neither TensorFlow nor a browser (about two minutes)
 # make lint    style, types, import contracts
-# make bench   speed and memory against peers, on a trace that it makes (minutes)
-# make fuzz    10,000 damaged profiles through all commands (half an hour; COUNT=300 for a short one)
-# make oldest  a part of the tests with the lowest versions of the dependencies that pyproject.toml allows
-# make newest  the same with the newest
-# make docs    write gold files and the generated parts of pages anew
+# make bench   speed and memory compared with other tools, on a generated trace (minutes)
+# make fuzz    all commands on 10,000 damaged profiles (half an hour; COUNT=300 for a short run)
+# make oldest  some tests with the lowest versions of the dependencies that pyproject.toml allows
+# make newest  some tests with the newest versions
+# make docs    regenerate gold files and the generated parts of pages
 # make site    the documentation as a site, in build/site
-# make dist    wheel and sdist in dist/, tried with every Python that is here (EVERY= for the oldest and the newest)
+# make dist    wheel and sdist in dist/, tested with every installed Python (EVERY= for the oldest and the newest only)
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 COUNT ?= 10000
 EVERY ?= --every
-# On a machine that forbids Python to keep what it compiled, each process would compile all tests.
+# If the machine disables bytecode files, every process compiles all tests again.
 export PYTHONDONTWRITEBYTECODE :=
 SIDE_BY_SIDE := --numprocesses auto --dist loadfile --no-loadscope-reorder
-# uv installs in a fraction of the time that pip takes, which compiles all, also what nobody imports. Where it cannot be
-# had, pip installs.
+# uv is much faster than pip, which also compiles modules that are never imported. pip is the fallback.
 define install
 	([ -x $(BIN)/uv ] || $(BIN)/python -m pip install --quiet uv) \
 	  && $(BIN)/uv pip install --quiet --python $(BIN)/python -e "$(1)" \
@@ -57,7 +56,7 @@ oldest newest: $(VENV)/.runtime
 docs: $(VENV)/.dev
 	$(BIN)/python -m pytest --update-gold
 
-# Material says with each build that it is kept until May 2027: see docs/architecture.md.
+# Material prints an end-of-support notice (May 2027) in each build: see docs/architecture.md.
 site: $(VENV)/.dev
 	$(BIN)/python tools/site_pages.py build/pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

@@ -51,12 +51,12 @@ def fenced(language: str, heading: str) -> str:
 
 
 def limit_table() -> str:
-    """Every limit with a name."""
+    """Table of all named limits."""
     rows = [
         f"| `--{name}` | {named.unit} | {_demand(named)}`{named.example}` | {FIGURES[named.figure].meaning} |"
         for name, named in NAMED.items()
     ]
-    return "\n".join(["| option | unit | for example | what is measured |", "|---|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| option | unit | example | measured value |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def _demand(named: NamedLimit) -> str:
@@ -66,16 +66,16 @@ def _demand(named: NamedLimit) -> str:
 
 
 def doubt_table() -> str:
-    """What figures and tables rest on."""
+    """Parts of a profile that figures and tables depend on."""
     names_of: dict[str, list[str]] = {}
     for name, parts in RESTS_ON.items():
         shown = [part for part in get_args(Part) if part in parts]
         over_steps = not parts or (name in FIGURES and rests_on_steps(Metric(name)))
-        shown += ["what shows the steps"] if over_steps else []
+        shown += ["step detection"] if over_steps else []
         names_of.setdefault(", ".join(shown), []).append(f"`{name}`")
     rows = [f"| {', '.join(names)} | {parts} |" for parts, names in names_of.items()]
-    rows.append("| all other tables | everything |")
-    return "\n".join(["| figures and tables | what they rest on |", "|---|---|", *rows]) + "\n"
+    rows.append("| all other tables | all parts |")
+    return "\n".join(["| figures and tables | depend on |", "|---|---|", *rows]) + "\n"
 
 
 def grammar_block() -> str:
@@ -123,7 +123,7 @@ def test_each_exit_code_is_what_the_page_says(samples: Path, run_tfperf: Callabl
     cases = {
         "all limits": (samples / "input_fixed", "20%"),
         "a limit": (samples / "input_bound", "20%"),
-        "it could": (samples / "nothing_here", "20%"),
+        "the profile": (samples / "nothing_here", "20%"),
         "wrong usage:": (samples / "input_fixed", "much"),
     }
     for code, meaning in rows:
@@ -136,7 +136,7 @@ def test_each_exit_code_is_what_the_page_says(samples: Path, run_tfperf: Callabl
 def test_the_commands_of_the_baseline_work_with_enough_steps(
     tmp_path: Path, run_tfperf: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    section = TEXT.split("## Slower than before")[1]
+    section = TEXT.split("## Compare with a baseline")[1]
     blocks = re.findall(r"^```console\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)[:2]
     # capture/test_recipe.py profiles real jobs; here a profile is there already.
     commands = [line for block in blocks for line in block.splitlines() if not line.startswith("tfperf run ")]

@@ -137,7 +137,7 @@ def test_the_json_has_the_fixed_keys() -> None:
 
 def test_the_page_lists_every_reason() -> None:
     page = (ROOT / "docs/capture.md").read_text(encoding="utf-8").split("<!-- reasons -->")[1]
-    rows, inside = page.split("From inside a job also")
+    rows, inside = page.split("Captures inside a job")
     documented = re.findall(r"^\| `(\w+)`", rows, re.MULTILINE) + re.findall(r"`(\w+)`", inside.split("\n\n")[0])
     assert sorted(documented) == sorted(get_args(Reason))
 

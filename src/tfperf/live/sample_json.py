@@ -21,7 +21,7 @@ KEYS: Mapping[str, str] = {
     "task": "what the cluster calls the worker, where `--cluster-spec` says it",
     "sample": "number of the sample of this worker, from 1",
     "ok": "whether a trace came and could be analyzed",
-    "reason": "why not, in a word of [capture.md](capture.md#why-no-trace-came); null if `ok`",
+    "reason": "why not, in a word of [capture.md](capture.md#why-no-trace-was-received); null if `ok`",
     "message": "the same as a sentence, or why there is no step time; null if there is nothing to say",
     "duration_s": "how long was recorded",
     "answer_s": "from the request until the reply began to come",

@@ -75,7 +75,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     ),
     "garbage_collection": CauseMeaning(
         (
-            "Python's garbage collector runs, as captures of tfperf [record it](capture.md#what-a-trace-gets-besides), "
+            "Python's garbage collector runs, as captures of tfperf [record it](capture.md#facts-about-the-job), "
             "or as frames of gc.collect show; runs in one step or two of many call for no change"
         ),
         "part of the categories All others and Host compute",
