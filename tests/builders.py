@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tfperf.analysis.load import ALWAYS
-from tfperf.analysis.registry import default_sections, with_dependencies
-from tfperf.analysis.results import Host, HostResults, Results
+from tfperf.analysis.registry import Host, HostResults, Results, default_sections, with_dependencies
 from tfperf.formats.wire import schema
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host_trace import HostTrace

@@ -11,8 +11,7 @@ from synthetic_gpu import synthetic_gpu
 from tpu_twin import tpu_twin
 
 import tfperf
-from tfperf.analysis.registry import ANALYZED_FIRST, OURS, find_section
-from tfperf.analysis.results import Host
+from tfperf.analysis.registry import ANALYZED_FIRST, OURS, Host, find_section
 from tfperf.trace.read import read_host
 
 

@@ -49,7 +49,7 @@ from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
 from tfperf.report.render import render
 from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
 from tfperf.trace.host.activities import PRIORITY, Attribution
-from tfperf.trace.steps.step_sources import STEP_SOURCES
+from tfperf.trace.steps.categories import STEP_SOURCES
 
 SHARED = ROOT.parent / "shared" / "traces"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]

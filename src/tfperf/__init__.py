@@ -23,8 +23,7 @@ from tfperf.base.version import __version__
 if TYPE_CHECKING:
     from tfperf import keras, tfprof
     from tfperf.analysis.load import Analysis, load
-    from tfperf.analysis.registry import SectionSpec, TableSpec
-    from tfperf.analysis.results import HostResults
+    from tfperf.analysis.registry import HostResults, SectionSpec, TableSpec
     from tfperf.base.errors import (
         CaptureError,
         OutputError,
@@ -112,7 +111,7 @@ _PUBLIC = {
     "Column": ("report.model:Column", "for sections of one's own: a column of a table"),
     "Fact": ("report.model:Fact", "... a named value"),
     "Finding": ("report.model:Finding", "... a conclusion in words"),
-    "HostResults": ("analysis.results:HostResults", "... the results of one host"),
+    "HostResults": ("analysis.registry:HostResults", "... the results of one host"),
     "Ranked": ("report.model:Ranked", "... by which column a table is ranked"),
     "Section": ("report.model:Section", "... what a section shows"),
     "SectionSpec": ("analysis.registry:SectionSpec", "... a section, declared"),

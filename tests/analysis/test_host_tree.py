@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ import pytest
 from sections.hosts_of_job import job
 
 import tfperf
-from tfperf.analysis.host_tree import FEW, FewParts, combine_few, combined_in_tree, combined_parts
-from tfperf.analysis.many_hosts import MANY_HOSTS, Packed, PackedResults, unpacked
-from tfperf.analysis.registry import OURS, call, find_section
-from tfperf.analysis.results import HostResults
+from tfperf.analysis.many_hosts import FEW, MANY_HOSTS, Packed, PackedResults, combined_in_tree, unpacked
+from tfperf.analysis.parallel.engine import FewParts, combine_few, combined_parts
+from tfperf.analysis.registry import OURS, HostResults, call, find_section
 from tfperf.report.render import render
 
 IN_TREE = [name for name in OURS if find_section(name).combines_in_tree]
@@ -45,7 +45,7 @@ def test_combined_in_a_tree_is_combined_at_once(section: str, hosts: Sequence[Ho
     spec = find_section(section)
     assert spec.combine is not None
     results = [host.results[section] for host in hosts if host.results[section] is not None]
-    assert plain(combined_in_tree(spec.combine, results)) == plain(call(spec.combine, results))
+    assert plain(combined_in_tree(partial(call, spec.combine), results)) == plain(call(spec.combine, results))
 
 
 def test_nothing_combines_to_nothing() -> None:
@@ -82,8 +82,7 @@ def test_parts_that_workers_combine_are_those_of_the_tree(hosts: Sequence[HostRe
     assert sizes == [16] * 18 + [12] + [16, 3]
     assert {section: len(of_section) for section, of_section in parts.items()} == {"kernels": 2, "functions": 2}
     for section, of_section in parts.items():
-        combine = find_section(section).combine
-        assert combine is not None
+        combine = partial(call, find_section(section).combine or "")
         expected = combined_in_tree(combine, (each[section] for each in packed))
         assert plain(combined_in_tree(combine, map(unpacked, of_section))) == plain(expected)
 
@@ -132,7 +131,7 @@ def test_if_workers_cannot_combine_this_process_does(
     monkeypatch.syspath_prepend(str(tmp_path))
     from end_of_worker import end_at_once  # type: ignore[import-not-found]
 
-    monkeypatch.setattr("tfperf.analysis.host_tree.combine_few", end_at_once)
+    monkeypatch.setattr("tfperf.analysis.parallel.engine.combine_few", end_at_once)
     pooled = tfperf.load(large_run, sections=["kernels"], jobs=2)
     assert pooled.parts == {}
     assert (

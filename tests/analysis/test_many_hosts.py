@@ -10,9 +10,9 @@ from builders import event, host, space
 from sections.hosts_of_job import job
 
 import tfperf
-from tfperf.analysis.many_hosts import PackedResults, with_short_tables
-from tfperf.analysis.registry import call, find_section
-from tfperf.analysis.results import HostResults
+from tfperf.analysis.load import with_short_tables
+from tfperf.analysis.many_hosts import PackedResults
+from tfperf.analysis.registry import HostResults, call, find_section
 from tfperf.report.model import Column, Ranked, Section, table_of
 
 

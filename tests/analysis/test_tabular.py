@@ -12,8 +12,7 @@ from builders import event, host, logdir_of, plane, space
 from real_runs import ROOT, SHARED, analysis_of
 
 import tfperf
-from tfperf.analysis.registry import OURS, find_section
-from tfperf.analysis.tabular import HasTable
+from tfperf.analysis.registry import OURS, HasTable, find_section
 from tfperf.report.model import Column
 
 RUNS = [

@@ -15,8 +15,7 @@ import pytest
 from builders import Event, event, host, logdir_of, space
 from click.testing import Result
 
-from tfperf.analysis.registry import OURS
-from tfperf.analysis.view import By, View
+from tfperf.analysis.registry import OURS, By, View
 from tfperf.cli import main
 
 Run = Callable[..., Result]

@@ -13,7 +13,7 @@ from tfperf.cli.explain import KINDS, WITHOUT_PAGE, entries, find, names_of, pag
 from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 from tfperf.sections.diagnosis.diagnose import NEEDS
 from tfperf.trace.steps import steps
-from tfperf.trace.steps.step_sources import STEP_SOURCES
+from tfperf.trace.steps.categories import STEP_SOURCES
 
 DOCS = ROOT / "docs"
 

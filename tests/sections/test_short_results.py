@@ -12,11 +12,10 @@ from builders import Event, Line, Plane, event, line, plane, ref, space
 from msgspec.structs import replace
 
 import tfperf
-from tfperf.analysis.analyzed_hosts import analyze_packed
 from tfperf.analysis.load import ALWAYS, Analysis, analyze_host, assemble
-from tfperf.analysis.many_hosts import MANY_HOSTS, MOST_ROWS, lacking_rows, shortened
-from tfperf.analysis.registry import OURS, default_sections, find_section, with_dependencies
-from tfperf.analysis.results import HostResults
+from tfperf.analysis.many_hosts import MANY_HOSTS, MOST_ROWS
+from tfperf.analysis.parallel.engine import analyze_packed, lacking_rows, shortened
+from tfperf.analysis.registry import OURS, HostResults, default_sections, find_section, with_dependencies
 from tfperf.report.render import FORMATS, RenderOptions, render
 from tfperf.trace.logdir import HostFile
 
@@ -153,7 +152,7 @@ def test_sums_stay(table: str, results: dict[int, HostResults], tmp_path: Path) 
 def test_the_report_says_what_lacks_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = large_host(tmp_path, 30)
     assert packed_run(file, MANY_HOSTS + 1).hosts[0].shortened == ()
-    monkeypatch.setattr("tfperf.analysis.analyzed_hosts.shortened", partial(shortened, most=29))
+    monkeypatch.setattr("tfperf.analysis.parallel.engine.shortened", partial(shortened, most=29))
     run = packed_run(file, MANY_HOSTS + 1)
     lacking = run.hosts[0].shortened
     assert {"functions", "host_threads", "kernels", "memory", "ops", "python", "xla"} <= {*lacking}
@@ -170,7 +169,7 @@ def test_the_report_says_what_lacks_rows(tmp_path: Path, monkeypatch: pytest.Mon
 def test_short_results_are_shown_in_all_formats(
     format_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfperf.analysis.analyzed_hosts.shortened", partial(shortened, most=MOST))
+    monkeypatch.setattr("tfperf.analysis.parallel.engine.shortened", partial(shortened, most=MOST))
     run = packed_run(large_host(tmp_path, 30), 2)
     assert "(other kernels)" in render(assemble(run), format_name, RenderOptions(view="sections"))
 

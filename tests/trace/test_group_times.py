@@ -6,9 +6,9 @@ from pathlib import Path
 
 from builders import event, host, line, plane, trace_of
 
-from tfperf.trace.group_times import GroupSpans, group_spans, grouped_times
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps.tensorflow_groups import GroupSpans, group_spans, grouped_times
 
 US = 1_000_000
 

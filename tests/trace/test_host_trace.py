@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import event, host, line, plane, ref, space, trace_of, u64
+from builders import event, host, iterator_call, line, plane, ref, space, trace_of, u64
 from msgspec.structs import replace
 from trace_rows import US, memory, rows, texts
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.trace.device.device_clock import DeviceClock
 from tfperf.trace.host_trace import HostTrace, by_line, once
 from tfperf.trace.read import read_host
@@ -171,3 +172,11 @@ def test_lines_without_any_of_the_rows_are_left_out(tmp_path: Path) -> None:
     found = [(line.name, places) for line, places in by_line(trace.lines, np.array([1, 2, 7], np.int64))]
     assert found == [("a", slice(0, 2)), ("c", slice(2, 3))]
     assert [*by_line((), np.zeros(1, np.int64))] == []
+
+
+def test_usable_cores_are_those_that_the_capture_states_or_tfdata_counts(tmp_path: Path) -> None:
+    counted = host(iterator_call("Root", 0, 10, 1, cpu_budget=8))
+    stated = plane(CAPTURE_PLANE, stats={"cpu_affinity": 8, "cpu_quota": 1.5})
+    assert trace_of(tmp_path, host(event("A:A", 0, 5))).usable_cores is None
+    assert trace_of(tmp_path, counted).usable_cores == 8.0
+    assert trace_of(tmp_path, counted, stated).usable_cores == 1.5

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tfperf.trace.name_patterns import name_of_repeated, pattern_of, starred
+from tfperf.trace.event_names import name_of_repeated, pattern_of, starred
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from builders import Line, event, line, plane, ref, space
 
 from tfperf.formats.wire import schema
-from tfperf.trace.oddities import Oddities
+from tfperf.trace.flaw import Oddities
 from tfperf.trace.read import read_host
 
 

@@ -11,7 +11,7 @@ from places import ROOT
 
 import tfperf
 from tfperf.judge.gate.check import check_profile
-from tfperf.trace.same_capture import CaptureIdentity, capture_identity, foreign_hosts
+from tfperf.trace.soundness import CaptureIdentity, capture_identity, foreign_hosts
 
 SHARED = ROOT.parent / "shared" / "traces"
 

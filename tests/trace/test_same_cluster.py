@@ -9,8 +9,7 @@ from pathlib import Path
 from builders import event, host, space
 from click.testing import Result
 
-from tfperf.trace.logdir import find_runs
-from tfperf.trace.same_cluster import runs_of_one_cluster
+from tfperf.trace.logdir import find_runs, runs_of_one_cluster
 
 
 def logdir(folder: Path, **hosts: str) -> Path:

@@ -8,7 +8,7 @@ import pytest
 from builders import Event, Line, event, line, plane, trace_of
 
 from tfperf.trace.flaw import Flaw
-from tfperf.trace.thread_flaws import lost_events
+from tfperf.trace.soundness import lost_events
 
 FETCH = "IteratorGetNextOp::DoCompute"
 

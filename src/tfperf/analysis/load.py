@@ -12,13 +12,10 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from tfperf.analysis import registry
-from tfperf.analysis.many_hosts import MANY_HOSTS, MOST_ROWS, MOST_STEPS, with_short_tables
-from tfperf.analysis.missing import MissingHost
+from tfperf.analysis.many_hosts import MANY_HOSTS, MOST_ROWS, MOST_STEPS
 from tfperf.analysis.parallel.engine import Engine
-from tfperf.analysis.parallel.jobs import FORKED_BYTES, may_fork
-from tfperf.analysis.parallel.outcomes import HostProgress, Told
-from tfperf.analysis.results import Host, HostResults, Results
-from tfperf.analysis.view import By, View
+from tfperf.analysis.parallel.outcomes import FORKED_BYTES, HostProgress, Told, may_fork
+from tfperf.analysis.registry import By, Host, HostResults, MissingHost, Results, View
 from tfperf.base.display import cut
 from tfperf.base.errors import TfperfError, TraceFormatError
 from tfperf.base.files import TRACE_SUFFIX
@@ -26,14 +23,14 @@ from tfperf.base.forked import allowing_forks, in_two
 from tfperf.base.patterns import pattern
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, listed
-from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
+from tfperf.report.model import Deferred, Finding, Quantity, Report, Section, Table
 from tfperf.trace.device.device_peaks import DeviceModel
 from tfperf.trace.known_stats import LINKS
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import Progress, read_host, read_host_twice
 from tfperf.trace.soundness import flaw_checks
+from tfperf.trace.steps.breakdown import lacks_devices
 from tfperf.trace.steps.steps import WhichStep
-from tfperf.trace.steps.why_unknown import lacks_devices
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -170,7 +167,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
 
 
 def _sampled(run: Run, count: int) -> tuple[Run, str]:
-    from tfperf.trace.host.host_sample import sample_hosts
+    from tfperf.trace.logdir import sample_hosts
 
     return sample_hosts(run, count)
 
@@ -184,8 +181,8 @@ def _analyzed(
         is_large = (file.size_bytes or 0) >= FORKED_BYTES
         with allowing_forks(may_fork(file, engine.jobs)) if is_large else nullcontext():
             return (analyze(file, progress=told.bytes_done),), (), {}
-    from tfperf.analysis.analyzed_hosts import analyzed_hosts
-    from tfperf.trace.same_capture import foreign_hosts
+    from tfperf.analysis.parallel.engine import analyzed_hosts
+    from tfperf.trace.soundness import foreign_hosts
 
     hosts, missing, parts = analyzed_hosts(partial(analyze, host_count=len(run.files)), run, engine, told)
     captures = [host.capture for host in hosts if host.capture is not None]
@@ -249,7 +246,7 @@ def analyze_host(
     results = HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
     if host_count == 1:
         return results
-    from tfperf.trace.same_capture import capture_identity
+    from tfperf.trace.soundness import capture_identity
 
     return replace(results, capture=capture_identity(trace, has_steps=len(host["steps"].steps) > 0))
 
@@ -387,3 +384,20 @@ def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
 
 def _naming_only(found: Set[str], finding: Finding) -> Finding:
     return replace(finding, causes=tuple(code for code in finding.causes if code in found))
+
+
+def with_short_tables(section: Section) -> Section:
+    """Return a section without what is beyond the first rows of long tables, which say how many rows there were.
+
+    What has a row for each host or device is whole.
+    """
+    return replace(section, tables=tuple(map(_shortened, section.tables)))
+
+
+def _shortened(table: Table) -> Table:
+    if table.total_rows <= MOST_ROWS or (table.ranked is not None and table.ranked.each):
+        return table
+    note = (
+        f"Of {counted(table.total_rows, 'row')}, the first {MOST_ROWS:,} are kept: --hosts shows those of some hosts."
+    )
+    return replace(table.head(MOST_ROWS), note=f"{table.note} {note}".strip())

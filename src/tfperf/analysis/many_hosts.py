@@ -1,21 +1,19 @@
 """What bounds the memory that a run of many hosts takes where its results are put together.
 
-Large results are kept packed and are combined a few at a time, and tables that grow with the hosts end somewhere.
+Large results are kept packed, and are combined in a tree: those of a few hosts at a time, then what came of these. The
+tree has one shape, by the order of the hosts, wherever its parts are combined (in this process, or before that on the
+workers that analyzed the hosts), so the result is the same. Tables that grow with the hosts are cut.
 """
 
 from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
-
-from tfperf.analysis.registry import call, find_section
-from tfperf.base.units import counted
-from tfperf.report.model import Section, Table
 
 MANY_HOSTS = 64
 """Up to so many hosts, results are kept as they are, and tables whole."""
@@ -82,31 +80,27 @@ class PackedResults(Mapping[str, Any]):
         return len(self.kept)
 
 
-def shortened(results: Mapping[str, Any], most: int = MOST_ROWS) -> dict[str, Any]:
-    """Return the results of a host; those that have more rows than are kept are other objects than they were."""
-    specs = {section: find_section(section) for section, result in results.items() if result is not None}
-    short = {section: call(spec.shorten, results[section], most) for section, spec in specs.items() if spec.shorten}
-    return {**results, **short}
+FEW = 16
+"""So many parts become one."""
+_T = TypeVar("_T")
 
 
-def lacking_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the sections whose tables lack rows since their results were shortened."""
-    changed = (section for section, result in before.items() if after[section] is not result)
-    return tuple(section for section in changed if find_section(section).tables)
+def combined_in_tree(combine: Callable[[list[Any]], Any], results: Iterable[Any]) -> Any:
+    """Combine results, of which only a few are unpacked at any time; None counts as no result, and is that of none."""
+    parts = [combined(combine, few) for few in by_few(results)]
+    while len(parts) > 1:
+        parts = [combined(combine, few) for few in by_few(parts)]
+    return parts[0] if parts else None
 
 
-def with_short_tables(section: Section) -> Section:
-    """Return a section without what is beyond the first rows of long tables, which say how many rows there were.
-
-    What has a row for each host or device is whole.
-    """
-    return replace(section, tables=tuple(map(_shortened, section.tables)))
+def combined(combine: Callable[[list[Any]], Any], results: Iterable[Any]) -> Any:
+    """Combine the results that are not None; None if all are."""
+    known = [result for result in results if result is not None]
+    return combine(known) if known else None
 
 
-def _shortened(table: Table) -> Table:
-    if table.total_rows <= MOST_ROWS or (table.ranked is not None and table.ranked.each):
-        return table
-    note = (
-        f"Of {counted(table.total_rows, 'row')}, the first {MOST_ROWS:,} are kept: --hosts shows those of some hosts."
-    )
-    return replace(table.head(MOST_ROWS), note=f"{table.note} {note}".strip())
+def by_few(parts: Iterable[_T]) -> Iterator[list[_T]]:
+    """Yield lists of `FEW` parts."""
+    iterator = iter(parts)
+    while few := list(islice(iterator, FEW)):
+        yield few

@@ -172,8 +172,7 @@ def runs_report(path: Location, runs: Sequence[Run]) -> Report:
     """List the runs with their files, the newest last."""
     from tfperf.base.files import TRACE_SUFFIX
     from tfperf.report.model import Column, Report, Section, table_of
-    from tfperf.trace.logdir import run_names
-    from tfperf.trace.same_cluster import runs_of_one_cluster
+    from tfperf.trace.logdir import run_names, runs_of_one_cluster
 
     run_columns = (
         Column("run", "Run", str, "", "name for --run"),

@@ -319,7 +319,7 @@ def _idle_causes() -> Iterator[Entry]:
 
 
 def _step_sources() -> Iterator[Entry]:
-    from tfperf.trace.steps.step_sources import STEP_SOURCES
+    from tfperf.trace.steps.categories import STEP_SOURCES
 
     for name, source in STEP_SOURCES.items():
         text, details = f"a step is {plain_text(source.step)}", (f"confidence: {source.confidence}",)

@@ -261,7 +261,7 @@ def _of_steps(whole: Analysis) -> dict[str, Any]:
 
 
 def _of_devices(whole: Analysis) -> dict[str, Any]:
-    from tfperf.trace.steps.why_unknown import lacks_devices
+    from tfperf.trace.steps.breakdown import lacks_devices
 
     is_known = whole.has_device and not lacks_devices(whole["steps"])
     devices = whole["idle"].averaged if is_known else ()

@@ -18,8 +18,7 @@ import numpy as np
 from markupsafe import Markup
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import LEADS
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import LEADS, Results
 from tfperf.base.arrays import Float64s
 from tfperf.base.display import Shown
 from tfperf.base.errors import TfperfError

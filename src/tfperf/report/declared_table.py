@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from tfperf.base.display import Shown, cut
-from tfperf.report.model import Data, Table
+from tfperf.report.model import Column, Data, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tfperf.analysis.registry import SectionSpec, TableSpec
+
+class Declaration(Protocol):
+    """What a result needs of the declaration of its table, a `tfperf.TableSpec`."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the table."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns."""
+
+    def of(self, data: Data) -> Table:
+        """Return the table of these columns."""
 
 
 class DeclaredTable(Shown):
@@ -36,11 +49,11 @@ class DeclaredTable(Shown):
             data = {column.key: () for column in spec.columns}
         return spec.of(data)
 
-    def _spec(self) -> TableSpec:
+    def _spec(self) -> Declaration:
         """Return the declaration of the table, in the package of its section."""
         section, name = self.home
-        spec: SectionSpec = resolve_name(f"tfperf.sections.{section}:SECTION")
-        return next(table for table in spec.tables if table.name == name)
+        tables: tuple[Declaration, ...] = resolve_name(f"tfperf.sections.{section}:SECTION").tables
+        return next(table for table in tables if table.name == name)
 
     def _data(self) -> Data | None:
         """Return the declared columns by key; None if the profile has no such table."""

@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.analysis.results import Host, Results
+from tfperf.analysis.registry import Host, Results, SectionSpec
 from tfperf.base.units import counted, listed
 from tfperf.report.model import Section
-from tfperf.trace.steps.why_unknown import lacks_devices
+from tfperf.trace.steps.breakdown import lacks_devices
 
 if TYPE_CHECKING:
     from tfperf.sections.environment.analysis import HostEnvironment

@@ -6,8 +6,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import SectionSpec, TableSpec, present
-from tfperf.analysis.results import Host, Results
+from tfperf.analysis.registry import Host, Results, SectionSpec, TableSpec, present
 from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Column, Data, Level, Section, StepChart, at_levels
 from tfperf.trace.known_stats import TASK

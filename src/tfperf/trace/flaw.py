@@ -6,10 +6,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Literal, get_args
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, lookup
+from tfperf.base.units import counted
+from tfperf.formats.wire.event_columns import NO_STAT, EventColumns
+from tfperf.formats.wire.planes import PlaneHeader
+from tfperf.trace.event_names import (
+    begins_task,
+    gives_task,
+    is_call,
+    is_memory,
+    mask,
+    may_mark_steps,
+    parse_op,
+    takes_time,
+)
 
 Level = Literal["sound", "doubtful", "incomplete", "unsound"]
 Part = Literal["steps", "calls", "input", "host", "device", "memory"]
@@ -81,3 +99,183 @@ class Flaw(Struct, frozen=True):
 def level_of(flaws: Iterable[Flaw]) -> Level:
     """Return the gravest level."""
     return max((flaw.level for flaw in flaws), key=get_args(Level).index, default="sound")
+
+
+# --- oddities ---
+#
+# What is odd about the names of a file and the events that have them, counted while the events are read.
+
+
+_NOTED_BEFORE = frozenset({"group_id", "step_name", "is_eager"})
+"""Stats of groups, whose names old profilers write before they look for groups."""
+_SHARE = 0.1
+"""What is wrong with a tenth of the tasks is no chance."""
+_LOST_TASKS = 0.005
+"""In real profiles, no task is missing between others: where more than this share is, events are lost."""
+_FEW_TASKS = 2
+_WAITING = 16
+"""When a capture ends, tasks wait for a thread: at most a dozen in real profiles of small machines."""
+_LONG_RUN = 0.05
+"""While a profiler stops, it leaves one thread after the other: after that, no such share of the tasks is in a row."""
+_SHORTEST_RUN = 4
+
+
+def _is_call_or_memory(name: str) -> bool:
+    return is_call(name) or is_memory(name)
+
+
+def _is_no_call_of_python(name: str) -> bool:
+    return _is_call_or_memory(name) or (":" in name and parse_op(name).kind == "tensorflow")
+
+
+_OF_PYTHON: Mapping[str, Callable[[str], bool]] = {
+    "graph_type": _is_call_or_memory,
+    "step_num": _is_call_or_memory,
+    "tf_function_call": _is_no_call_of_python,
+}
+"""Stats that Python writes, and on which events none of them stands. The first two stand on what users name."""
+
+
+class Oddities(Struct, frozen=True):
+    """What profilers do not write: events and names that do not go together."""
+
+    nameless_events: int = 0
+    nameless_stats: int = 0
+    """Of all events, those whose name the file does not hold, and the stats of events for which that is so."""
+    timeless_calls: int = 0
+    """Calls of tf.data and of functions without a duration."""
+    misplaced_stats: tuple[str, ...] = ()
+    """Stats that Python alone writes, which stand on events of TensorFlow."""
+    markers_without_number: int = 0
+    """Events that mark a step, as a program says, without the number of the step."""
+    unused_names: int = 0
+    """Names of events that no event has."""
+    unused_stats: tuple[str, ...] = ()
+    """Names of stats that mean something to tfperf, which are in the file, but which no stat has."""
+    tasks: int = 0
+    """Tasks that host threads gave to pools of threads. TensorFlow and JAX number them, one after the other."""
+    lost_tasks: int = 0
+    """Numbers between those of tasks that no task has."""
+    begun_tasks: int = 0
+    """Tasks that threads of pools began with."""
+
+    def flaws(self, event_count: int) -> Iterator[Flaw]:
+        """Yield what is wrong for it, of so many events; what has no name is taken for something else, or nothing."""
+        if self.timeless_calls:
+            # Where a clock counts in microseconds, a few can be.
+            calls = counted(self.timeless_calls, "call")
+            yield Flaw("timeless_calls", f"{calls} of tf.data or of functions without a duration", "doubtful")
+        if self.nameless_events:
+            events = counted(self.nameless_events, "event")
+            yield Flaw("nameless_events", f"{events} of {event_count:,} without a name")
+        if self.nameless_stats:
+            yield Flaw("nameless_stats", f"{counted(self.nameless_stats, 'stat')} of events without a name")
+        if self.misplaced_stats:
+            stats = ", ".join(sorted({*self.misplaced_stats}))
+            text = f"events of TensorFlow have stats that only Python writes ({stats}): names may be exchanged"
+            yield Flaw("misplaced_stats", text, "doubtful")
+        if self.markers_without_number:
+            text = (
+                f"{counted(self.markers_without_number, 'marker')} of steps without a step number: stats may be missing"
+            )
+            yield Flaw("unnumbered_markers", text, "doubtful")
+        if self.unused_names:
+            # A profiler writes a name when the first event has it.
+            text = f"{counted(self.unused_names, 'name')} that no event has: events may be missing"
+            yield Flaw("unused_names", text, "doubtful")
+        if self.unused_stats:
+            text = (
+                f"no event has the stats that the file lists ({', '.join(sorted({*self.unused_stats}))}): "
+                "stats may be missing, or their names exchanged"
+            )
+            yield Flaw("unused_stats", text, "doubtful")
+        if self.lost_tasks > max(_FEW_TASKS, _LOST_TASKS * self.tasks):
+            count = self.tasks + self.lost_tasks
+            text = f"{self.lost_tasks:,} of {counted(count, 'task')} of thread pools are not there"
+            level: Level = "unsound" if self.lost_tasks > _SHARE * count else "doubtful"
+            yield Flaw("lost_tasks", f"{text}, as their numbers show: events are missing", level)
+        waiting = self.tasks - self.begun_tasks
+        if waiting > max(_WAITING, _SHARE * self.tasks):
+            text = f"{waiting:,} of {counted(self.tasks, 'task')} of thread pools never begin: events may be missing"
+            yield Flaw("unrun_tasks", text, "doubtful")
+
+    def plus(self, other: Oddities) -> Oddities:
+        """Return both together."""
+        return Oddities(*(operator.add(*pair) for pair in zip(self._values(), other._values(), strict=True)))
+
+    def _values(self) -> tuple[int | tuple[str, ...], ...]:
+        return tuple(getattr(self, name) for name in self.__struct_fields__)
+
+
+class OdditiesOfPlane:
+    """Counts what is odd about a plane, from batch to batch of its events."""
+
+    def __init__(self, header: PlaneHeader) -> None:
+        self._header = header
+        names = (*header.event_names, "")  # the last one is for events without a name
+        self._nameless, self._calls = mask(names, operator.not_), mask(names, takes_time)
+        self._used = np.zeros(len(names), np.bool_)
+        self._stats = header.carried_stats
+        self._nameless_events, self._nameless_stats, self._timeless_calls = 0, 0, 0
+        self._with_stat = {stat: np.zeros(len(names), np.bool_) for stat in _OF_PYTHON}
+        self._unnumbered = np.zeros(len(names), np.int64)
+        self._gives_task, self._begins_task = mask(names, gives_task), mask(names, begins_task)
+        self._tasks: list[Int64s] = []
+        self._begun_tasks = 0
+
+    def add(self, events: EventColumns) -> None:
+        """Count a batch; `name` of its events indexes the names of the plane."""
+        name = events.name
+        self._used[name] = True
+        if (self._used & self._nameless).any():
+            self._nameless_events += int(self._nameless[name].sum())
+        if (self._used & self._calls).any():
+            timeless = (events.duration_ps == 0) & ~events.aggregated
+            self._timeless_calls += int((self._calls[name] & timeless).sum())
+        self._stats |= events.stat_names
+        self._nameless_stats += events.nameless_stats
+        for stat in _OF_PYTHON.keys() & events.stats.keys():
+            self._with_stat[stat][name[events.stats[stat].event]] = True
+        starts, numbered = (events.stats.get(stat, NO_STAT) for stat in ("_r", "step_num"))
+        rows = starts.event[starts.value > 0]
+        np.add.at(self._unnumbered, name[rows[lookup(numbered.event, rows) < 0]], 1)
+        if (self._used & self._gives_task).any():
+            number = events.stats.get("_p", NO_STAT)
+            self._tasks.append(number.value[self._gives_task[name[number.event]]])
+        if (self._used & self._begins_task).any():
+            self._begun_tasks += int(self._begins_task[name].sum())
+
+    def counted(self, meaningful: Set[str], kind: str) -> Oddities:
+        """Return what was found on a plane of this kind; `meaningful` are the stats that mean something."""
+        odd = Oddities(self._nameless_events, self._nameless_stats, self._timeless_calls)
+        if kind == "host":
+            misplaced = tuple(
+                stat for stat, never_on in _OF_PYTHON.items() if self._count(self._with_stat[stat], never_on)
+            )
+            markers = self._count(self._unnumbered, may_mark_steps)
+            odd = replace(odd, misplaced_stats=misplaced, markers_without_number=markers)
+            tasks = np.concatenate((NO_NUMBERS, *self._tasks))
+            odd = replace(odd, tasks=len(tasks), lost_tasks=_missing(tasks), begun_tasks=self._begun_tasks)
+        if kind not in ("host", "gpu"):
+            return odd
+        # To planes of these kinds, profilers write a name when an event or a stat has it.
+        unused = ({*self._header.stat_names.values()} & meaningful) - self._stats - _NOTED_BEFORE
+        unused_names = int((~(self._used | self._nameless)).sum())
+        return replace(odd, unused_names=unused_names, unused_stats=tuple(sorted(unused)))
+
+    def _count(self, of_names: Bools | Int64s, wanted: Callable[[str], bool]) -> int:
+        """Return the sum of what was counted of the names that are wanted."""
+        names = self._header.event_names
+        return sum(int(of_names[name]) for name in np.flatnonzero(of_names[:-1]).tolist() if wanted(names[name]))
+
+
+def _missing(numbers: Int64s) -> int:
+    """Return how many numbers are missing between others of a row, up to the last that many follow without a gap."""
+    ordered = np.sort(numbers[numbers > 0])
+    steps = np.diff(ordered)
+    if not len(steps) or np.median(steps) > 2:
+        return 0
+    borders = np.concatenate(([0], np.flatnonzero(steps > 1) + 1, [len(ordered)]))
+    long = np.flatnonzero(np.diff(borders) >= max(_SHORTEST_RUN, _LONG_RUN * len(ordered)))
+    last = int(borders[long[-1] + 1] if len(long) else len(ordered)) - 1
+    return int((steps[:last] - 1).clip(0).sum())

@@ -25,8 +25,8 @@ from tfperf.formats.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.formats.wire.event_columns import NO_STAT, Line, Stat, StatRows
 from tfperf.formats.wire.hlo import HLO_PROTO
 from tfperf.trace.device.device_clock import DeviceClock
+from tfperf.trace.flaw import Oddities
 from tfperf.trace.host.python_activity import PythonActivity
-from tfperf.trace.oddities import Oddities
 
 _SEARCH = 16
 """How many times longer it takes to search for a row than to pass over one."""
@@ -216,6 +216,15 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         """Return what a capture of tfperf adds to the trace; of another profiler's trace all of it is unknown."""
         stats = next((plane.stats for plane in self.planes if plane.name == CAPTURE_PLANE), None)
         return CaptureFacts() if stats is None else CaptureFacts.of(stats)
+
+    @property
+    def usable_cores(self) -> float | None:
+        """Return how many cores the job can use: as its capture states, else as tf.data counts them; None if unknown.
+
+        tf.data counts the CPUs that the process may run on, whatever quota its cgroups have.
+        """
+        budget = self.stat("cpu_budget").value
+        return self.capture_facts.cores or (float(budget.max()) if budget.max(initial=0) > 0 else None)
 
     @property
     def memory(self) -> MemoryEvents:

@@ -126,6 +126,8 @@ TPU |= {"flow", "_pt", "_p", "_ct", "_c"}
 """Times of chips by their own clocks, and what links their runs to the host; read wherever there is a TPU."""
 IDS = frozenset({"program_id", "symbol_id"})
 """Stats that are numbers without a sign up to 2^64 - 1, whose bits an int64 keeps (`unsigned` shows them)."""
+CORES = frozenset({"cpu_budget"})
+"""How many cores the job can use (`HostTrace.usable_cores`)."""
 TASK = frozenset({"device", "key"})
 """Which task of a cluster a host is (`task_of`)."""
 COLLECTIVES = frozenset({"group_key", "instance_key", "hlo_op", "run_id"})

@@ -1,4 +1,7 @@
-"""Which profiles a path holds: runs, and the trace file of each host. Paths only; no trace is opened."""
+"""Which profiles a path holds: runs, and the trace file of each host; and which of them are wanted.
+
+Paths only; no trace is opened.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from msgspec.structs import replace
 from tfperf.base.errors import TfperfWarning, TraceNotFoundError
 from tfperf.base.files import TRACE_SUFFIX, TRACE_SUFFIXES, WORK, elsewhere, text_wanted
 from tfperf.base.storage.remote_path import Location, RemotePath
-from tfperf.base.units import counted, listed
+from tfperf.base.units import counted, listed, natural
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -359,3 +362,100 @@ def _age(run: Run) -> tuple[float, str]:
         return (time.timestamp() if time else 0.0), run.name
     except (ValueError, OverflowError, OSError):
         return 0.0, run.name
+
+
+# --- a sample of hosts ---
+#
+# A sample of the hosts of a run: some of each role, evenly spread over their names; always the same ones.
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def sample_hosts(run: Run, count: int) -> tuple[Run, str]:
+    """Return the run with so many of its hosts, and a sentence about them.
+
+    If it has no more, that is the run as it is, and no sentence. A role is what hosts share whose names differ in
+    numbers only, such as `worker-3` and `worker-12`. Each has a share of the sample as of the run, but at least one
+    host. If there are more roles than that allows, all hosts are one.
+    """
+    if count >= len(run.files):
+        return run, ""
+    roles: dict[str, list[int]] = {}
+    for position in sorted(range(len(run.files)), key=lambda position: natural(run.files[position].host)):
+        roles.setdefault(_NUMBER.sub("*", run.files[position].host), []).append(position)
+    if len(roles) > count:
+        roles = {"": [position for positions in roles.values() for position in positions]}
+    shares = dict(zip(roles, _shares([len(positions) for positions in roles.values()], count), strict=True))
+    kept = {
+        positions[(2 * place + 1) * len(positions) // (2 * shares[role])]
+        for role, positions in roles.items()
+        for place in range(shares[role])
+    }
+    drawn = f"A sample of {count:,} of {counted(len(run.files), 'host')}, evenly spread over their names"
+    of_roles = ", ".join(f"{share:,} of {len(roles[role]):,} {role}" for role, share in shares.items())
+    files = tuple(file for position, file in enumerate(run.files) if position in kept)
+    return replace(run, files=files), f"{drawn}: {of_roles}." if len(roles) > 1 else f"{drawn}."
+
+
+def _shares(sizes: Sequence[int], count: int) -> list[int]:
+    """Divide a sample as the sizes are, with at least one for each: by the largest remainders."""
+    whole, rest = sum(sizes) - len(sizes), count - len(sizes)
+    shares = [divmod(rest * (size - 1), whole) for size in sizes]
+    left = rest - sum(share for share, _ in shares)
+    largest = sorted(range(len(sizes)), key=lambda role: (-shares[role][1], role))[:left]
+    return [1 + share + (role in largest) for role, (share, _) in enumerate(shares)]
+
+
+# --- runs of one cluster ---
+#
+# Which runs hold different tasks of one cluster: processes that did not agree on a run each made one.
+
+
+_TASK = re.compile(r"_([A-Za-z][A-Za-z0-9]*-\d+)$", re.ASCII)
+"""How captures of tfperf end the name of a host that is one of several: `vm_worker-0`."""
+_MOST_SECONDS = 60.0
+_MOST_NAMED = 4
+
+
+def runs_of_one_cluster(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Say which runs of a list lie seconds apart and name different tasks, so that they can be read as one."""
+    names = {id(run): name for run, name in zip(runs, run_names(runs), strict=True)}
+    lines = []
+    for group in _groups(runs):
+        options = " ".join(f"--run {names[id(run)]}" for run in group)
+        if len(group) > _MOST_NAMED:
+            options = f"--run {names[id(group[0])]} --run ... (each of them)"
+        first, last = group[0].time, group[-1].time
+        seconds = (last - first).total_seconds() if first and last else 0.0
+        what = f"{counted(len(group), 'run')} within {seconds:.0f} s hold different tasks ({_tasks_in_words(group)})"
+        lines.append(f"{what}, perhaps of one cluster. To read them as one: {options}.")
+    return tuple(lines)
+
+
+def _groups(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return runs in their order, together while no task comes twice; only groups of several."""
+    groups: list[list[Run]] = []
+    taken: set[str] = set()
+    for run in runs:
+        tasks = _tasks(run)
+        start = groups[-1][0].time if groups else None
+        is_near = bool(start and run.time and abs((run.time - start).total_seconds()) <= _MOST_SECONDS)
+        if tasks and taken and is_near and not taken & tasks:
+            groups[-1].append(run)
+            taken |= tasks
+        else:
+            groups.append([run])
+            taken = tasks
+    return [group for group in groups if len(group) > 1]
+
+
+def _tasks(run: Run) -> set[str]:
+    """Return the tasks that the hosts of a run are; empty unless each names one."""
+    found = [_TASK.search(file.host) for file in run.files]
+    return {task[1] for task in found if task} if all(found) else set()
+
+
+def _tasks_in_words(group: Sequence[Run]) -> str:
+    tasks = [task for run in group for task in sorted(_tasks(run))]
+    return ", ".join(tasks[:_MOST_NAMED]) + ", ..." * (len(tasks) > _MOST_NAMED)

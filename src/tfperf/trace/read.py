@@ -29,11 +29,11 @@ from tfperf.formats.wire.planes import PlaneHeader, check_planes, read_events, r
 from tfperf.formats.wire.trace_file import PlaneSpan, TraceFile, walk
 from tfperf.trace.device.device_clock import LONGEST_PS, DeviceClock, put_on_device_clocks
 from tfperf.trace.event_names import JITTED_CALL, is_memory, mask
+from tfperf.trace.flaw import Oddities, OdditiesOfPlane
 from tfperf.trace.host.python_activity import PythonActivity, read_activity
 from tfperf.trace.host_trace import TPU_KINDS, HostTrace, MemoryEvents, Plane, PlaneKind, plane_kind
 from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, TPU, reads_memory, wanted_stats
 from tfperf.trace.logdir import HostFile
-from tfperf.trace.oddities import Oddities, OdditiesOfPlane
 
 Progress = Callable[[int, int], None]
 """Called with bytes read so far and bytes in all."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfperf.analysis.parallel.jobs import FORKED_BYTES, jobs_for, may_fork
+from tfperf.analysis.parallel.outcomes import FORKED_BYTES, jobs_for, may_fork
 from tfperf.trace.logdir import HostFile
 
 
@@ -34,12 +34,12 @@ def test_a_pool_has_no_more_processes_than_hosts_and_memory(tmp_path: Path) -> N
 def test_a_copy_helps_with_a_large_host_unless_the_user_wants_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfperf.analysis.parallel.jobs._cores", lambda: 2)
+    monkeypatch.setattr("tfperf.analysis.parallel.outcomes._cores", lambda: 2)
     small, large, beyond_memory = files(tmp_path, FORKED_BYTES - 1, FORKED_BYTES, 10**13)
     assert [may_fork(file, None) for file in (small, large, beyond_memory)] == [False, True, False]
     assert may_fork(large, 2)
     assert not may_fork(large, 1)
-    monkeypatch.setattr("tfperf.analysis.parallel.jobs._cores", lambda: 1)
+    monkeypatch.setattr("tfperf.analysis.parallel.outcomes._cores", lambda: 1)
     assert not may_fork(large, None)
 
 

@@ -24,7 +24,7 @@ from tfperf.export.anonymize.copy import anonymize
 from tfperf.export.anonymize.names import known_words, parts_of
 from tfperf.formats.wire.schema import message_class
 from tfperf.report.render import RenderOptions, render
-from tfperf.trace.host.python_packages import is_file_of_package
+from tfperf.trace.host.python_frames import is_file_of_package
 
 SHARED = ROOT.parent / "shared" / "traces"
 RUNS = [path for path in sorted(SAMPLES.glob("*/")) if list(path.rglob("*.xplane.pb"))]

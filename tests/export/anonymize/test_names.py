@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from tfperf.export.anonymize.names import Names, known_words
 from tfperf.sections.ops.groups import is_backward
-from tfperf.trace.device.precision import bits_of_name
-from tfperf.trace.device.tensor_cores import uses_tensor_cores
-from tfperf.trace.event_names import is_hand_over, parse_op
+from tfperf.trace.device.kernels import bits_of_name, uses_tensor_cores
+from tfperf.trace.event_names import is_hand_over, parse_op, pattern_of
 from tfperf.trace.host.host_state import state_of
-from tfperf.trace.name_patterns import pattern_of
 
 
 def test_words_are_replaced_and_structure_stays() -> None:

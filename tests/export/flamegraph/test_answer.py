@@ -14,7 +14,7 @@ from places import ROOT, SAMPLES
 from synthetic_gpu import synthetic_gpu
 
 import tfperf
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.base.errors import TfperfError
 from tfperf.export.flamegraph.answer import Side, answer, unlike
 from tfperf.export.flamegraph.question import Question

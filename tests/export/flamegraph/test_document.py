@@ -11,7 +11,7 @@ import pytest
 from builders import event, host, line, plane, results_of, trace_of
 from report.render.flame.speedscope_schema import check
 
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.export.flamegraph.document import SUFFIXES, FlameFormat, flame_graphs, flame_text, format_of, told
 from tfperf.export.flamegraph.question import Question
 

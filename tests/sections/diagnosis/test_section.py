@@ -25,8 +25,8 @@ from tfperf.sections.diagnosis.diagnose import NEEDS
 from tfperf.sections.diagnosis.section import finding_of
 from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.sections.overview.summary import of_steps
+from tfperf.trace.steps.breakdown import NO_DEVICE
 from tfperf.trace.steps.categories import CATEGORY_TITLES
-from tfperf.trace.steps.why_unknown import NO_DEVICE
 
 PARTS = {
     "Input": ("input_wait", "input_copy"),

@@ -11,7 +11,7 @@ from builders import STEPS_LINE, Event, Plane, event, host, line, logdir_of, pla
 
 import tfperf
 from tfperf.sections.diagnosis.diagnose import NEEDS, diagnose
-from tfperf.trace.steps.why_unknown import NO_DEVICE
+from tfperf.trace.steps.breakdown import NO_DEVICE
 
 OP, FETCH, LAUNCH = "MatMul:MatMul", "IteratorGetNextOp::DoCompute", "ExecutorState::Process"
 EXCHANGE = "CollectiveReduceV2:CollectiveReduceV2"

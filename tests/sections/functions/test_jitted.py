@@ -7,7 +7,7 @@ from builders import event, line, plane, results_of, trace_of
 from jax_builders import FORWARD, GRADIENT, call, jax_trace, programs, run
 
 from tfperf.analysis.load import assemble
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.report.model import Section
 from tfperf.sections.functions.analysis import JittedFunctions, shorten_jitted
 from tfperf.trace.host_trace import HostTrace

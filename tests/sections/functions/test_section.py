@@ -15,7 +15,7 @@ from tfperf.sections.functions.analysis import Functions, FunctionStats
 from tfperf.sections.functions.eager import EagerOps
 from tfperf.sections.functions.section import build, findings_of
 from tfperf.trace.read import read_host
-from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.breakdown import CountedSteps
 
 IN_WHOLE_REPORT = Detail("brief", "brief")
 ALONE = Detail("full", "full")

@@ -15,7 +15,7 @@ from synthetic_tpu import offload_tpu
 import tfperf
 from tfperf.sections.hosts import build
 from tfperf.sections.overview.section import build as build_overview
-from tfperf.trace.device.collective_waits import match_collectives
+from tfperf.trace.device.collectives import match_collectives
 from tfperf.trace.read import read_host
 
 SHARED = ROOT.parent / "shared" / "traces" / "multi_host"

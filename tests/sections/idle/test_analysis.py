@@ -10,7 +10,7 @@ from builders import Event, Plane, event, host_of, line, plane, trace_of
 from places import ROOT
 from tpu_twin import tpu_twin
 
-from tfperf.analysis.results import Host
+from tfperf.analysis.registry import Host
 from tfperf.base.arrays import overlap
 from tfperf.sections.idle.analysis import CAUSE_TEXTS, MOST_GAPS, Idle, combine, narrow
 from tfperf.trace.read import read_host

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import event, line, plane, results_of, trace_of
 
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.sections.kernels.tpu_cores import Regions, combine_regions
 
 US = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 from builders import Event, Line, Plane, event, host, line, plane, ref, results_of, trace_of, u64
 
 from tfperf.analysis.load import assemble
-from tfperf.analysis.view import View
+from tfperf.analysis.registry import View
 from tfperf.report.model import Report, Section
 from tfperf.report.render import render
 from tfperf.report.shown import EVERYTHING, Detail, shown

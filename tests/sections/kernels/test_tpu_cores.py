@@ -10,7 +10,7 @@ from builders import event, host, host_of, line, plane, results_of, trace_of
 from places import ROOT
 from synthetic_tpu import ARRAY_BYTES, F_COPIES, F_OPS, SOURCE, Offload, offload_tpu
 
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.sections.kernels.tpu_cores import AsyncCopies, AsyncCopy, combine_copies
 from tfperf.trace.read import read_host
 

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from sections.memory.made import GIB, allocator, memory, on_chip, tpu_memory
 
-from tfperf.analysis.many_hosts import with_short_tables
-from tfperf.analysis.results import HostResults, Results
+from tfperf.analysis.load import with_short_tables
+from tfperf.analysis.registry import HostResults, Results
 from tfperf.report.model import Report, Section, Sparkline
 from tfperf.report.render.charts import sparkline_text
 from tfperf.report.shown import Detail, shown

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from builders import event, host, host_of, line, plane, trace_of
 
-from tfperf.analysis.view import Grouping
+from tfperf.analysis.registry import Grouping
 from tfperf.base.patterns import Pattern
 from tfperf.sections.ops.analysis import Ops, OpTable
 from tfperf.sections.ops.groups import GroupTable, group_ops, is_backward

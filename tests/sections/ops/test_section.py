@@ -6,8 +6,7 @@ import pytest
 from builders import Plane, event, host, line, plane, results_of, trace_of
 
 from tfperf.analysis.load import assemble
-from tfperf.analysis.results import Results
-from tfperf.analysis.view import By, View
+from tfperf.analysis.registry import By, Results, View
 from tfperf.base.patterns import Pattern
 from tfperf.report.model import BarChart, FlameChart, Report, Section
 from tfperf.report.render import RenderOptions

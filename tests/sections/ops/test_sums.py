@@ -14,12 +14,11 @@ from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import offload_tpu, synthetic_tpu
 
 from tfperf.analysis.load import assemble
-from tfperf.analysis.registry import UNREPORTED, section_names
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import UNREPORTED, Results, section_names
 from tfperf.sections.ops.analysis import OTHERS, OpKey, OpTable
 from tfperf.sections.ops.sums import OpOfFunction, OpSum, OpSums, Sums, of_function, shorten
+from tfperf.trace.host.host_ops import NO_FUNCTION
 from tfperf.trace.read import read_host
-from tfperf.trace.steps.function_calls import NO_FUNCTION
 
 US = 1_000_000
 SECTIONS = ["ops", "op_sums"]

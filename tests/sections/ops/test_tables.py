@@ -4,8 +4,7 @@ from pathlib import Path
 
 from builders import event, host, line, plane, results_of, trace_of
 
-from tfperf.analysis.results import Results
-from tfperf.analysis.view import View
+from tfperf.analysis.registry import Results, View
 from tfperf.base.patterns import Pattern
 from tfperf.sections.ops import DEVICE_OP_PATTERNS, DEVICE_OPS, HOST_OP_PATTERNS, HOST_OPS, OP_LAYERS, OPS, TABLES
 

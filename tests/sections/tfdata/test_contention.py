@@ -5,7 +5,7 @@ import pytest
 
 from tfperf.base.arrays import Intervals
 from tfperf.sections.tfdata.whatif import Rivals, find_rivals
-from tfperf.trace.tfdata.stage_work import FUNCTION, StageWork
+from tfperf.trace.tfdata import FUNCTION, StageWork
 
 STEPS = Intervals(np.array([0, 100]), np.array([100, 200]))
 """Two steps of 100; each waits for the first 40."""

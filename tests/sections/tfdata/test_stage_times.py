@@ -8,8 +8,7 @@ from builders import iterator_call as call
 
 from tfperf.sections.tfdata.analysis import StageTimes, measure_stages
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.tfdata.pipelines import Pipelines, find_pipelines
-from tfperf.trace.tfdata.stage_work import asynchronous_stages, stage_work
+from tfperf.trace.tfdata import Pipelines, asynchronous_stages, find_pipelines, stage_work
 
 US = 1_000_000
 RUN, RUN_ASYNC, WORK = (

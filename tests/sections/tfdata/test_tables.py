@@ -6,7 +6,7 @@ from builders import event, host, line, plane, results_of, trace_of
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import inline_map, repeat
 
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.sections.tfdata import CODE, FUNCTIONS, PIPELINES, STAGES, TABLES, WHAT_IF
 
 AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"

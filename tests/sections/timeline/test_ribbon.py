@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sections.timeline.pictures import US, gpu_host
 from synthetic_tpu import synthetic_tpu
 
-from tfperf.analysis.results import Host
+from tfperf.analysis.registry import Host
 from tfperf.report.step_picture import Ribbon
 from tfperf.sections.timeline.analysis import categories_ns, longest_places, ribbons
 from tfperf.sections.timeline.lanes import PARTS, TITLES

@@ -10,7 +10,7 @@ from builders import Event, Plane, event, host, plane, results_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.base.units import PS_PER_MS
 from tfperf.sections.overview.section import report_summary
 from tfperf.sections.wall import WALL, build, modes_text

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.trace.device.collective_waits import ClockOffset, clock_offsets, match_collectives
-from tfperf.trace.device.collectives import Collectives
+from tfperf.trace.device.collectives import ClockOffset, Collectives, clock_offsets, match_collectives
 
 US = 1_000_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from builders import Plane, event, host, line, plane, trace_of
 
-from tfperf.trace.device.device_time import DeviceTime, device_times
+from tfperf.trace.device.device_work import DeviceTime, device_times
 
 US = 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.trace.device.precision import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
+from tfperf.trace.device.kernels import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
 
 _PHILOX = (
     "void tensorflow::functor::FillPhiloxRandomKernelLaunch<tensorflow::random::UniformDistribution<"

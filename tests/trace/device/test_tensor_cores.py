@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.trace.device.tensor_cores import (
-    is_op_eligible,
-    is_product,
-    tensorflow_kernel,
-    tensorflow_op,
-    uses_tensor_cores,
-)
+from tfperf.trace.device.kernels import is_op_eligible, is_product, tensorflow_kernel, tensorflow_op, uses_tensor_cores
 
 ON_TENSOR_CORES = [
     # Volta

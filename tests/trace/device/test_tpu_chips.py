@@ -10,7 +10,7 @@ from places import SHARED
 from protobytes import field, message
 from synthetic_tpu import Offload, offload_tpu
 
-from tfperf.trace.device.tpu_chips import TpuChips, find_chips, join_chips, ranges_of
+from tfperf.trace.device.tpu_runs import TpuChips, find_chips, join_chips, ranges_of
 from tfperf.trace.read import read_host
 
 ON_HOST = SHARED / "traces" / "tpu_v6e" / "offload" / "tpu.xplane.pb"

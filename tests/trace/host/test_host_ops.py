@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tfperf.formats.hlo.messages import XLA
 from tfperf.trace.host.host_ops import EAGER, FUNCTION, UNKNOWN, HostOps, host_ops
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.steps.eager_events import run_from_python
+from tfperf.trace.steps.eager import run_from_python
 
 US = 1_000_000
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfperf.trace.host.host_sample import sample_hosts
-from tfperf.trace.logdir import HostFile, Run
+from tfperf.trace.logdir import HostFile, Run, sample_hosts
 
 
 def run_of(*names: str) -> Run:

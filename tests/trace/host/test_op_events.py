@@ -6,8 +6,7 @@ from pathlib import Path
 
 from builders import PS_PER_US, event, host, line, plane, trace_of
 
-from tfperf.trace.host.host_ops import host_ops
-from tfperf.trace.host.op_events import OpEvents, device_op_events, host_op_events
+from tfperf.trace.host.host_ops import OpEvents, device_op_events, host_op_events, host_ops
 from tfperf.trace.host_trace import HostTrace
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tfperf.trace.host.python_packages import PACKAGES, PythonFunction, python_function, python_functions
+from tfperf.trace.host.python_frames import PACKAGES, PythonFunction, python_function, python_functions
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_names_that_programs_use_are_of_no_package(name: str) -> None:
 
 
 def test_the_list_names_each_file_once() -> None:
-    from tfperf.trace.host import python_packages
+    from tfperf.trace.host import python_frames as python_packages
 
     text = Path(python_packages.__file__).with_name("package_files.txt").read_text(encoding="utf-8")
     rows = [row.split() for row in text.splitlines()]

@@ -6,8 +6,7 @@ from builders import event
 from jax_builders import GRADIENT, call, jax_trace
 
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.jax.jax_calls import find_jax_calls
-from tfperf.trace.jax.jax_loops import loop_notes
+from tfperf.trace.jax import find_jax_calls, loop_notes
 
 
 def looped(folder: Path, *times: int, op: str = "dot_general") -> HostTrace:

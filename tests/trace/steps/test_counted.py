@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from builders import event, host, host_of, trace_of
 
-from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.breakdown import CountedSteps
 
 
 def four_steps() -> CountedSteps:

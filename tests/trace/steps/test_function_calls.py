@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from builders import Line, event, line, plane, trace_of
 
-from tfperf.trace.steps.function_calls import EAGERLY, OF_INPUT, function_calls
+from tfperf.trace.host.host_ops import EAGERLY, OF_INPUT, function_calls
 
 
 def functions(folder: Path, *lines: Line) -> dict[str, str]:

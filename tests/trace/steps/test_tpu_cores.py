@@ -13,7 +13,7 @@ from tfperf.trace.read import read_host
 from tfperf.trace.steps.breakdown import Breakdown, attribute, combine
 from tfperf.trace.steps.categories import CATEGORIES, WITH_COPIES
 from tfperf.trace.steps.find_steps import find_steps
-from tfperf.trace.steps.tpu_cores import duty_percent
+from tfperf.trace.steps.tpu_steps import duty_percent
 
 _CATEGORIES = {"infeed.1": "infeed", "while.2": "while", "fusion.3": "loop fusion", "outfeed.4": "outfeed"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders import STEPS_LINE, Plane, event, host, host_of, line, plane, trace_of
 
-from tfperf.trace.steps.why_unknown import NO_DEVICE, why_unknown
+from tfperf.trace.steps.breakdown import NO_DEVICE, why_unknown
 
 MARKS = [event("train", 100 * number, 100, step_num=number) for number in range(4)]
 GPU = plane("/device:GPU:0", line("Stream #1(Compute)", *(event("gemm", 100 * n, 10) for n in range(4))))

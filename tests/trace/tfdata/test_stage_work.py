@@ -7,8 +7,7 @@ from pathlib import Path
 from builders import Line, event, line, plane, trace_of
 from builders import iterator_call as call
 
-from tfperf.trace.tfdata.pipelines import Pipelines, find_pipelines
-from tfperf.trace.tfdata.stage_work import CALL, FUNCTION, THREAD, asynchronous_stages, stage_work
+from tfperf.trace.tfdata import CALL, FUNCTION, THREAD, Pipelines, asynchronous_stages, find_pipelines, stage_work
 
 US = 1_000_000
 PLACES = {CALL: "call", THREAD: "thread", FUNCTION: "function"}

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import accumulate, groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tfperf.analysis.parallel.jobs import jobs_for
-from tfperf.analysis.parallel.outcomes import Analyze, HostOutcome, Told, in_sequence
-from tfperf.base.errors import TfperfError
-from tfperf.trace.logdir import HostFile
+from tfperf.analysis.many_hosts import (
+    FEW,
+    MANY_HOSTS,
+    MOST_ROWS,
+    MOST_STEPS,
+    Packed,
+    PackedResults,
+    by_few,
+    combined,
+    packed_if_large,
+    unpacked,
+)
+from tfperf.analysis.parallel.outcomes import Analyze, HostOutcome, Told, in_sequence, jobs_for
+from tfperf.analysis.registry import HostResults, MissingHost, call, find_section, is_ours
+from tfperf.base.errors import TfperfError, TraceFormatError
+from tfperf.base.units import counted
+from tfperf.trace.logdir import HostFile, Run
+from tfperf.trace.read import Progress
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -66,3 +85,131 @@ def run_on(workers: Workers | None, analyze: Analyze, files: Sequence[HostFile],
     from tfperf.analysis.parallel.over_hosts import over_hosts
 
     return over_hosts(analyze, files, workers, told)
+
+
+def analyze_packed(
+    analyze: Callable[..., HostResults], file: HostFile, *, progress: Progress | None = None
+) -> HostResults:
+    """Do what `analyze` does; what could be of any size is shortened, and the large results are packed."""
+    results = analyze(file, progress=progress)
+    if len(results["steps"].steps) > MOST_STEPS:
+        results = results.counting(np.arange(MOST_STEPS))
+    short = shortened(results.results)
+    return replace(results, results=PackedResults(short), shortened=lacking_rows(results.results, short))
+
+
+def analyzed_hosts(
+    analyze: Callable[..., HostResults], run: Run, engine: Engine, told: Told
+) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...], dict[str, list[Any]]]:
+    """Return the results of the hosts that can be read, the others, and what workers combined of many hosts.
+
+    Raises TfperfError if none can be read.
+    """
+    if len(run.files) > MANY_HOSTS:
+        analyze = partial(analyze_packed, analyze)
+    with engine.workers(run.files) as workers:
+        outcomes = run_on(workers, analyze, run.files, told)
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if len(errors) == len(outcomes):
+            if len(errors) == 1:
+                raise errors[0]
+            others = counted(len(errors) - 1, "other host")
+            raise TraceFormatError(f"{errors[0]}; nor can the {others} of run {run.name} be read")
+        results = tuple(outcome.value for outcome in outcomes if outcome.error is None)
+        parts = {} if workers is None or len(results) <= MANY_HOSTS else _combined_on(workers, results)
+    missing = tuple(
+        MissingHost(file.host, str(outcome.error))
+        for file, outcome in zip(run.files, outcomes, strict=True)
+        if outcome.error is not None
+    )
+    return results, missing, parts
+
+
+_WAVE_BYTES = 128_000_000
+"""What is sent to workers at a time, so that it lies nowhere twice for long."""
+
+
+def _combined_on(workers: Workers, hosts: Sequence[HostResults]) -> dict[str, list[Any]]:
+    """Have workers combine the large results of many hosts; return the few parts of each section that are left.
+
+    Nothing is left if that fails: this process can do it too, when a section is asked for.
+    """
+    from tfperf.analysis.parallel.over_hosts import over_hosts
+
+    def combine_all(few: Sequence[FewParts]) -> list[Part]:
+        wave_of = [before // _WAVE_BYTES for before in accumulate((each.size_bytes for each in few), initial=0)]
+        parts: list[Part] = []
+        for _, wave in groupby(zip(wave_of, few, strict=False), key=itemgetter(0)):
+            for outcome in over_hosts(combine_few, [each for _, each in wave], workers, Told()):
+                if outcome.error is not None:
+                    raise outcome.error
+                parts.append(outcome.value)
+        return parts
+
+    packed = [host.results for host in hosts if isinstance(host.results, PackedResults)]
+    try:
+        return combined_parts(packed, combine_all)
+    except TfperfError:
+        return {}
+
+
+Part = Mapping[str, Any]
+"""What some hosts found out, by section: packed where that is large."""
+
+
+class FewParts(Struct, frozen=True):
+    """Parts of the tree that become one: work for a worker."""
+
+    parts: tuple[Part, ...]
+    path: str
+    """Which they are, for messages."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how large they are."""
+        return sum(len(each.data) for part in self.parts for each in part.values() if isinstance(each, Packed))
+
+
+def combine_few(few: FewParts) -> Part:
+    """Combine parts, section by section."""
+    sections = dict.fromkeys(section for part in few.parts for section in part)
+    results = {}
+    for section in sections:
+        combine = find_section(section).combine
+        assert combine is not None
+        results[section] = combined(partial(call, combine), (unpacked(part.get(section)) for part in few.parts))
+    return {section: packed_if_large(result) for section, result in results.items()}
+
+
+def combined_parts(
+    hosts: Sequence[PackedResults], combine_all: Callable[[list[FewParts]], list[Part]]
+) -> dict[str, list[Any]]:
+    """Combine what is large until a few parts are left; return these, as they are kept, by section.
+
+    `combine_all` returns `combine_few` of each. Sections of other packages are left out: an error of theirs is told
+    where they are shown.
+    """
+    large = {section for host in hosts for section, each in host.kept.items() if isinstance(each, Packed)}
+    sections = [
+        name for name in hosts[0].kept if name in large and is_ours(name) and find_section(name).combines_in_tree
+    ]
+    if not sections:
+        return {}
+    parts: list[Part] = [{section: host.kept[section] for section in sections} for host in hosts]
+    while len(parts) > FEW:
+        groups = by_few(parts)
+        parts = combine_all([FewParts(tuple(few), f"part {number} of the hosts") for number, few in enumerate(groups)])
+    return {section: [part[section] for part in parts] for section in sections}
+
+
+def shortened(results: Mapping[str, Any], most: int = MOST_ROWS) -> dict[str, Any]:
+    """Return the results of a host; those that have more rows than are kept are other objects than they were."""
+    specs = {section: find_section(section) for section, result in results.items() if result is not None}
+    short = {section: call(spec.shorten, results[section], most) for section, spec in specs.items() if spec.shorten}
+    return {**results, **short}
+
+
+def lacking_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the sections whose tables lack rows since their results were shortened."""
+    changed = (section for section, result in before.items() if after[section] is not result)
+    return tuple(section for section in changed if find_section(section).tables)

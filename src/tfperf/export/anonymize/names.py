@@ -16,7 +16,7 @@ import sys
 from functools import cache, lru_cache
 from pathlib import Path
 
-from tfperf.trace.host.python_packages import PACKAGES, is_file_of_package
+from tfperf.trace.host.python_frames import PACKAGES, is_file_of_package
 
 _WORD = re.compile(r"[^\W\d_]+")
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")

@@ -18,7 +18,7 @@ from tfperf.sections.ops.groups import added_up, common_keys, stacker
 from tfperf.sections.ops.sums import OpOfFunction, OpSums, Sums
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.python.analysis import PythonStack, PythonStacks
 
 Place = Literal["host", "device", "python"]

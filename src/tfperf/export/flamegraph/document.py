@@ -17,7 +17,7 @@ from tfperf.report.render.flame.stacks import Flame
 from tfperf.report.render.values import measure_text
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.report.render.flame.drawing import FlameDocument
 
 FlameFormat = Literal["html", "svg", "folded", "speedscope"]

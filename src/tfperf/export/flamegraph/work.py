@@ -11,7 +11,7 @@ from tfperf.sections.ops.analysis import OpKey
 from tfperf.sections.ops.sums import OpOfFunction, of_function
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.roofline.analysis import FrameworkOp
     from tfperf.sections.xla.instructions import HloOp
 

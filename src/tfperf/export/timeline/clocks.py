@@ -8,8 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.base.units import format_ms, listed
-from tfperf.trace.device.collective_waits import ClockOffset, clock_offsets, match_collectives
-from tfperf.trace.device.collectives import Collectives, find_collectives
+from tfperf.trace.device.collectives import ClockOffset, Collectives, clock_offsets, find_collectives, match_collectives
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import COLLECTIVES
 from tfperf.trace.logdir import HostFile

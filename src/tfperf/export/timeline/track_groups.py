@@ -22,7 +22,7 @@ from tfperf.export.timeline.host_timeline import (
 from tfperf.export.timeline.overlaps import assign_tracks
 from tfperf.export.timeline.selection import Selection, matching_lines, overlaps, select_events, selected_steps
 from tfperf.formats.wire.event_columns import NO_STAT_ROWS, StatKind
-from tfperf.trace.device.device_time import device_label
+from tfperf.trace.device.device_work import device_label
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import IDS
 from tfperf.trace.steps.steps import Steps

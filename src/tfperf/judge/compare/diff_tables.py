@@ -16,7 +16,7 @@ from tfperf.judge.compare.regression import STATISTIC_TITLES, format_ratio, slow
 from tfperf.judge.compare.run_summary import HostSummary, RankingName, RunSummary
 from tfperf.report.model import Column, Level, Ranked, Table, at_levels, table_of
 from tfperf.sections.idle.analysis import CAUSE_TEXTS
-from tfperf.trace.device.kernel_details import short_name
+from tfperf.trace.device.kernels import short_name
 
 RANKING_TITLES: dict[RankingName, str] = {
     "device_ops": "Device ops",

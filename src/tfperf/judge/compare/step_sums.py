@@ -28,10 +28,10 @@ from tfperf.sections.tfdata.analysis import (
 from tfperf.trace.device.device_work import DeviceWork
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS, TFDATA
 from tfperf.trace.nesting import parents
-from tfperf.trace.tfdata.stage_work import asynchronous_stages
+from tfperf.trace.tfdata import asynchronous_stages
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host
+    from tfperf.analysis.registry import Host
     from tfperf.trace.host_trace import HostTrace
     from tfperf.trace.steps.steps import Steps
 

@@ -34,13 +34,13 @@ from tfperf.judge.compare.run_summary import (
 from tfperf.report.render.values import encodable
 from tfperf.sections.overview.summary import summarize
 from tfperf.sections.wall import wall_step_ms
+from tfperf.trace.steps.breakdown import lacks_devices
 from tfperf.trace.steps.categories import CATEGORIES
 from tfperf.trace.steps.steps import END_ESTIMATED, PARTIAL
-from tfperf.trace.steps.why_unknown import lacks_devices
 
 if TYPE_CHECKING:
     from tfperf.analysis.load import Analysis
-    from tfperf.analysis.results import HostResults, Results
+    from tfperf.analysis.registry import HostResults, Results
     from tfperf.judge.compare.step_sums import Rows, StepSums
     from tfperf.sections.tfdata.pipeline import Pipeline
     from tfperf.trace.steps.breakdown import Breakdown

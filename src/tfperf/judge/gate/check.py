@@ -39,7 +39,7 @@ from tfperf.judge.gate.outcome import Judged, Outcome
 from tfperf.judge.gate.rests_on import is_over_steps, rests_on_steps
 from tfperf.judge.gate.table_rows import metric_title
 from tfperf.report.model import Finding
-from tfperf.trace.same_capture import FOREIGN
+from tfperf.trace.soundness import FOREIGN
 from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST, step_word
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from tfperf.trace.steps.steps import (
 )
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import HostResults, Results
+    from tfperf.analysis.registry import HostResults, Results
     from tfperf.judge.compare.bootstrap import StepStatistic
     from tfperf.trace.flaw import Parts
     from tfperf.trace.steps.breakdown import Breakdown

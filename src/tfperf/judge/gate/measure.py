@@ -22,8 +22,8 @@ from tfperf.sections.hosts import late_text
 from tfperf.sections.hosts.analysis import LEAST_LOSS_MS, LEAST_LOSS_PERCENT
 from tfperf.sections.overview.summary import Statistics
 from tfperf.sections.wall import wall_step_ms
+from tfperf.trace.steps.breakdown import NO_DEVICE, why_devices_unknown, why_unknown
 from tfperf.trace.steps.steps import step_word
-from tfperf.trace.steps.why_unknown import NO_DEVICE, why_devices_unknown, why_unknown
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Diagnosis

@@ -28,7 +28,7 @@ from tfperf.models.tfprof.step_times import check_skipped
 from tfperf.models.tfprof.trace_code import PythonCalls, python_calls
 from tfperf.models.tfprof.trace_costs import Costs, by_step, joined
 from tfperf.models.tfprof.views import View
-from tfperf.trace.host.op_events import NO_FRAMEWORK_OP, OpEvents, device_op_events, host_op_events
+from tfperf.trace.host.host_ops import NO_FRAMEWORK_OP, OpEvents, device_op_events, host_op_events
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs

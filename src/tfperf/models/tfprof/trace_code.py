@@ -11,7 +11,7 @@ from msgspec import Struct
 from tfperf.base.arrays import Bools, Int64s, distinct
 from tfperf.models.tfprof.op_log import Stacks
 from tfperf.trace.event_names import is_eager_call, is_python_frame, mask
-from tfperf.trace.host.python_packages import PythonFunction, python_functions
+from tfperf.trace.host.python_frames import PythonFunction, python_functions
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest
 

@@ -12,7 +12,7 @@ from tfperf.report.model import Column, Data, Fact, Level, Section, Table, at_le
 from tfperf.trace.known_stats import BATCH
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.batch.analysis import Batch
 
 _US_PER_MS = 1000.0

@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.analysis.results import Host
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import Bools, Int64s, distinct
 from tfperf.trace.event_names import is_gradient, is_iterator, mask
 from tfperf.trace.host_trace import HostTrace

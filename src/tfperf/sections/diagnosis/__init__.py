@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfperf.analysis.registry import SectionSpec, TableSpec
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec
 from tfperf.report.model import Column, Data
-from tfperf.trace.host.cores import CORES
-from tfperf.trace.known_stats import HLO_OPS, MEMORY
+from tfperf.trace.known_stats import CORES, HLO_OPS, MEMORY
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Diagnosis, Range

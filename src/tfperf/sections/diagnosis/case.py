@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.catalogue import ADVICE

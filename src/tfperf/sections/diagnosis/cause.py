@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Tabular
 from tfperf.report.model import Quantity
 from tfperf.sections.overview.summary import Summary
 

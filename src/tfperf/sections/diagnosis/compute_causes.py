@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from tfperf.base.units import counted, format_bytes, listed, without_middle
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Cause, Computed, Range
-from tfperf.trace.device.kernel_details import short_name
+from tfperf.trace.device.kernels import short_name
 from tfperf.trace.host.activities import Activity, tpu_activity
-from tfperf.trace.host.cores import whole_cores
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.step_ops import Output, Work
@@ -134,7 +133,7 @@ def too_many_threads(case: Case) -> Cause | None:
     work = case.program.work
     if work is None or work.cores is None or case.results.has_device:
         return None
-    cores, most = whole_cores(work.cores), max(work.threads)
+    cores, most = max(round(work.cores), 1), max(work.threads)
     share = min(case.program.op_percent or 0.0, case.ledger.left("host_compute"))
     if most <= 2 * cores or share < _MUCH_COMPUTE:
         return None

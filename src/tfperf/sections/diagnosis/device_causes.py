@@ -30,8 +30,8 @@ from tfperf.sections.idle.analysis import Cause as IdleCause
 from tfperf.sections.memory.section import findings_of
 from tfperf.sections.overview.summary import share_of_step
 from tfperf.sections.roofline.bounds import LOW_PERCENT
-from tfperf.trace.device.kernel_details import short_name
-from tfperf.trace.steps.why_unknown import lacks_devices
+from tfperf.trace.device.kernels import short_name
+from tfperf.trace.steps.breakdown import lacks_devices
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.base.units import format_percent, without_middle
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, Ledger, count_devices, ledger_of
 from tfperf.sections.diagnosis.cause import Cause, Computed, Diagnosis, Range
@@ -75,8 +75,8 @@ from tfperf.sections.diagnosis.waiting_causes import (
 from tfperf.sections.diagnosis.wall_causes import between_steps, evaluation, slow_steps, with_slow_steps
 from tfperf.sections.overview.section import input_cost, why_unknown_slowed
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
+from tfperf.trace.steps.breakdown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
 from tfperf.trace.steps.categories import CATEGORY_TITLES
-from tfperf.trace.steps.why_unknown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts

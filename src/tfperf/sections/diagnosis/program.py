@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.results import Host
+from tfperf.analysis.registry import Host
 from tfperf.base.arrays import (
     EMPTY,
     Float64s,
@@ -45,11 +45,11 @@ from tfperf.trace.event_names import (
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host.host_state import XLA_RUNS, HostStates, State, call_times, calls_per_line
 from tfperf.trace.host.python_activity import CpuTimes, Pauses, PythonActivity
-from tfperf.trace.host.python_packages import python_function
+from tfperf.trace.host.python_frames import python_function
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around, outermost, parents
-from tfperf.trace.steps.counted import CountedSteps
-from tfperf.trace.steps.eager_events import NAMED, eager_calls, runs_keras_eagerly
+from tfperf.trace.steps.breakdown import CountedSteps
+from tfperf.trace.steps.eager import NAMED, eager_calls, runs_keras_eagerly
 from tfperf.trace.steps.step_calls import find_calls
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tfperf.analysis.registry import present
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, present
 from tfperf.base.units import format_ms, without_middle
 from tfperf.report.model import BarChart, Fact, Finding, Level, Quantity, Section, Severity
 from tfperf.sections.batch import examples_per_second

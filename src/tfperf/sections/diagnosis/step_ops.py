@@ -40,15 +40,13 @@ from tfperf.base.units import percent
 from tfperf.sections.ops.analysis import OpKey
 from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, is_backward, layer_of, models_of
 from tfperf.trace.event_names import Op, mask, parse_op
-from tfperf.trace.host.cores import usable_cores
 from tfperf.trace.host.host_ops import compiled_ops
 from tfperf.trace.host.host_state import HostStates, State
-from tfperf.trace.host.python_frames import frame_names
-from tfperf.trace.host.python_packages import python_functions
+from tfperf.trace.host.python_frames import frame_names, python_functions
 from tfperf.trace.host.tasks import runs_several_tasks
 from tfperf.trace.host_trace import HostTrace, by_line
 from tfperf.trace.nesting import innermost_around, nest, own_parts
-from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.breakdown import CountedSteps
 
 if TYPE_CHECKING:
     from tfperf.trace.steps.steps import Steps
@@ -288,7 +286,7 @@ def step_ops(
         recurrent=recurrent.loop,
         late=_late(events, full_names, steps, exchanges),
         threads=_threads(trace),
-        cores=usable_cores(trace),
+        cores=trace.usable_cores,
         double_percent=arrays.double_percent,
         updated=_updated(keys, full_names, arrays, flags["optimizer_update"]),
         weights=_weights(keys, full_names, [layers[place] for place in layer.tolist()], arrays),

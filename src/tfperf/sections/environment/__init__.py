@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tfperf.analysis.registry import SectionSpec, TableSpec, fields
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec, fields
 from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.trace.host.cores import CORES
+from tfperf.trace.known_stats import CORES
 
 _ADDED = (
     Column("cores", "CPU cores", float, "count", "cores of the host's CPU that the job can use", level="data"),

@@ -6,13 +6,11 @@ import math
 
 from msgspec import Struct
 
-from tfperf.analysis.results import Host
-from tfperf.analysis.tabular import HasTable
+from tfperf.analysis.registry import HasTable, Host
 from tfperf.base.arrays import percentile
 from tfperf.formats.wire.capture_plane import CaptureFacts, longest_recording_s
-from tfperf.trace.device.tpu_chips import TpuChips, find_chips
+from tfperf.trace.device.tpu_runs import TpuChips, find_chips
 from tfperf.trace.event_names import is_python_frame, mask
-from tfperf.trace.host.cores import usable_cores
 from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.steps.steps import Steps
 
@@ -110,7 +108,7 @@ def analyze(host: Host) -> HostEnvironment:
         clock_jumps=max((clock.jumps for clock in trace.device_clocks.values()), default=0),
         largest_jump_ps=max((clock.largest_jump_ps for clock in trace.device_clocks.values()), default=0),
         clock_shift_ps=_clock_shift(trace),
-        cores=usable_cores(trace),
+        cores=trace.usable_cores,
     )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import present
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, present
 from tfperf.base.units import PS_PER_MS, Unit, format_ms, listed
 from tfperf.report.model import Fact, Section
 from tfperf.sections.environment import HOSTS
-from tfperf.trace.device.tpu_chips import join_chips, ranges_of
+from tfperf.trace.device.tpu_runs import join_chips, ranges_of
 
 if TYPE_CHECKING:
     from tfperf.sections.environment.analysis import HostEnvironment

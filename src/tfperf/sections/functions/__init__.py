@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tfperf.analysis.registry import SectionSpec, TableSpec
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.trace.known_stats import EAGER
 

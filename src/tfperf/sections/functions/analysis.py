@@ -11,8 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.results import Host
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import (
     EMPTY,
     MOST,
@@ -41,17 +40,16 @@ from tfperf.sections.functions.eager import (
     with_python_around,
     with_python_beside,
 )
-from tfperf.trace.device.device_time import device_label
+from tfperf.trace.device.device_work import device_label
 from tfperf.trace.event_names import canonical, is_jitted_call, mask, runs_keras_function
 from tfperf.trace.host.activities import xla_compilations
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost, parents, self_time
-from tfperf.trace.steps.breakdown import Breakdown
-from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.breakdown import Breakdown, CountedSteps
 from tfperf.trace.steps.steps import Steps
 
 if TYPE_CHECKING:
-    from tfperf.trace.jax.jax_calls import JaxCalls, Work
+    from tfperf.trace.jax import JaxCalls, Work
 
 _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "concrete": "concrete"}
 """Modes of calls: as columns name them, and as traces do."""
@@ -193,7 +191,7 @@ def analyze(host: Host) -> Functions:
     trace, steps = host.trace, host["steps"].steps
     calls = count_calls(trace)
     if any(map(is_jitted_call, trace.names)):
-        from tfperf.trace.jax.jax_calls import find_jax_calls  # few traces are of JAX
+        from tfperf.trace.jax import find_jax_calls  # few traces are of JAX
 
         jitted = find_jax_calls(trace)
         if jitted is not None:
@@ -357,7 +355,7 @@ def find_barriers(trace: HostTrace, calls: JaxCalls) -> tuple[Barriers, ...]:
 
 def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
     """Sum the calls of jitted functions of a host."""
-    from tfperf.trace.jax.jax_calls import CLASSES  # few traces are of JAX
+    from tfperf.trace.jax import CLASSES  # few traces are of JAX
 
     functions = []
     for token in np.unique(calls.token).tolist():
@@ -425,7 +423,7 @@ def single_ops(trace: HostTrace, calls: JaxCalls, steps: Steps) -> EagerOps:
     single, works = calls.is_op & (not is_step), calls.work.end >= 0
     alone, others = single & works, ~single & works
     busy = union(calls.start[single], calls.end[single])
-    from tfperf.trace.jax.jax_calls import CLASSES  # few traces are of JAX
+    from tfperf.trace.jax import CLASSES  # few traces are of JAX
 
     # Small functions that JAX itself jits (tanh, mean) are between ops too.
     breaks = calls.start[~single & (calls.kind != CLASSES.index("other"))]

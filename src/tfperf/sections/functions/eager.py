@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import (
     MOST,
     Bools,
@@ -39,8 +39,8 @@ from tfperf.report.model import Data
 from tfperf.trace.event_names import is_fetch, is_python_op, mask, runs_keras_function
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around
-from tfperf.trace.steps.counted import CountedSteps
-from tfperf.trace.steps.eager_events import NAMED, eager_calls, notes_running, runs_keras_eagerly
+from tfperf.trace.steps.breakdown import CountedSteps
+from tfperf.trace.steps.eager import NAMED, eager_calls, notes_running, runs_keras_eagerly
 from tfperf.trace.steps.steps import Steps
 
 _OTHERS = ("__inference_", "IteratorGetNext")

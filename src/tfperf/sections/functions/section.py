@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import present
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, present
 from tfperf.base.units import PS_PER_MS, counted, format_ms, format_number, listed
 from tfperf.report.model import Fact, Finding, Quantity, Section, Severity
 from tfperf.sections.functions import EAGER_OPS, JITTED_FUNCTIONS, TF_FUNCTIONS

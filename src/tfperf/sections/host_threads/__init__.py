@@ -9,7 +9,7 @@ from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
 
 # --- the table of host threads ---
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tfperf.analysis.tabular import HasTable
+from tfperf.analysis.registry import HasTable
 from tfperf.base.arrays import union
 from tfperf.trace.device.tpu_runs import recorded_twice
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host
+    from tfperf.analysis.registry import Host
 
 
 class ThreadTime(Struct, frozen=True, kw_only=True):

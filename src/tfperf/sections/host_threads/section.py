@@ -10,7 +10,7 @@ from tfperf.report.model import Fact, Level, Section, at_levels
 from tfperf.sections.host_threads import HOST_THREADS
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.host_threads.analysis import ThreadTime
 
 

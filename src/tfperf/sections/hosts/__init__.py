@@ -11,7 +11,7 @@ from tfperf.sections.hosts.analysis import CAUSE_TEXTS, LEAST_LOSS_MS
 from tfperf.trace.known_stats import COLLECTIVES
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.hosts.analysis import Hosts, Straggler
 
 _CLOCK_MS = 5.0

@@ -13,18 +13,17 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, lookup, overlap, union
 from tfperf.base.units import PS_PER_MS
-from tfperf.trace.device.collective_waits import Waits
-from tfperf.trace.device.collectives import Collectives, find_collectives, step_of
-from tfperf.trace.device.tpu_chips import TpuChips, find_chips, join_chips
+from tfperf.trace.device.collectives import Collectives, Waits, find_collectives, step_of
+from tfperf.trace.device.tpu_runs import TpuChips, find_chips, join_chips
 from tfperf.trace.host.tasks import Task
 from tfperf.trace.steps.breakdown import Breakdown
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host, Results
-    from tfperf.trace.device.collective_waits import ClockOffset
+    from tfperf.analysis.registry import Host, Results
+    from tfperf.trace.device.collectives import ClockOffset
 
 
 class HostPart(Struct, frozen=True, eq=False):
@@ -138,7 +137,7 @@ def _late(
 ) -> tuple[LateSteps | None, list[ClockOffset | None]]:
     """Return the steps of hosts that share collectives, with who is late in them, and how far each clock is ahead."""
     # Imported here, for most runs have one host.
-    from tfperf.trace.device.collective_waits import clock_offsets, match_collectives
+    from tfperf.trace.device.collectives import clock_offsets, match_collectives
 
     waits = match_collectives(collectives)
     grid = step_grid(breakdowns, collectives, waits)

@@ -23,11 +23,11 @@ from tfperf.report.model import (
 )
 from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES, Cause, Use
 from tfperf.sections.overview.summary import share_of_step
-from tfperf.trace.device.device_time import device_label
+from tfperf.trace.device.device_work import device_label
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.idle.analysis import Idle
     from tfperf.sections.overview.summary import Summary
 

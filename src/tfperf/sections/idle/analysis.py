@@ -15,11 +15,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, overlap, ranges, union
 from tfperf.base.units import PS_PER_MS, percent
-from tfperf.trace.device.device_time import DeviceTime, device_label, work_rows
-from tfperf.trace.device.kernel_details import short_name
+from tfperf.trace.device.device_work import DeviceTime, device_label, work_rows
+from tfperf.trace.device.kernels import short_name
 from tfperf.trace.host.host_state import HostStates, State
 from tfperf.trace.host.launches import LaunchLinks
 from tfperf.trace.host.python_frames import profiler_times
@@ -28,7 +28,7 @@ from tfperf.trace.steps.steps import Steps
 from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host
+    from tfperf.analysis.registry import Host
     from tfperf.trace.steps.breakdown import Breakdown
 
 Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import SectionSpec, TableSpec, present
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec, present
 from tfperf.base.units import PS_PER_MS, format_percent, listed, percent
 from tfperf.report.model import (
     Column,

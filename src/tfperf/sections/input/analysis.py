@@ -15,8 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.results import Host
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import Int64s, Intervals, distinct, lookup, union, union_all
 from tfperf.base.units import PS_PER_MS
 from tfperf.trace.event_names import Op, hands_over_batch, mask, parse_op
@@ -24,8 +23,7 @@ from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host.host_ops import is_input_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import own_parts, parents
-from tfperf.trace.tfdata.pipelines import Pipelines
-from tfperf.trace.tfdata.stage_work import CALL, FUNCTION, THREAD, StageWork, asynchronous_stages
+from tfperf.trace.tfdata import CALL, FUNCTION, THREAD, Pipelines, StageWork, asynchronous_stages
 
 InputPart = Literal["on_demand_read", "advanced_read", "preprocessing", "enqueue", "other"]
 """The five classes of TensorFlow's input-pipeline analyzer."""

@@ -12,7 +12,7 @@ from tfperf.sections.xla import PROGRAM_ID, program_ids
 from tfperf.trace.known_stats import DEVICE_OPS
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.kernels.analysis import Part
 
 # --- the tables of the section about kernels ---

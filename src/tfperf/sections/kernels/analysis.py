@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import (
     EMPTY,
     MOST,
@@ -44,21 +44,18 @@ from tfperf.sections.kernels.tpu_cores import (
     narrow_copies,
     narrow_regions,
 )
-from tfperf.trace.device.device_time import DeviceTime, device_label
-from tfperf.trace.device.device_work import DeviceOp, DeviceWork, trace_texts
-from tfperf.trace.device.kernel_details import (
+from tfperf.trace.device.device_work import DeviceOp, DeviceTime, DeviceWork, device_label, trace_texts
+from tfperf.trace.device.kernels import (
     NO_COPY,
     NO_DETAILS,
     Dim,
     KernelDetails,
+    is_op_eligible,
+    is_product,
     occupancy,
     parse_copy,
     parse_kernel,
     short_name,
-)
-from tfperf.trace.device.tensor_cores import (
-    is_op_eligible,
-    is_product,
     tensorflow_kernel,
     tensorflow_op,
     uses_tensor_cores,
@@ -67,11 +64,11 @@ from tfperf.trace.event_names import parse_op
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host.launches import LaunchLinks, launch_links
 from tfperf.trace.host_trace import HostTrace, Plane
-from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.breakdown import CountedSteps
 from tfperf.trace.steps.steps import Steps
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host
+    from tfperf.analysis.registry import Host
     from tfperf.sections.xla.analysis import Xla
     from tfperf.sections.xla.instructions import HloOp
     from tfperf.trace.steps.breakdown import Breakdown

@@ -20,7 +20,7 @@ from tfperf.sections.kernels import (
 )
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.kernels.analysis import Copies, DeviceTotals, Kernels
     from tfperf.trace.host.activities import Attribution
 

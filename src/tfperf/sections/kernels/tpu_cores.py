@@ -27,11 +27,11 @@ from tfperf.formats.hlo.model import HOST_MEMORY
 from tfperf.formats.wire.event_columns import OP_LINES, TRACE_ME_LINE
 from tfperf.trace.device.tpu_copies import AsyncKind, AsyncRuns, Way, async_runs, bytes_of
 from tfperf.trace.event_names import mask
-from tfperf.trace.steps.counted import CountedSteps
+from tfperf.trace.steps.breakdown import CountedSteps
 from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host
+    from tfperf.analysis.registry import Host
     from tfperf.formats.hlo.model import Instruction, Module
     from tfperf.trace.host_trace import HostTrace
     from tfperf.trace.steps.breakdown import Breakdown

@@ -10,7 +10,7 @@ from tfperf.report.model import Column, Data, Ranked
 from tfperf.trace.known_stats import MEMORY
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.memory.analysis import Memory
 
 # --- the tables about memory ---

@@ -19,16 +19,16 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import MOST, Bools, Float64s, Int64s, group_equal
 from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, format_bytes, percent
+from tfperf.trace.event_names import star, starred
 from tfperf.trace.host_trace import HostTrace, MemoryEvents
-from tfperf.trace.name_patterns import star, starred
 from tfperf.trace.steps.steps import Steps
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host
+    from tfperf.analysis.registry import Host
 
 
 class Memory(Plotted, Tabular, frozen=True):

@@ -17,7 +17,7 @@ from tfperf.sections.memory import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE,
 from tfperf.sections.memory.analysis import FULL_SHARE, Allocator, op_keys, scope_keys
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.memory.analysis import Memory
 
 _UNKNOWN_PERCENT = 50.0

@@ -13,8 +13,7 @@ from tfperf.report.model import Column, Data, Level, Ranked
 from tfperf.trace import known_stats
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
-    from tfperf.analysis.view import Grouping
+    from tfperf.analysis.registry import Grouping, Results
     from tfperf.sections.ops.analysis import Side
 
 # --- the tables of ops: those of each side, both in one, and ops taken together ---

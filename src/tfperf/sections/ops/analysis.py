@@ -15,25 +15,24 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import TableSpec
-from tfperf.analysis.tabular import Tabular, declared
+from tfperf.analysis.registry import TableSpec, Tabular, declared
 from tfperf.base.arrays import MOST, NO_NUMBERS, Bools, Int32s, Int64s, capped_sum, capped_sums, distinct, group_equal
 from tfperf.base.patterns import Pattern
 from tfperf.base.units import PS_PER_MS
 from tfperf.formats.wire.event_columns import OP_LINES, Line
 from tfperf.report.model import Data
 from tfperf.trace.device.device_work import NO_TYPE, DeviceOp, DeviceWork, device_work
-from tfperf.trace.device.tensor_cores import tensorflow_kernel, uses_tensor_cores
+from tfperf.trace.device.kernels import tensorflow_kernel, uses_tensor_cores
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
 from tfperf.trace.host.launches import launch_links
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import innermost_around, nest, self_time
-from tfperf.trace.steps.eager_events import run_from_python
+from tfperf.trace.steps.eager import run_from_python
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host
+    from tfperf.analysis.registry import Host
     from tfperf.trace.host.host_ops import HostOps
 
 

@@ -15,15 +15,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tfperf.analysis.registry import TableSpec
-from tfperf.analysis.tabular import Tabular, declared
-from tfperf.analysis.view import Grouping
+from tfperf.analysis.registry import Grouping, TableSpec, Tabular, declared
 from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum
 from tfperf.base.units import PS_PER_MS
 from tfperf.report.flame_tree import FlameScale, Stack, flame_chart, flame_tree
 from tfperf.report.model import Data, FlameChart, Level
 from tfperf.sections.ops.analysis import COPY_TYPES, KERNEL_WITHOUT_OP, OpKey, OpTable, Side, percent_of
-from tfperf.trace.name_patterns import name_of_repeated, pattern_of
+from tfperf.trace.event_names import name_of_repeated, pattern_of
 
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.analysis.many_hosts import MOST_ROWS
-from tfperf.analysis.registry import TableSpec, present
-from tfperf.analysis.view import View
+from tfperf.analysis.registry import TableSpec, View, present
 from tfperf.base.units import PS_PER_MS, format_ms
 from tfperf.report.model import BarChart, Chart, Data, Fact, Level, Section, Table, at_levels
 from tfperf.sections.ops import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
@@ -17,7 +16,7 @@ from tfperf.sections.ops.analysis import OTHERS
 from tfperf.sections.ops.groups import scope_chart
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.ops.analysis import Ops, OpTable
 
 _BARS = 7

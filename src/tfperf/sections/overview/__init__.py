@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfperf.analysis.registry import SectionSpec, TableSpec
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec
 from tfperf.report.model import Column, Data, Ranked
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from tfperf.analysis.registry import present
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, present
 from tfperf.base.units import counted, format_ms
 from tfperf.report.model import Fact, Finding, Quantity, Section, Severity
 from tfperf.sections.batch import rate_facts, rate_summary
@@ -27,7 +26,7 @@ from tfperf.trace.flaw import level_of
 from tfperf.trace.steps.breakdown import Breakdown
 from tfperf.trace.steps.categories import CATEGORIES
 from tfperf.trace.steps.steps import step_word
-from tfperf.trace.steps.tpu_cores import duty_percent
+from tfperf.trace.steps.tpu_steps import duty_percent
 
 if TYPE_CHECKING:
     from tfperf.sections.tfdata.analysis import TfData

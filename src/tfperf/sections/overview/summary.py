@@ -10,8 +10,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tfperf.analysis.results import Results
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Results, Tabular
 from tfperf.base.arrays import Bools, ordered_percentile
 from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS

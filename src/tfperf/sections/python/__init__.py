@@ -10,7 +10,7 @@ from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked, at_levels
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.python.analysis import PythonTime, PythonTimes
 
 # --- the tables of Python functions: those of the program, packages, and the functions of packages ---

@@ -13,9 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import SectionSpec
-from tfperf.analysis.results import Host
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Host, SectionSpec, Tabular
 from tfperf.base.arrays import (
     EMPTY,
     MOST,
@@ -34,8 +32,7 @@ from tfperf.base.arrays import (
 from tfperf.base.units import percent
 from tfperf.trace.event_names import is_jitted_call
 from tfperf.trace.host.host_state import State, call_times, state_of
-from tfperf.trace.host.python_frames import PythonFrames, python_frames
-from tfperf.trace.host.python_packages import NO_MODULE, PythonFunction, python_functions
+from tfperf.trace.host.python_frames import NO_MODULE, PythonFrames, PythonFunction, python_frames, python_functions
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.steps import Steps
 
@@ -138,7 +135,7 @@ def _others(host: Host, counted: Intervals) -> Intervals:
 
 def _named(trace: HostTrace, frames: PythonFrames) -> dict[int, PythonFunction]:
     """Return the function of each name that a frame has."""
-    from tfperf.trace.host.python_packages import python_functions
+    from tfperf.trace.host.python_frames import python_functions
 
     used = np.flatnonzero(np.bincount(frames.name)).tolist()
     return dict(zip(used, python_functions([trace.names[name] for name in used]), strict=True))

@@ -11,7 +11,7 @@ from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.sections.python import PYTHON_FUNCTIONS, PYTHON_PACKAGE_FUNCTIONS, PYTHON_PACKAGES
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.python.analysis import PythonTimes
 
 _TITLE = "Python functions"

@@ -11,7 +11,7 @@ from tfperf.sections.xla import LAYER, PROGRAM_ID, WORK_COLUMNS, program_ids, wo
 from tfperf.trace.known_stats import DEVICE_OPS
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.roofline.analysis import Roofline
 
 # --- the table of the roofline: instructions and ops with known work ---

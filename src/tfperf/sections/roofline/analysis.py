@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum, covers, group_equal, union
 from tfperf.base.units import percent
 from tfperf.formats.hlo.products import Product
@@ -24,7 +24,7 @@ from tfperf.trace.device.device_peaks import DevicePeaks, Precision, peaks_of
 from tfperf.trace.device.device_work import DeviceWork, trace_texts
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host, Results
+    from tfperf.analysis.registry import Host, Results
     from tfperf.sections.xla.analysis import Xla
     from tfperf.sections.xla.instructions import HloOp
     from tfperf.trace.host_trace import HostTrace

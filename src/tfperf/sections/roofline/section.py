@@ -13,7 +13,7 @@ from tfperf.sections.roofline.bounds import attainable_flops, ridge_point
 from tfperf.trace.device.device_peaks import STATED
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.roofline.analysis import Roofline, Utilisation
     from tfperf.trace.device.device_peaks import DevicePeaks
 

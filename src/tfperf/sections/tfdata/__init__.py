@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tfperf.analysis.registry import SectionSpec, TableSpec, fields
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec, fields
 from tfperf.base.units import PS_PER_MS, format_percent, percent
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.tfdata.advice import change_in_code

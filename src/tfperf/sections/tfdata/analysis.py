@@ -20,8 +20,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.results import Host
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import (
     EMPTY,
     NO_NUMBERS,
@@ -40,11 +39,9 @@ from tfperf.base.units import PS_PER_MS
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, SegmentKind, StageStats, whole_pipelines
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook, estimate_changes, find_rivals, threads, why_no_outlook
 from tfperf.trace.event_names import mask, parse_op
-from tfperf.trace.host.cores import whole_cores
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.breakdown import Breakdown
-from tfperf.trace.tfdata.pipelines import Pipelines
-from tfperf.trace.tfdata.stage_work import StageWork, asynchronous_stages, has_executors
+from tfperf.trace.tfdata import Pipelines, StageWork, asynchronous_stages, has_executors
 
 _MOST_OF_CAPTURE = 0.8
 """What a process does in a capture is what it does in steps that take so much of it."""
@@ -313,7 +310,7 @@ def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int 
 def _cores(trace: HostTrace, recorded: Pipelines, root: int) -> int | None:
     """Return the cores that the pipeline can use: as the capture states, else as tf.data counts them."""
     stated = trace.capture_facts.cores
-    return whole_cores(stated) if stated else _setting(recorded, "cpu_budget", root)
+    return max(round(stated), 1) if stated else _setting(recorded, "cpu_budget", root)
 
 
 def _setting(recorded: Pipelines, name: str, stage: int) -> int | None:

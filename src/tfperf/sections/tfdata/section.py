@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import TableSpec, present
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results, TableSpec, present
 from tfperf.base.units import PS_PER_MS, counted, format_ms, format_percent
 from tfperf.report.model import Fact, Finding, Quantity, Section, Severity, Table
 from tfperf.sections.overview.summary import INPUT_LIMITS, of_steps

@@ -16,7 +16,7 @@ from tfperf.sections.overview.summary import INPUT_LIMITS
 from tfperf.sections.tfdata.pipeline import MAPS, Pipeline, Segment, StageStats, whole_pipelines
 from tfperf.sections.tfdata.pipeline_code import cache_size, kept_stages, with_cache
 from tfperf.trace.steps.breakdown import Breakdown
-from tfperf.trace.tfdata.stage_work import StageWork
+from tfperf.trace.tfdata import StageWork
 
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.results import Host
+from tfperf.analysis.registry import Host
 from tfperf.base.arrays import (
     EMPTY,
     NO_NUMBERS,
@@ -25,7 +25,7 @@ from tfperf.base.display import Shown, cut
 from tfperf.base.units import counted, format_ms
 from tfperf.report.step_picture import Links, MemoryCurve, Ribbon, StepPicture
 from tfperf.sections.timeline.lanes import MOST_LANES, TITLES, BlockTexts, LaneEvents, Window, lane_events, levels_of
-from tfperf.trace.device.device_time import device_label
+from tfperf.trace.device.device_work import device_label
 from tfperf.trace.event_names import is_fetch, mask
 from tfperf.trace.host.activities import ActivityTimes, corrected_times, tpu_codes, tpu_times
 from tfperf.trace.host_trace import HostTrace

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from tfperf.analysis.results import Host
+from tfperf.analysis.registry import Host
 from tfperf.base.arrays import (
     NO_NUMBERS,
     Int32s,
@@ -24,7 +24,7 @@ from tfperf.base.arrays import (
 from tfperf.base.units import format_ms
 from tfperf.report.step_picture import BlockName, Blocks, Lane, LaneGroup
 from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES, Windows, gaps_of
-from tfperf.trace.device.device_time import device_label, work_lines
+from tfperf.trace.device.device_work import device_label, work_lines
 from tfperf.trace.event_names import is_hand_over, is_input_function, is_iterator, is_python_frame, parse_op
 from tfperf.trace.host.activities import Activity, device_codes, host_codes, tpu_codes
 from tfperf.trace.host.host_state import main_line

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tfperf.analysis.results import Results
+from tfperf.analysis.registry import Results
 from tfperf.base.errors import TfperfError
 from tfperf.base.units import listed
 from tfperf.report.model import Fact, Section

@@ -15,7 +15,7 @@ from tfperf.sections.wall.analysis import OMITTED_PARTS, Wall
 from tfperf.trace.steps.steps import step_word
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.base.arrays import Int64s
     from tfperf.sections.wall.analysis import Content, PartName
 

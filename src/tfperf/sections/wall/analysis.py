@@ -16,13 +16,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.results import Host
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import EMPTY, NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, text_index, touches, union
 from tfperf.trace.event_names import is_python_frame, mask, parse_op
 from tfperf.trace.host.activities import Activity
-from tfperf.trace.host.python_frames import profiler_times
-from tfperf.trace.host.python_packages import python_functions
+from tfperf.trace.host.python_frames import profiler_times, python_functions
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
 from tfperf.trace.steps.breakdown import Breakdown

@@ -12,7 +12,7 @@ from tfperf.report.model import Column, Data, Ranked, at_levels
 from tfperf.trace.known_stats import DEVICE_OPS, HLO_ENDS, XLA_FACTS
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.formats.hlo.model import BufferSizes
     from tfperf.sections.roofline.bounds import Judged, Work
     from tfperf.sections.xla.analysis import Xla

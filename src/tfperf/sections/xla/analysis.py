@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.analysis.tabular import Tabular
+from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import MOST, capped_sum, union
 from tfperf.sections.roofline.bounds import Judged, judge
 from tfperf.trace.device.device_peaks import DevicePeaks, peaks_of
@@ -25,7 +25,7 @@ from tfperf.trace.nesting import innermost_around
 from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Host
+    from tfperf.analysis.registry import Host
     from tfperf.formats.hlo.model import Module
     from tfperf.sections.xla.instructions import HloModule, HloOp, OpTimes, Place
     from tfperf.trace.steps.steps import Steps

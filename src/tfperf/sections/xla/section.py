@@ -10,7 +10,7 @@ from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.sections.xla import HLO_MEMORY, HLO_MODULES, HLO_OPS, MEMORY_KEYS, PER_DEVICE, RATES
 
 if TYPE_CHECKING:
-    from tfperf.analysis.results import Results
+    from tfperf.analysis.registry import Results
     from tfperf.sections.xla.analysis import Xla
 
 _TITLE = "Programs of XLA"

@@ -32,7 +32,7 @@ from tfperf.base.arrays import (
     union_sorted,
 )
 from tfperf.formats.wire.event_columns import OP_LINES, TRACE_ME_LINE
-from tfperf.trace.device.precision import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
+from tfperf.trace.device.kernels import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
 from tfperf.trace.device.tpu_copies import name_of_op, transfers_to_devices
 from tfperf.trace.event_names import (
     compiles_program,

@@ -8,17 +8,18 @@ what nothing covers is "all others".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.arrays import EMPTY, Bools, Int64s, Intervals, overlap
+from tfperf.base.arrays import EMPTY, Bools, Int64s, Intervals, distinct, lookup, overlap
 from tfperf.base.display import Plotted
-from tfperf.base.units import PS_PER_MS, counted
+from tfperf.base.units import PS_PER_MS, counted, percent
 from tfperf.report.declared_table import DeclaredTable
 from tfperf.report.model import Data
-from tfperf.trace.device.device_time import device_label
+from tfperf.trace.device.device_work import device_label
 from tfperf.trace.device.tpu_copies import copies_own_arrays, shows_transfers
 from tfperf.trace.flaw import Flaw
 from tfperf.trace.host.activities import (
@@ -34,10 +35,11 @@ from tfperf.trace.host.tasks import Task
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.categories import CATEGORIES, DEVICE_CATEGORIES, HOST_CATEGORIES, WITH_COPIES
 from tfperf.trace.steps.find_steps import find_steps
-from tfperf.trace.steps.matched_steps import matched_rows
 from tfperf.trace.steps.steps import OMITTED, How, Steps, plain_steps
-from tfperf.trace.steps.tpu_cores import CoreWork, core_work
-from tfperf.trace.steps.tpu_steps import core_steps, has_categories, has_ops
+from tfperf.trace.steps.tpu_steps import CoreWork, core_steps, core_work, has_categories, has_ops
+
+if TYPE_CHECKING:
+    pass
 
 _KEEPS_ENDS = 5
 """Of more steps than this, current xprof omits the first and the last."""
@@ -236,8 +238,7 @@ def as_tensorflow(trace: HostTrace) -> Breakdown:
     For a TPU there is one attribution only; a note says so.
     """
     # No other attribution needs these.
-    from tfperf.trace.group_times import group_spans, grouped_times
-    from tfperf.trace.steps.group_by_links import group_trace
+    from tfperf.trace.steps.tensorflow_groups import group_spans, group_trace, grouped_times
 
     if trace.device_kind == "tpu":
         breakdown = attribute(trace, find_steps(trace))
@@ -374,3 +375,142 @@ def _time_in_groups(times: ActivityTimes, activities: tuple[Activity, ...]) -> I
             total_ps = total_ps + inside_ps - higher_ps
         higher_ps = inside_ps
     return total_ps
+
+
+# --- hosts ---
+#
+# Which steps of several hosts belong together.
+
+
+def matched_rows(hosts: Sequence[Breakdown]) -> tuple[list[Int64s], str]:
+    """Return, for each host, the rows of its steps that all hosts have, and how they were matched.
+
+    By number where every host counted its steps itself and they share any; else by time, where all clocks are known and
+    any steps of all hosts hold the same moment; else in order.
+    """
+    numbers = [distinct(host.steps.numbers) for host in hosts]
+    are_numbered = all(
+        host.steps.source == "markers" and len(of_host) == len(host.steps)
+        for host, of_host in zip(hosts, numbers, strict=True)
+    )
+    if are_numbered:
+        shared = numbers[0]
+        for other in numbers[1:]:
+            shared = shared[lookup(other, shared) >= 0]
+        if len(shared):
+            return [np.flatnonzero(lookup(shared, host.steps.numbers) >= 0) for host in hosts], "by number"
+    by_time = _by_time(hosts)
+    if by_time is not None and len(by_time[0]):
+        return by_time, "by time"
+    return [np.arange(min(len(host.steps) for host in hosts))] * len(hosts), "in order"
+
+
+def _by_time(hosts: Sequence[Breakdown]) -> list[Int64s] | None:
+    """Return the rows of steps that run while the middle of a step of the first host passes; None without clocks."""
+    starts_ns = [host.clock_start_ns for host in hosts if host.clock_start_ns is not None]
+    if len(starts_ns) < len(hosts):
+        return None
+    first = hosts[0].steps
+    middle_ps = first.start_ps + first.duration_ps // 2
+    rows = []
+    for host, start_ns in zip(hosts, starts_ns, strict=True):
+        at_ps = middle_ps + (starts_ns[0] - start_ns) * 1000
+        row = np.searchsorted(host.steps.start_ps, at_ps, side="right") - 1
+        row[(row >= 0) & (at_ps >= host.steps.end_ps[np.maximum(row, 0)])] = -1
+        # A long step that holds several of them belongs to the first.
+        row[1:][row[1:] == row[:-1]] = -1
+        rows.append(row)
+    are_whole = np.all([row >= 0 for row in rows], axis=0)
+    return [row[are_whole] for row in rows]
+
+
+# --- what is unknown ---
+#
+# Why a trace cannot show a category of the step.
+
+
+NO_DEVICE = "no device recorded anything in this profile, so nothing is known about devices"
+_NO_HOST = (
+    "no host thread recorded anything in this profile, so nothing is known about what the host does: profile with host "
+    "tracer level 2"
+)
+_NO_INPUT = (
+    "the trace does not show where input comes from (no fetch from tf.data, no copy to a device), so its share is "
+    "unknown, not 0: profile with host tracer level 2"
+)
+
+_NO_CATEGORIES = (
+    "the TPU cores recorded no ops that say what they do (line XLA Ops, stat hlo_category): profile with device tracer "
+    "level 1, or with another version of the runtime"
+)
+_NOT_OF_THE_HOST = "the steps are those of a TPU core, whose ops say nothing about the host"
+
+
+def why_unknown(breakdown: Breakdown, category: str) -> str:
+    """Say why a host's trace cannot show a category, or a part of input, and what to try."""
+    hiding = next((flaw for flaw in breakdown.missing if category in flaw.hides), None)
+    if hiding is not None:
+        return f"{hiding.text}: {hiding.fix}"
+    if not breakdown.has_device and category in (*DEVICE_CATEGORIES, "host_to_device"):
+        return NO_DEVICE
+    if breakdown.on_tpu and "device_compute" in breakdown.unknown and category not in HOST_CATEGORIES:
+        return _NO_CATEGORIES
+    if breakdown.host_visible and category in ("input", "input_wait", "host_to_device"):
+        return _NO_INPUT
+    return _NOT_OF_THE_HOST if category in breakdown.unknown_somewhere else _NO_HOST
+
+
+def why_devices_unknown(breakdown: Breakdown) -> str:
+    """Say why what devices did is unknown although the job uses one; empty if it is known, or there is no device."""
+    return why_unknown(breakdown, "device_compute") if lacks_devices(breakdown) else ""
+
+
+def lacks_devices(breakdown: Breakdown) -> bool:
+    """Tell whether events of devices that the job uses are missing."""
+    return any("device_compute" in flaw.hides for flaw in breakdown.missing)
+
+
+# --- steps that count ---
+#
+# Which steps count: for results that hold a time for each step, so that others can count afterwards.
+
+
+class CountedSteps(Struct, frozen=True, eq=False):
+    """The steps that a result has times for, and which of them it counts: at first the headline steps."""
+
+    start_ps: Int64s
+    duration_ps: Int64s
+    counted: Bools
+
+    @classmethod
+    def of(cls, steps: Steps) -> CountedSteps:
+        """Return the steps of a host."""
+        return cls(steps.start_ps, steps.duration_ps, steps.headline)
+
+    @classmethod
+    def joined(cls, parts: Sequence[CountedSteps]) -> CountedSteps:
+        """Return the steps of several hosts."""
+        columns = zip(*((part.start_ps, part.duration_ps, part.counted) for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
+
+    def counting(self, after: Breakdown) -> CountedSteps:
+        """Return the same steps, of which the headline steps of `after` count."""
+        return replace(self, counted=np.isin(self.start_ps, after.steps.start_ps[after.steps.headline]))
+
+    @property
+    def count(self) -> int:
+        """Return how many steps count."""
+        return int(self.counted.sum())
+
+    @property
+    def total_ps(self) -> int:
+        """Return the duration of the steps that count."""
+        return self.sum(self.duration_ps)
+
+    def sum(self, values: Int64s) -> int:
+        """Return the sum of values of each step over the steps that count."""
+        return int(values[self.counted].sum())
+
+    def percent(self, times_ps: Int64s) -> float | None:
+        """Return the share of times of each step in the steps that count; None if none counts."""
+        return percent(self.sum(times_ps), self.total_ps)

@@ -1,6 +1,10 @@
-"""The nine categories of step time: their names, their order, and what each holds."""
+"""The nine categories of step time, and the rules that find steps: their names, their order, and what each means."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
 
 CATEGORY_MEANINGS = {
     "compilation": "tracing or compiling functions",
@@ -44,3 +48,62 @@ DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to
 
 HOST_CATEGORIES = ("compilation", "kernel_launch", "host_compute")
 """Categories that only events of host threads show."""
+
+
+# --- rules ---
+#
+# The rules that find steps, in words: for `tfperf explain`, and the table of docs/architecture.md.
+
+
+class StepSource(Struct, frozen=True):
+    """What a rule takes for a step, and how sure it is; Markdown."""
+
+    step: str
+    confidence: str
+
+
+STEP_SOURCES: Mapping[str, StepSource] = {
+    "markers": StepSource(
+        "an event with `step_num`, or of the name given with `--step-marker`, which may be that of a program on a TPU",
+        "high",
+    ),
+    "device steps": StepSource("an event on the step line of a TPU", "high"),
+    "stored groups": StepSource("a group that the profiler stored in the file (TensorFlow 2.2 to 2.4)", "high"),
+    "program runs": StepSource(
+        (
+            "on a TPU without a step line: a run of the main program, or one turn of the programs that repeat, from "
+            "run to run on each chip; from call to call where the program waits for each result. Programs that train, "
+            "and evaluate, are told apart as below"
+        ),
+        "high; medium without gradients or if nothing repeats; low if neither",
+    ),
+    "jitted calls": StepSource(
+        (
+            "one turn of the repeating calls of jitted functions of JAX, of which one computes gradients; calls that "
+            "only compute forward are evaluation. Without gradients, a turn is an iteration, not a training step"
+        ),
+        "high; medium without gradients or if nothing repeats; low if neither",
+    ),
+    "tf.function calls": StepSource(
+        (
+            "a call of the function that takes most time, with its fetch from tf.data inside; or one turn of the "
+            "repeating sequence of fetches and calls that train. Calls that only compute forward and are not part of "
+            "every turn are evaluation, each of them a step"
+        ),
+        "high; medium if nothing is fetched or nothing repeats regularly; low if only the order shows which train",
+    ),
+    "tf.data fetches inside a call": StepSource(
+        "from fetch to fetch, inside a call that loops over the data", "medium"
+    ),
+    "executor runs": StepSource(
+        "a run of the executor that tf.data did not start", "low; medium if another process calls it (EagerService)"
+    ),
+    "tf.data fetches": StepSource("from fetch to fetch, without any call", "medium, or low for fewer than four"),
+    "eager ops": StepSource(
+        "one turn of the repeating sequence of ops that Python runs one by one, without any call or fetch", "low"
+    ),
+    "device modules": StepSource("a run of the XLA module that takes most time of a GPU", "low"),
+    "groups": StepSource("attribution `tensorflow`: a group as TensorFlow's profiler makes it", "high"),
+    "none": StepSource("no rule finds a step; the report says why, and gives no verdict", "none"),
+}
+"""Every rule by its name, in the order in which they are tried, but a step line of a TPU before markers."""

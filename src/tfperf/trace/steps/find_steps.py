@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tfperf.base.arrays import Int64s, covers, distinct, lookup, median, overlap, union
 from tfperf.base.units import counted
-from tfperf.formats.wire.event_columns import MODULE_LINE, STEPS_LINE, Line
+from tfperf.formats.wire.event_columns import MODULE_LINE, Line
 from tfperf.trace.event_names import concrete_function, is_gradient, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
@@ -31,6 +31,8 @@ from tfperf.trace.steps.steps import (
     no_steps,
     plain_steps,
 )
+from tfperf.trace.steps.tpu_steps import step_line
+from tfperf.trace.steps.turns import loop_of, other_loops
 
 
 def _without_number(name: str) -> str:
@@ -75,8 +77,6 @@ def _of_first_loop(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, .
     thread = trace.line_of[rows].astype(np.int64)
     if not len(rows) or (thread == thread[0]).all():
         return rows, ()
-    from tfperf.trace.steps.loops import loop_of, other_loops  # few programs mark steps on several threads
-
     loop = loop_of(trace, rows, thread, trace.name[rows].astype(np.int64))
     return rows[loop == 0], other_loops(trace, rows, loop)
 
@@ -113,7 +113,7 @@ def _marked(
         timed = with_runs(trace, steps)
         if timed is not None:
             return timed
-    from tfperf.trace.jax.jax_steps import with_work
+    from tfperf.trace.jax import with_work
 
     return with_work(trace, steps)
 
@@ -126,14 +126,14 @@ def from_jitted_calls(trace: HostTrace) -> Steps | None:
     """Take what the calls of jitted functions of JAX repeat."""
     if not _is_jax(trace):
         return None
-    from tfperf.trace.jax.jax_steps import from_jitted_calls
+    from tfperf.trace.jax import from_jitted_calls
 
     return from_jitted_calls(trace)
 
 
 def from_eager_ops(trace: HostTrace) -> Steps | None:
     """Take the turns of a loop that runs ops one by one."""
-    from tfperf.trace.steps.eager_steps import from_eager_ops  # most programs call functions
+    from tfperf.trace.steps.eager import from_eager_ops  # most programs call functions
 
     return from_eager_ops(trace)
 
@@ -205,7 +205,7 @@ def from_groups(trace: HostTrace) -> Steps | None:
     """Take the groups that the profiler stored (TensorFlow 2.2 to 2.4 did), as far as they have a step marker."""
     if not trace.has_groups:
         return None
-    from tfperf.trace.group_times import group_spans  # few files have groups
+    from tfperf.trace.steps.tensorflow_groups import group_spans  # few files have groups
 
     spans = group_spans(trace, trace.number("group_id", -1))
     if not len(spans.group):
@@ -232,14 +232,6 @@ def from_tpu(trace: HostTrace) -> Steps | None:
         return None
     rows = np.arange(line.start, line.stop)
     return _of_line(trace, line, rows, ("device steps", "high", "the TPU recorded its steps"))
-
-
-def step_line(trace: HostTrace, plane: int) -> Line | None:
-    """Return the step line of a device plane, if it holds events."""
-    for line in trace.lines:
-        if line.plane == plane and line.stop > line.start and (line.name == "Steps" or line.id == STEPS_LINE):
-            return line
-    return None
 
 
 def from_runs(trace: HostTrace, pattern: str | None = None) -> Steps | None:

@@ -21,8 +21,7 @@ from tfperf.trace.device.tpu_runs import TpuRuns, find_runs, module_name
 from tfperf.trace.event_names import called_function, canonical, is_jax_compilation, mask
 from tfperf.trace.host.host_state import State, state_of
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.jax.jax_calls import JaxCalls, Work, find_jax_calls, programs_of
-from tfperf.trace.jax.jax_steps import Found, find_turns, members, of_first_loop
+from tfperf.trace.jax import Found, JaxCalls, Work, find_jax_calls, find_turns, members, of_first_loop, programs_of
 from tfperf.trace.steps.steps import (
     END_ESTIMATED,
     PARTIAL,

@@ -38,7 +38,17 @@ from tfperf.trace.host.activities import xla_compilations
 from tfperf.trace.host_trace import HostTrace, once
 from tfperf.trace.nesting import hold, nest, outermost
 from tfperf.trace.steps.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, label_kinds, plain_steps
-from tfperf.trace.steps.turns import Cycle, aligned_turns, cycle_starts, in_most_turns, run_starts, smallest_period
+from tfperf.trace.steps.turns import (
+    Cycle,
+    aligned_turns,
+    cycle_starts,
+    in_most_turns,
+    loop_of,
+    other_loops,
+    run_starts,
+    smallest_period,
+    with_first,
+)
 
 
 class FunctionCalls(Struct, frozen=True):
@@ -201,12 +211,6 @@ def from_calls(trace: HostTrace) -> Steps | None:
     fetches = find_fetches(trace)
     if len(distinct(trace.line_of[calls.row])) == 1:
         return _of_one_loop(trace, calls, fetches)
-    from tfperf.trace.steps.loops import (  # few programs call functions on several threads
-        loop_of,
-        other_loops,
-        with_first,
-    )
-
     loop = loop_of(trace, calls.row, _concrete_functions(trace, calls), calls.name)
     if not loop.any():
         return _of_one_loop(trace, calls, fetches)
@@ -217,7 +221,7 @@ def from_calls(trace: HostTrace) -> Steps | None:
 
 def _training_loop(trace: HostTrace, calls: FunctionCalls, loop: Int64s) -> int:
     """Return the first loop that trains, 0 if none does."""
-    from tfperf.trace.steps.function_calls import function_calls
+    from tfperf.trace.host.host_ops import function_calls
 
     work, gradients = function_calls(trace), trace.host_events(mask(trace.names, is_gradient))
     training = {work.names[number] for number in distinct(work.of(gradients)).tolist() if number >= 0}

@@ -1,13 +1,16 @@
-"""Steps on TPU cores: when each core is in a step, and whether its ops tell what it does there."""
+"""Steps on TPU cores: when each core is in a step, what its ops tell, how much it waits for input, and its duty."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
-from tfperf.base.arrays import Int64s
-from tfperf.formats.wire.event_columns import OP_LINES
+from tfperf.base.arrays import Int64s, union_all
+from tfperf.formats.wire.event_columns import OP_LINES, STEPS_LINE, Line
+from tfperf.trace.host.activities import TPU_WAITS, Activity, ActivityTimes
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.steps.find_steps import step_line
 from tfperf.trace.steps.steps import CoreSteps, Steps
 
 
@@ -63,3 +66,56 @@ def has_ops(trace: HostTrace) -> bool:
 def has_categories(trace: HostTrace) -> bool:
     """Tell whether ops say what they do (`hlo_category`), without which waiting for input is like computing."""
     return bool(trace.name_stat("hlo_category")) or bool(len(trace.stat("hlo_category").event))
+
+
+# --- work of cores ---
+#
+# What each TPU core says of itself: how much of a step it waits for input, and of the capture it works.
+
+
+class CoreWork(Struct, frozen=True, eq=False, kw_only=True):
+    """One TPU core. `input_percent` is, per step of the host, input / step time of that core.
+
+    From its first to its last op, which take `span_ps`, it works for `duty_ps`: in any op but those that wait for data
+    (infeed, outfeed, copies).
+    """
+
+    host: str
+    device: str
+    """`TPU:0`."""
+    input_percent: npt.NDArray[np.float64]
+    duty_ps: int
+    span_ps: int
+
+    def only(self, rows: Int64s) -> CoreWork:
+        """Return the core with some of its steps."""
+        return replace(self, input_percent=self.input_percent[rows])
+
+
+def core_work(host: str, device: str, times: ActivityTimes, input_ps: Int64s) -> CoreWork:
+    """Add up one core; `input_ps` is its input time in each step."""
+    explain_idle = (Activity.BARRIER, Activity.WAIT_WHILE_IDLE)
+    ops = {activity: busy for activity, busy in times.busy.items() if activity not in explain_idle}
+    every = union_all(list(ops.values()))
+    waiting = union_all([busy for activity, busy in ops.items() if activity in TPU_WAITS])
+    return CoreWork(
+        host=host,
+        device=device,
+        input_percent=100.0 * input_ps / np.maximum(times.end - times.start, 1),
+        duty_ps=every.total() - waiting.total(),
+        span_ps=int(every.end[-1] - every.start[0]) if len(every.start) else 0,
+    )
+
+
+def duty_percent(cores: tuple[CoreWork, ...]) -> float | None:
+    """Return the duty cycle of several cores, sum over sum; None if none of them recorded an op."""
+    span_ps = sum(core.span_ps for core in cores)
+    return 100.0 * sum(core.duty_ps for core in cores) / span_ps if span_ps else None
+
+
+def step_line(trace: HostTrace, plane: int) -> Line | None:
+    """Return the step line of a device plane, if it holds events."""
+    for line in trace.lines:
+        if line.plane == plane and line.stop > line.start and (line.name == "Steps" or line.id == STEPS_LINE):
+            return line
+    return None

@@ -8,8 +8,7 @@ from builders import iterator_call as call
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.trace.tfdata.pipeline_tree import stage_path
-from tfperf.trace.tfdata.pipelines import Pipelines, find_pipelines
+from tfperf.trace.tfdata import Pipelines, find_pipelines, stage_path
 
 US = 1_000_000
 

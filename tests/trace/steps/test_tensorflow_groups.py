@@ -7,7 +7,7 @@ from pathlib import Path
 from builders import Plane, event, line, plane, trace_of
 
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.steps.group_by_links import group_trace
+from tfperf.trace.steps.tensorflow_groups import group_trace
 
 
 def grouped(tmp_path: Path, *planes: Plane) -> HostTrace:

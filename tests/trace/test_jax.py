@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tfperf.formats.hlo.names import read_names
 from tfperf.trace.event_names import canonical
-from tfperf.trace.jax.jax_calls import CLASSES, JaxCalls, find_jax_calls, find_runs, program_class
+from tfperf.trace.jax import CLASSES, JaxCalls, find_jax_calls, find_runs, program_class
 from tfperf.trace.read import read_host
 
 US = 1_000_000

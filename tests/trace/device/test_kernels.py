@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.trace.device.kernel_details import KernelDetails, occupancy, parse_copy, parse_kernel, short_name
+from tfperf.trace.device.kernels import KernelDetails, occupancy, parse_copy, parse_kernel, short_name
 
 # --- details ---
 

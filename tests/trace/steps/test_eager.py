@@ -6,7 +6,7 @@ from pathlib import Path
 
 from builders import Event, event, host, trace_of
 
-from tfperf.trace.steps.eager_events import eager_calls, run_from_python
+from tfperf.trace.steps.eager import eager_calls, run_from_python
 
 
 def test_the_innermost_of_eager_ops_and_graphs_decides(tmp_path: Path) -> None:

@@ -1,0 +1,386 @@
+"""Kernels: what the profiler writes about one in a text, occupancy, short names, precision, and tensor cores.
+
+`kernel_details` of today is `regs:32 static_shared:1024 dynamic_shared:0 grid:8,1,1 block:256,1,1 occ_pct:50`; files of
+2020 to 2022 have one `shm:` for both kinds of shared memory; on AMD it is `group_mem:`, and there are no registers.
+Copies have `memcpy_details` in three spellings. Everything here works on distinct texts, never on events.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from math import prod
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+from tfperf.base.arrays import MOST
+
+Dim = tuple[int, int, int]
+
+
+class KernelDetails(NamedTuple):
+    """How a kernel was launched; None where the text does not say.
+
+    `shared_bytes` is static and dynamic shared memory of a block together, and may be all that is known of the two.
+    """
+
+    grid: Dim | None = None
+    block: Dim | None = None
+    registers: int | None = None
+    static_shared_bytes: int | None = None
+    dynamic_shared_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy_percent: float | None = None
+
+
+class CopyDetails(NamedTuple):
+    """What is known of a copy; `source` and `destination` are kinds of memory (`pageable`, `pinned`, `device`)."""
+
+    size_bytes: int | None = None
+    source: str = ""
+    destination: str = ""
+    is_async: bool | None = None
+
+
+NO_DETAILS = KernelDetails()
+NO_COPY = CopyDetails()
+_MEMORY = {"pageable": "pageable", "pinned": "pinned", "device": "device", "array": "device"}
+
+
+def parse_kernel(text: str) -> KernelDetails:
+    """Read `kernel_details` in any of its spellings."""
+    fields = _fields(text)
+    static, dynamic = _number(fields.get("static_shared")), _number(fields.get("dynamic_shared"))
+    shared = static + dynamic if static is not None and dynamic is not None else None
+    if shared is None:
+        shared = _number(fields.get("shm", fields.get("group_mem")))
+    percent = fields.get("occ_pct", "")  # 0 where writers could not work it out
+    is_percent = re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", percent)
+    return KernelDetails(
+        grid=_dim(fields.get("grid")),
+        block=_dim(fields.get("block")),
+        registers=_number(fields.get("regs")),
+        static_shared_bytes=static,
+        dynamic_shared_bytes=dynamic,
+        shared_bytes=shared,
+        occupancy_percent=float(percent) if is_percent and 0 < float(percent) <= 100 else None,
+    )
+
+
+def parse_copy(text: str) -> CopyDetails:
+    """Read `memcpy_details` or `memset_details`.
+
+    A size of 0 means unknown: a copy that takes time moves something, and some writers put 0 where they know nothing.
+    """
+    fields = _fields(text)
+    is_async = {"0": False, "1": True}.get(fields.get("async", ""))
+    size = _number(fields.get("size", fields.get("num_bytes")))
+    source, destination = (_MEMORY.get(fields.get(key, "").lower(), "") for key in ("kind_src", "kind_dst"))
+    return CopyDetails(size or None, source, destination, is_async)
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Return the `key:value` tokens; a token with no colon or several tells nothing."""
+    tokens = (token.partition(":") for token in text.split())
+    return {key: value for key, _, value in tokens if value and ":" not in value}
+
+
+def _number(text: str | None) -> int | None:
+    """Return a whole number that can be true, else None."""
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > len(str(MOST)):
+        return None
+    return int(text) if int(text) < MOST else None
+
+
+def _dim(text: str | None) -> Dim | None:
+    sizes = [size for size in map(_number, (text or "").split(",")) if size]
+    return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 and text and text.count(",") == 2 else None
+
+
+# --- occupancy ---
+
+
+class _Limits(Struct, frozen=True):
+    """What one multiprocessor can hold (CUDA programming guide, technical specifications per compute capability)."""
+
+    warps: int
+    blocks: int
+    shared_bytes: int
+    reserved_bytes: int
+    """Shared memory that the system keeps of each block."""
+    shared_unit: int
+
+
+_KIB = 1024
+_LIMITS = {
+    (6, 1): _Limits(64, 32, 96 * _KIB, 0, 256),
+    (7, 0): _Limits(64, 32, 96 * _KIB, 0, 256),
+    (7, 5): _Limits(32, 16, 64 * _KIB, 0, 256),
+    (8, 0): _Limits(64, 32, 164 * _KIB, _KIB, 128),
+    (8, 6): _Limits(48, 16, 100 * _KIB, _KIB, 128),
+    (8, 9): _Limits(48, 24, 100 * _KIB, _KIB, 128),
+    (9, 0): _Limits(64, 32, 228 * _KIB, _KIB, 128),
+}
+_REGISTERS, _SIDES, _REGISTER_UNIT = 65536, 4, 256
+
+
+def occupancy(details: KernelDetails, capability: tuple[int, int]) -> float | None:
+    """Return the theoretical occupancy in percent: resident warps / the most that a multiprocessor holds.
+
+    As CUDA's occupancy calculator has it: blocks are limited by their number, by warps, by registers (handed out to a
+    warp in units, from the quarter of the multiprocessor that runs it) and by shared memory. None for a device whose
+    limits are not in the table, for a block that it cannot run, and where the details do not say enough.
+    """
+    limits = _LIMITS.get(capability)
+    if limits is None or details.block is None or details.registers is None or details.shared_bytes is None:
+        return None
+    threads = prod(details.block)
+    if not 0 < threads <= 1024 or details.registers > 255:
+        return None
+    warps = -(-threads // 32)
+    blocks = min(limits.blocks, limits.warps // warps)
+    if details.registers:
+        per_warp = -(-details.registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
+        blocks = min(blocks, _REGISTERS // _SIDES // per_warp * _SIDES // warps)
+    needed = -(-(details.shared_bytes + limits.reserved_bytes) // limits.shared_unit) * limits.shared_unit
+    if needed:
+        blocks = min(blocks, limits.shared_bytes // needed)
+    return 100.0 * blocks * warps / limits.warps if blocks else None
+
+
+# --- names ---
+
+# Patterns are texts, compiled at their first use: a job without a GPU needs none of them.
+_TENSILE = r"\w*?Cijk_\w*?_MT\d+x\d+x\d+(?:_MI\d+(?:x\d+)*)?"
+_CUTLASS = r"cutlass(?:3x)?_\w+"
+_EIGEN_TYPE = r"Eigen::Tensor<(?:(?:Eigen|std|tensorflow|tsl)::)?([\w ]+?)(?: const)?,"
+_EIGEN_WORK = (
+    r"\b(?:internal|functor|generator)::(\w+)"
+    r"|Eigen::(Tensor(?:Conversion|Broadcasting|Slicing|StridingSlicing|Padding|Shuffling|Reverse|Concatenation|"
+    r"Reshaping|Chipping|Reduction|TupleReducer|Generator|Select|CwiseNullary|Scan|ImagePatch|VolumePatch)Op)\b"
+)
+_EIGEN_WRAPPERS = {"EigenMetaKernel", "scalar_left", "scalar_right", "ComparisonName", "traits", "evaluator"}
+_LONGEST = 4096
+
+
+@lru_cache(maxsize=4096)
+def short_name(name: str) -> str:
+    """Return what tells a kernel from others: no return type, parameters, namespaces and most template arguments.
+
+    `void tensorflow::functor::RowReduceKernel<float const*>(int)` is `RowReduceKernel`; of Eigen's one kernel for all
+    element-wise work the number type and what is worked out are kept, of CUTLASS's the generated name inside, and of
+    AMD's Tensile the kernel's tile.
+    """
+    text = name[:_LONGEST].removesuffix(".kd").strip()
+    if (tensile := re.match(_TENSILE, text)) is not None:
+        return tensile.group()
+    base = _base(text)
+    if base == "EigenMetaKernel":  # the number type of the result, and the first thing that is done to it
+        arguments = text[: text.find(">(") + 1] or text
+        kind = re.search(_EIGEN_TYPE, arguments)
+        work = (match.group(1) or match.group(2) for match in re.finditer(_EIGEN_WORK, arguments))
+        first = next((word for word in work if word not in _EIGEN_WRAPPERS), "")
+        inside = ", ".join(part for part in (kind.group(1) if kind else "", first) if part)
+        return f"EigenMetaKernel<{inside}>" if inside else base
+    inner = re.search(_CUTLASS, text) if base in ("Kernel", "Kernel2", "device_kernel") else None
+    return inner.group() if inner else base or text
+
+
+def _base(text: str) -> str:
+    """Return the last part of the qualified name before its template arguments and its parameters."""
+    text = text.removeprefix("void ").replace("(anonymous namespace)", "anonymous")
+    kept, depth, after = [], 0, 0
+    for bracket in re.finditer(r"[<>(]", text):
+        at, sign = bracket.start(), bracket.group()
+        if depth == 0:
+            kept.append(text[after:at])
+        if sign == "(" and depth == 0:
+            break
+        depth = max(depth + {"<": 1, ">": -1, "(": 0}[sign], 0)
+        after = at + 1
+    else:
+        if depth == 0:
+            kept.append(text[after:])
+    return "".join(kept).rpartition("::")[2].strip()
+
+
+# --- precision ---
+#
+# Whether a kernel computes in 16 bit or in 32, judged by what the trace holds. This is the one place that decides.
+#
+# The evidence, best first; what comes first decides.
+#
+# 1. The name of the kernel, where it says types of floating-point numbers (`half`, `bf16`, `float`), the instruction
+#    (`h884`, `s16816`), or the letter of the libraries for products (`hgemm`, `sgemm`, Tensile's `BBS`). If it says 16
+#    bit and 32, it is 16 bit: the others are accumulators, statistics, or the other side of a cast.
+# 2. The types of the op's inputs, where the profiler recorded them (TensorFlow 2.2, stat `shape`) and any is a
+#    floating-point number. They come second, since an op may read other types than it computes in: random numbers in 16
+#    bit have seeds in int32, and a cast to 16 bit reads 32.
+# 3. Integers, in the name or among the inputs: work on integers counts as 32 bit.
+#
+# A kernel with none of these is unknown, never 32 bit. 16 bit stands for 16 and fewer (8-bit products on tensor cores),
+# 32 bit for 32 and more.
+
+
+Bits = Literal[0, 16, 32]
+"""0: unknown."""
+
+# Patterns are texts, compiled at their first use: a job without a GPU needs none of them. All are of lower case.
+_SIXTEEN = (
+    r"(?<![a-z])half[248]?(?![a-z])|\dhalf"  # the second form is that of mangled names
+    r"|(?<![a-z0-9])(?:nv_)?b?f(?:p|loat)?16(?!\d)|(?<=f16|f32)b?f16|bfloat16"
+    r"|(?<![a-z])(?:[hs]884|h1688|[hs]16816|h?gmma_f16)(?!\d)|(?:volta|turing)_(?:\w*_)?s1688"
+    r"|(?<![a-z])h(?:gemm|gemv|cudnn|trsm)"
+    r"|(?<![a-z])(?:e4m3|e5m2|f(?:p|loat)?8|u?int8|i8816|i16832|imma)(?!\d)|nvjet_[htq]"
+    r"|(?<![a-z])short(?![a-z])|(?<![a-z])u?int16(?!\d)"  # how kernels that only move 16-bit numbers call them
+)
+_THIRTY_TWO = (
+    r"(?<![a-z])float[234]?(?![a-z0-9])|(?<![a-z])double[24]?(?![a-z0-9])|(?<![a-z0-9])t?fp?(?:32|64)(?!\d)"
+    r"|(?<![a-z])[sdcz](?:gemm|gemv|cudnn|trsm)|(?<![a-z])[sd]1688(?!\d)|complex"
+)
+"""Outside of Volta and Turing, `s1688` is the instruction for TF32."""
+_INTEGERS = r"(?<![a-z])(?:int|long|char|bool)(?![a-z])|dt_u?int|dt_bool"
+_TENSILE_TYPE = r"cijk_[a-z]+_[a-z]+_([a-z])"
+_TENSILE_BITS: dict[str, Bits] = {"h": 16, "b": 16, "i": 16, "f": 16, "s": 32, "d": 32, "c": 32, "z": 32, "x": 32}
+_INPUT_TYPE = r"([a-z]+\d*)\["
+_READ = 8192
+
+
+@lru_cache(maxsize=4096)
+def bits_of_name(kernel: str) -> Bits:
+    """Return what the name of a kernel says of floating-point numbers."""
+    name = kernel[:_READ].lower()
+    if (tensile := re.search(_TENSILE_TYPE, name)) is not None:
+        return _TENSILE_BITS.get(tensile.group(1), 0)
+    return 16 if re.search(_SIXTEEN, name) else 32 if re.search(_THIRTY_TWO, name) else 0
+
+
+@lru_cache(maxsize=4096)
+def names_integers(kernel: str) -> bool:
+    """Tell whether a kernel's name says that it works on integers, by its template arguments or types of TensorFlow.
+
+    What stands in the parameters are sizes.
+    """
+    name = kernel[:_READ].lower().replace("(anonymous namespace)", "").partition("(")[0]
+    _, _, arguments = name.partition("<")
+    return re.search(_INTEGERS, arguments or (name if "dt_" in name else "")) is not None
+
+
+@lru_cache(maxsize=4096)
+def bits_of_inputs(shapes: str) -> Bits:
+    """Return what the types of inputs say of floating-point numbers: `(half[4,8];int32[])` is 16."""
+    types = re.findall(_INPUT_TYPE, shapes[:_READ].lower())
+    if any(re.fullmatch("half|b?float16|float8.*", kind) for kind in types):
+        return 16
+    return 32 if any(re.fullmatch(r"float(?:32|64)?|double|complex\d*", kind) for kind in types) else 0
+
+
+@lru_cache(maxsize=4096)
+def are_integers(shapes: str) -> bool:
+    """Tell whether the types of inputs are recorded, and none is a floating-point number."""
+    return bool(re.findall(_INPUT_TYPE, shapes[:_READ].lower())) and not bits_of_inputs(shapes)
+
+
+# --- kernels ---
+
+# --- tensor cores ---
+#
+# Tensor cores: which kernels run on them, and which ops could, judged by names alone.
+#
+# A profile does not record which units a kernel uses. Names of the libraries' kernels often tell (the instruction's
+# shape, `tensorop`, `simt`, ...), sometimes they do not: then the answer is None, unknown. On AMD the same question is
+# about matrix cores (MFMA). The rules of TensorFlow's own profiler, old and new, are kept beside for its attribution.
+
+
+# Patterns are texts, compiled at their first use: a job without a GPU needs none of them.
+_USES = (
+    r"(?:^|[^a-z0-9])(?:[a-z]+\d+_)?[chisdzb](?:884|1688|8816|16816|16832|16864|161616|168128|168256)(?!\d)"
+    r"|tensor_?op|gmma|tcgen05|warpgroupsize|nvjet|(?<![a-z])tensor\d+x\d+x\d+"
+    r"|(?<![a-z])(?:u|w|h|i|q|d|b|utc|utch|utcq)mma(?![a-z])"
+    r"|(?<![a-z])sm(?:7[05]|8[069]|90|1[02]\d)_(?:mma_|\d+x\d+x\d+_)|(?<![a-z])sm\d+_sparse_mma"
+    r"|xmma_sparse|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv2d_c1_k1"
+    r"|cijk_\w*_mi[1-9]\d*x|igemm_\w*gtcx|xdl|mfma"
+)
+"""On tensor cores: `s16816gemm` and the like name the instruction and its shape, as does `tensor16x8x8`."""
+_DOES_NOT = (
+    r"(?<![a-z])(?:simt|ffma|dfma|hfma2?)(?![a-z])|opclasssimt|universalfma"
+    r"|(?:kepler|maxwell|pascal|volta|turing|ampere|hopper)_(?:fp16_)?[shc](?:gemm|cudnn)"
+    r"|(?:kepler|maxwell|pascal|volta|turing)_(?:fp16_)?[dz](?:gemm|cudnn)"
+    r"|(?:im|ex)plicit_convolve_|gemv|gemmsn_|gemm_?k1_|(?:wgrad|dgrad)_\w*engine|grouped_direct_kernel|im\d?[de]?\d?2col"
+    r"|offsetskernel|splitk_?reduce|gemm_pointers|depthwise|winograd_nonfused|generatewinograd"
+    r"|nchwtonhwc|nhwctonchw|eigenmetakernel|miopensp3asm|(?:^|[^a-z])nccl"
+)
+_MAY = (
+    r"gemm|matmul|cijk_|xmma|fprop|wgrad|dgrad|implicit_gemm|convolution|conv[123]d|conv1x1|direct_group|winograd"
+    r"|cudnn_generated|attention|attn|flash|fmha|sdpa|(?<![a-z])mha|cutlass|(?<![a-z])ck(?:_tile)?::"
+    r"|(?<![a-z])dot(?:_general)?(?![a-z])|mosaic|lstm|gru_|persistrnn|rnn_"
+)
+"""Work that runs on tensor cores or does not, and nothing in the name says which (Triton's `gemm_fusion_dot`)."""
+
+
+@lru_cache(maxsize=4096)
+def uses_tensor_cores(kernel: str) -> bool | None:
+    """Tell whether a kernel of this name runs on tensor cores; None if the name does not tell."""
+    name = kernel[:_READ].lower()
+    if re.search(_DOES_NOT, name):
+        return False
+    return True if re.search(_USES, name) else None if re.search(_MAY, name) else False
+
+
+# --- ops ---
+
+_TYPES = (
+    r"_?(?:Fused|FusedBatch|Batch|Quantized|_MklFused)?(?:MatMul|MatMulV[2-9])"
+    r"|_?(?:Fused|Quantized)?Conv[23]D(?:Backprop(?:Filter|Input)(?:V[2-9])?|V[2-9])?"
+    r"|DepthwiseConv2dNative(?:Backprop(?:Filter|Input))?|CudnnRNN\w*|XlaDot(?:V2)?|XlaConv(?:V2)?"
+    r"|dot_general|conv_general_dilated"
+)
+_HLO = r"gemm|(?:^|[_.-])(?:dot|convolution|matmul)(?![a-z])|cublas|cudnn-(?:conv|fmha)|fmha"
+
+
+def is_op_eligible(name: str, op_type: str, hlo_op: str = "", opcode: str = "", equation: str = "") -> bool | None:
+    """Tell whether an op's work is of the kind that tensor cores do: products of matrices and convolutions.
+
+    For an op that XLA compiled, the HLO op decides, since one op of the framework becomes several of them, such as a
+    convolution and the transposes around it. None where neither tells.
+    """
+    is_type = re.compile(_TYPES).fullmatch
+    if not hlo_op:
+        if op_type == "Einsum":
+            return is_product(equation) if equation else None
+        return None if not name or op_type in ("", "Unknown") else is_type(op_type) is not None
+    if opcode in ("dot", "convolution") or re.search(_HLO, hlo_op):
+        return True
+    if opcode == "custom-call" or (not opcode and hlo_op.startswith("custom-call")):
+        return True if is_type(op_type) or is_type(name.rpartition("/")[2]) else None
+    return False
+
+
+def is_product(equation: str) -> bool:
+    """Tell whether the equation of an Einsum is a product of two tensors."""
+    left, arrow, right = equation.partition("->")
+    return bool(arrow) and "->" not in right and left.count(",") == 1
+
+
+# --- as TensorFlow's profiler has it ---
+
+_THEIR_KERNELS = (
+    r"16816|c1688|conv1x1|conv2d_c1_k1|dgrad_1x1_stride_2x2|direct_group|first_layer_wgrad_kernel|h1688|h884|hmma|i16832"
+    r"|i8816|s884|s1688|xmma_(?:(?:warp_specialized_)?implicit_)?gemm|xmma_sparse_(?:conv|gemm)"
+)
+_THEIR_OLD_KERNELS = r"(?:volta_(?:fp16_)?[ihs]884|turing_(?:fp16_)?[ihs]1688)|.*(?:hmma|xmma)"
+_THEIR_OPS = (
+    r"(?:(?:Conv2D|DepthwiseConv2dNative)(?:Backprop(?:Filter|Input))?|Conv3D|(?:/|Fused)MatMul|/CudnnRNN|XlaDot(?:V2)?)\Z"
+    r"|BatchMatMul|CudnnRNN(?:V|Forward|Backprop)"
+)
+
+
+def tensorflow_kernel(kernel: str, *, old: bool) -> bool:
+    """Tell what TensorFlow says of a kernel; `old` is its list of 2.2 to 2.4."""
+    return bool(re.match(_THEIR_OLD_KERNELS, kernel, re.DOTALL) if old else re.search(_THEIR_KERNELS, kernel))
+
+
+def tensorflow_op(name: str) -> bool:
+    """Tell what TensorFlow says of an op, which it judges by its name, not its type."""
+    return re.search(_THEIR_OPS, name) is not None

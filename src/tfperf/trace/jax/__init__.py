@@ -1,1 +1,0 @@
-"""JAX: calls of compiled functions, and the loops and steps made of them."""

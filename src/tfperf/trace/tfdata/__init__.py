@@ -1,1 +1,0 @@
-"""tf.data: pipelines and the work of their stages."""
