@@ -216,21 +216,21 @@ def sections(_: str) -> str:
 
 def action_table(_: str) -> str:
     """Return a row for each change that takes a share of a cost away."""
-    rows = ["| action | takes away, of the cost | if |", "|---|---|---|"]
+    rows = ["| action | share of the cost that it saves | assumption |", "|---|---|---|"]
     for code, advice in ADVICE.items():
         if advice.most:
-            rows.append(f"| `{code}` | {100 * advice.least:.0f} to {100 * advice.most:.0f} % | {advice.assumption} |")
+            rows.append(f"| `{code}` | {100 * advice.least:.0f} to {100 * advice.most:.0f}% | {advice.assumption} |")
     return "\n".join(rows) + "\n"
 
 
 def cause_table(_: str) -> str:
     rows = [f"| `{code}` | {cause.text} | {cause.taken_from} |" for code, cause in CAUSE_MEANINGS.items()]
-    return "\n".join(["| code | what costs the time | where the number is from |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| code | cause | source of the number |", "|---|---|---|", *rows]) + "\n"
 
 
 def source_table(_: str) -> str:
     rows = [f"| `{name}` | {source.step} | {source.confidence} |" for name, source in STEP_SOURCES.items()]
-    return "\n".join(["| `step_source` | what a step is | confidence |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| `step_source` | step | confidence |", "|---|---|---|", *rows]) + "\n"
 
 
 def glossary(_: str) -> str:
@@ -251,7 +251,7 @@ def of_shared_trace(name: str) -> str:
 
 def public_names(names: str) -> str:
     """Return a row for each public name; on the site, its docstring stands there."""
-    rows = ["| name | what it is |", "|---|---|"]
+    rows = ["| name | description |", "|---|---|"]
     for name in names.split():
         summary = str(attrgetter(name)(tfperf).__doc__).split("\n\n")[0].replace("\n", " ")
         rows.append(f"| `tfperf.{name}` | {' '.join(summary.split())} |")
