@@ -19,7 +19,7 @@ from job_environment import job_environment
 from live.fake_jobs import FakeJob, fake_job, gives, steps_trace
 from live.test_terminal import Terminal
 
-from tfperf.live.sample_json import KEYS
+from tfperf.live.top import KEYS
 
 QUICK = ("--duration", "10ms", "--interval", "100ms")
 

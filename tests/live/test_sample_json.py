@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tfperf.capture.address import Address
 from tfperf.live.sample import FirstCause, MemoryUse, RankedTime, Sample
-from tfperf.live.sample_json import KEYS, sample_line
+from tfperf.live.top import KEYS, sample_line
 
 
 def document(of: Sample) -> dict[str, Any]:
