@@ -85,7 +85,8 @@ class Ports:
     def address(self, text: str) -> Address:
         """Return the address that a text names: HOST:PORT, or HOST if there is a first port; raises CaptureError."""
         host = text.strip()
-        if self._first is None or _has_port(host):
+        has_port = host.startswith(("unix:", "grpc:")) or ":" in host.rpartition("]")[2]
+        if self._first is None or has_port:
             return parse_address(text)
         number = self._counts[host.lower()]
         self._counts[host.lower()] += 1
@@ -136,8 +137,9 @@ def workers_of_cluster(
         for index, place in entries:
             task = f"{job}-{index}"
             try:
-                named = parse_address(str(place))
-                address = ports.address(_machine(named)) if port is not None else named
+                address = parse_address(str(place))
+                if port is not None:
+                    address = ports.address(f"[{address.host}]" if ":" in address.host else address.host)
             except CaptureError as error:
                 raise CaptureError(error.reason, f"{origin}, task {task}: {error}") from error
             addresses.append(Address(address.host, address.port, address.path, task))
@@ -156,14 +158,6 @@ def check_workers(addresses: Sequence[Address]) -> None:
     if twice:
         names = listed(list(dict.fromkeys(twice)), 3)
         raise CaptureError("bad_address", f"a worker is named twice; name each once: {names}")
-
-
-def _has_port(text: str) -> bool:
-    return text.startswith(("unix:", "grpc:")) or ":" in text.rpartition("]")[2]
-
-
-def _machine(address: Address) -> str:
-    return f"[{address.host}]" if ":" in address.host else address.host
 
 
 def _cluster(text: str, origin: str) -> dict[str, object]:

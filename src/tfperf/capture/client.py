@@ -128,9 +128,13 @@ class ProfilerClient:
     """
 
     def __init__(self, address: Address, *, tls_ca: Path | None = None, max_reply_bytes: int = LARGEST_MESSAGE) -> None:
-        _silence_grpc()
+        # gRPC reads this variable when it is imported: without it, it writes lines of its own on stderr.
+        is_set = "GRPC_VERBOSITY" in os.environ
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
 
+        if not is_set:
+            del os.environ["GRPC_VERBOSITY"]
         self.address = address
         self._tls_ca, self._max_reply_bytes = tls_ca, min(max_reply_bytes, LARGEST_MESSAGE)
         options = [
@@ -190,15 +194,6 @@ class ProfilerClient:
         send: Any = self._channel.unary_stream(f"/{SERVICE}/{method}", type(request).SerializeToString, _parsed_reply)
         fail = partial(call_error, self.address, max_reply_bytes=self._max_reply_bytes, continuous=continuous)
         return PendingReply(send(request, timeout=seconds), self.address, fail)
-
-
-def _silence_grpc() -> None:
-    """Import gRPC without its own lines on stderr, unless the user asked for them; it reads the variable only now."""
-    if "GRPC_VERBOSITY" not in os.environ:
-        os.environ["GRPC_VERBOSITY"] = "NONE"
-        import grpc  # noqa: F401
-
-        del os.environ["GRPC_VERBOSITY"]
 
 
 def _parsed_reply(data: bytes) -> Any:

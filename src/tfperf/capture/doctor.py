@@ -51,9 +51,18 @@ def run_checks(
 def gpu_checks(machine: Machine) -> list[Check]:
     """Look for GPUs, and for what their tracer needs."""
     maker, models = _gpus(machine)
-    gpu = _gpu_check(machine, maker, models) if models else _no_gpu_check(machine)
+    gpu = _gpu_check(machine, maker, models)
     if maker == "NVIDIA":
-        return [gpu, _cupti_check(machine), _permission_check(machine)]
+        restricted = machine.profiling_is_restricted()
+        if not restricted:
+            permission = Check(_PERMISSION, "ok", NOT_CHECKED if restricted is None else "all users may profile")
+        elif machine.may_profile():
+            permission = Check(_PERMISSION, "ok", "only administrators may profile, and this user is one")
+        else:
+            # Since CUDA 10.2, this restriction is mostly about counters, which TensorFlow's tracer does not use.
+            found = "only administrators may profile: GPU events may be refused"
+            permission = Check(_PERMISSION, "warn", found, PERMISSION_FIX)
+        return [gpu, _cupti_check(machine), permission]
     return [gpu, *(Check(name, "ok", "not needed without an NVIDIA GPU") for name in ("libcupti", _PERMISSION))]
 
 
@@ -82,6 +91,12 @@ def _ask_nvidia_smi(machine: Machine) -> list[str]:
 
 
 def _gpu_check(machine: Machine, maker: str, models: list[str]) -> Check:
+    if not models and (hidden := machine.nvidia_models()):
+        in_container = "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1)"
+        fix = f"{in_container}; without a container, run `nvidia-smi` once as root"
+        return Check("GPU", "warn", f"{_listed_models(hidden)} in the machine, but none can be opened here", fix)
+    if not models:
+        return Check("GPU", "ok", "none on this machine" if machine.is_linux else f"none found; {NOT_CHECKED} in full")
     names = _listed_models(models)
     for variable in _HIDING_VARIABLES[maker]:
         value = machine.environment.get(variable)
@@ -98,14 +113,6 @@ def _listed_models(models: list[str]) -> str:
     return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
 
 
-def _no_gpu_check(machine: Machine) -> Check:
-    if models := machine.nvidia_models():
-        in_container = "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1)"
-        fix = f"{in_container}; without a container, run `nvidia-smi` once as root"
-        return Check("GPU", "warn", f"{_listed_models(models)} in the machine, but none can be opened here", fix)
-    return Check("GPU", "ok", "none on this machine" if machine.is_linux else f"none found; {NOT_CHECKED} in full")
-
-
 def _cupti_check(machine: Machine) -> Check:
     if not machine.is_linux:
         return Check("libcupti", "ok", NOT_CHECKED)
@@ -117,16 +124,6 @@ def _cupti_check(machine: Machine) -> Check:
     # Without such a TensorFlow, jobs may run in another environment.
     status: Status = "fail" if has_gpu_tensorflow(machine) else "warn"
     return Check("libcupti", status, "not found here: traces may have no GPU events", LIBRARY_FIX)
-
-
-def _permission_check(machine: Machine) -> Check:
-    restricted = machine.profiling_is_restricted()
-    if not restricted:
-        return Check(_PERMISSION, "ok", NOT_CHECKED if restricted is None else "all users may profile")
-    if machine.may_profile():
-        return Check(_PERMISSION, "ok", "only administrators may profile, and this user is one")
-    # Since CUDA 10.2, this restriction is mostly about counters, which TensorFlow's tracer does not use.
-    return Check(_PERMISSION, "warn", "only administrators may profile: GPU events may be refused", PERMISSION_FIX)
 
 
 def port_check(machine: Machine, port: int) -> Check:

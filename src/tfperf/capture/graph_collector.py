@@ -169,7 +169,12 @@ class Collector:
             if graph.version != self._written_version:
                 self._write_graph(graph, *graph_and_log(graph, run_metadata=self._latest))
             if self._saver is not None:
-                self._save(session)
+                # With a saver of our own: the given one would forget its oldest checkpoint for it.
+                from tensorflow.compat import v1
+
+                with session.graph.as_default():
+                    saver = v1.train.Saver(saver_def=self._saver.as_saver_def())
+                    saver.save(session, str(self._folder / CHECKPOINT_NAME), write_meta_graph=False, write_state=False)
         self._is_closed = True
         return self.collected
 
@@ -200,14 +205,6 @@ class Collector:
         steps = counted(len(self._sizes), "step")
         message = f"tfprof data of {steps} is in {self._folder}; no more steps are traced: {limit}"
         warnings.warn(message, TfperfWarning, stacklevel=4)
-
-    def _save(self, session: Any) -> None:
-        """Write a checkpoint with a saver of our own: the given one would forget its oldest checkpoint for it."""
-        from tensorflow.compat import v1
-
-        with session.graph.as_default():
-            saver = v1.train.Saver(saver_def=self._saver.as_saver_def())
-            saver.save(session, str(self._folder / CHECKPOINT_NAME), write_meta_graph=False, write_state=False)
 
     def _write_graph(self, graph: Any, definition: bytes, log: bytes) -> None:
         self._write(GRAPH_NAME, definition)
@@ -243,7 +240,9 @@ def graph_and_log(
     float operations of each op (lower bounds: not all ops have a formula), the stacks that built it unless `add_trace`
     is False, the type `_trainable_variables` of variables, and all of `op_log`. The graph stays as it is.
     """
-    shaped = _with_shapes_of_feeds(graph, run_metadata) if run_metadata and _has_open_shapes(graph) else None
+    outputs = (output for op in graph.get_operations() for output in op.outputs)
+    is_open = run_metadata and any(not output.shape.is_fully_defined() for output in outputs)
+    shaped = _with_shapes_of_feeds(graph, run_metadata) if is_open else None
     if shaped is not None:
         op_log, _ = _logged(shaped, op_log, run_metadata=run_metadata, add_trace=False)
     log, unknown = _logged(graph, op_log, add_trace=add_trace)
@@ -268,14 +267,29 @@ def function_graph_and_log(function: Any) -> tuple[bytes, bytes]:
         _say_unknown(
             unknown, "trace the function with a fixed batch size: get_concrete_function(tf.TensorSpec([32, 8]))"
         )
-    taken = {node.name for node in definition.node}
-    variables = dict(_captured(graph))
-    renamed = {name: _free_name(variable.name.partition(":")[0], taken) for name, variable in variables.items()}
+    # Variables come in through placeholders.
+    placeholders = {id(outside): inside for outside, inside in graph.captures}
+    insides = [(placeholders.get(id(getattr(variable, "handle", None))), variable) for variable in graph.variables]
+    variables = {inside.op.name: variable for inside, variable in insides if inside is not None}
+    taken, renamed = {node.name for node in definition.node}, {}
+    for placeholder, variable in variables.items():
+        wanted = variable.name.partition(":")[0]
+        name, number = wanted, 0
+        while name in taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        renamed[placeholder] = name
+        taken.add(name)
     for node in definition.node:
         if (variable := variables.get(node.name)) is not None:
-            _become_variable(node, renamed[node.name], variable)
+            node.name, node.op = renamed[node.name], "VarHandleOp"
+            node.attr["shape"].shape.CopyFrom(variable.shape.as_proto())
+            node.attr["dtype"].type = variable.dtype.as_datatype_enum
+            node.attr["shared_name"].s = renamed[node.name].encode()
         for place, source in enumerate(node.input):
-            node.input[place] = _renamed(source, renamed)
+            # An input is `name`, `name:slot` or `^name`.
+            name, colon, slot = source.removeprefix("^").partition(":")
+            node.input[place] = f"{'^' * source.startswith('^')}{renamed.get(name, name)}{colon}{slot}"
     for entry in log.log_entries:
         if (variable := variables.get(entry.name)) is not None:
             entry.name = renamed[entry.name]
@@ -328,16 +342,16 @@ def _say_unknown(count: int, advice: str) -> None:
     warnings.warn(message, TfperfWarning, stacklevel=4)
 
 
-def _has_open_shapes(graph: Any) -> bool:
-    return any(not output.shape.is_fully_defined() for op in graph.get_operations() for output in op.outputs)
-
-
 def _with_shapes_of_feeds(graph: Any, run_metadata: bytes) -> Any:
     """Return a copy of the graph in which what was fed in a run has the shape that it had there, and what follows."""
     import tensorflow
 
     # The shapes that are stated are merged with those that follow: of loops, the graph itself knows more.
-    definition, fed = graph.as_graph_def(add_shapes=True), dict(_fed_shapes(run_metadata))
+    definition, fed = graph.as_graph_def(add_shapes=True), {}
+    for device in tensorflow.compat.v1.RunMetadata.FromString(run_metadata).step_stats.dev_stats:
+        for record in device.node_stats:
+            if (name := _FED.fullmatch(record.node_name)) and record.output:
+                fed[name[1]] = record.output[0].tensor_description.shape
     for node in definition.node:
         if node.op.startswith("Placeholder") and node.name in fed:
             node.attr["shape"].shape.CopyFrom(fed[node.name])
@@ -346,46 +360,3 @@ def _with_shapes_of_feeds(graph: Any, run_metadata: bytes) -> Any:
         tensorflow.import_graph_def(definition, name="")
         return copy
     return None  # What cannot be copied keeps its open shapes.
-
-
-def _fed_shapes(run_metadata: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield the nodes that were fed in a run, and the shapes of their first outputs."""
-    from tensorflow.compat import v1
-
-    for device in v1.RunMetadata.FromString(run_metadata).step_stats.dev_stats:
-        for record in device.node_stats:
-            if (fed := _FED.fullmatch(record.node_name)) and record.output:
-                yield fed[1], record.output[0].tensor_description.shape
-
-
-def _captured(graph: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the placeholders through which variables come into the graph of a function, and the variables."""
-    placeholders = {id(outside): inside for outside, inside in graph.captures}
-    for variable in graph.variables:
-        inside = placeholders.get(id(getattr(variable, "handle", None)))
-        if inside is not None:
-            yield inside.op.name, variable
-
-
-def _free_name(wanted: str, taken: set[str]) -> str:
-    """Return the name, with _1, _2, ... where it is taken, and take it."""
-    name, number = wanted, 0
-    while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
-    taken.add(name)
-    return name
-
-
-def _become_variable(node: Any, name: str, variable: Any) -> None:
-    node.name, node.op = name, "VarHandleOp"
-    node.attr["shape"].shape.CopyFrom(variable.shape.as_proto())
-    node.attr["dtype"].type = variable.dtype.as_datatype_enum
-    node.attr["shared_name"].s = name.encode()
-
-
-def _renamed(source: str, names: Mapping[str, str]) -> str:
-    """Return an input, whose source may have another name: `name`, `name:slot` or `^name`."""
-    control = "^" * source.startswith("^")
-    name, colon, slot = source.removeprefix("^").partition(":")
-    return f"{control}{names.get(name, name)}{colon}{slot}"

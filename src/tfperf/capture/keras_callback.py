@@ -49,7 +49,9 @@ def keras_facts(model: Any) -> dict[str, int]:
             facts["local_replicas"] = len(strategy.extended.worker_devices)
     with suppress(Exception):
         adapter = next(_adapters(model))
-        facts["batch_size"] = _adapter_batch_size(adapter)
+        stated = adapter.batch_size
+        stated = stated() if callable(stated) else stated
+        facts["batch_size"] = int(stated) if stated else _dataset_batch_size(adapter._dataset)
     return {name: value for name, value in facts.items() if value and value > 0}
 
 
@@ -85,13 +87,6 @@ def _adapters(model: Any) -> Iterator[Any]:
         if frame.f_back is None:
             return
         frame = frame.f_back
-
-
-def _adapter_batch_size(adapter: Any) -> int:
-    """Return the batch size that an adapter states, else that of the batch stage of its dataset; 0: unknown."""
-    stated = adapter.batch_size
-    stated = stated() if callable(stated) else stated
-    return int(stated) if stated else _dataset_batch_size(adapter._dataset)
 
 
 def _dataset_batch_size(dataset: Any) -> int:

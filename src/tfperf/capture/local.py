@@ -185,18 +185,15 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
         finally:
             session.folder.drop_if_empty()
         if path and path.name != file_name(worker):
-            _tell_other_name(path, worker)
+            problem = f"run {path.parent.name} has a trace of {worker} already, which stays"
+            hint = f"this process wrote {path.name} (to name it yourself: {HOST_VARIABLE}=NAME)"
+            print(f"tfperf: {problem}; {hint}", file=sys.stderr, flush=True)
         captured = captured_trace(
             path.name.removesuffix(SUFFIX) if path else worker, path, contents, session.options, is_here=True
         )
         idle = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
         message = captured.message if path else idle
         return replace(captured, message=message, overhead_percent=overhead.get("overhead_percent"))
-
-
-def _tell_other_name(path: Path, worker: str) -> None:
-    problem = f"run {path.parent.name} has a trace of {worker} already, which stays; this process wrote {path.name}"
-    print(f"tfperf: {problem} (to name it yourself: {HOST_VARIABLE}=NAME)", file=sys.stderr, flush=True)
 
 
 class profile:  # noqa: N801 - used like a function
@@ -257,7 +254,9 @@ class step:  # noqa: N801 - used like a function
 
     def __enter__(self) -> step:
         step_times.mark()
-        if _is_traced():
+        # Before TensorFlow 2.21, it cannot be asked whether a profile is being taken.
+        enabled = getattr(_tracing(), "traceme_enabled", None)
+        if enabled is None or bool(enabled()):
             self._marker = step_marker(self._name, self._number)
         return self
 
@@ -270,12 +269,6 @@ def step_marker(name: str, number: int) -> Any:
     """Start the event of a step; `Stop()` of the returned object ends it."""
     # TensorFlow reads what follows a "#" as statistics.
     return _tracing().TraceMe(name.replace("#", "_"), step_num=number, _r=1)
-
-
-def _is_traced() -> bool:
-    """Tell whether a profile is being taken; before TensorFlow 2.21 that cannot be asked, so it may be."""
-    enabled = getattr(_tracing(), "traceme_enabled", None)
-    return enabled is None or bool(enabled())
 
 
 @cache

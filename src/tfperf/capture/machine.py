@@ -330,7 +330,14 @@ def _machine(machine: Machine) -> dict[str, str | int | None]:
 
 def _limits(machine: Machine) -> dict[str, float | int | None]:
     """Return the limits of the cgroups of this process: the tightest of its own and of those around it."""
-    quotas = [quota for folder in _cgroups(machine, "cpu") if (quota := _quota(machine, folder))]
+    quotas = []
+    for folder in _cgroups(machine, "cpu"):
+        texts = machine.text(f"{folder}/cpu.max").split() or [
+            machine.text(f"{folder}/cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+        ]
+        # Without a limit, the quota is "max", or -1 in version 1.
+        if len(texts) == 2 and all(text.isdigit() for text in texts) and int(texts[0]) and int(texts[1]):
+            quotas.append(int(texts[0]) / int(texts[1]))
     files = (f"{folder}/{name}" for folder in _cgroups(machine, "memory") for name in _MEMORY_LIMITS)
     limits = [int(text) for file in files if (text := machine.text(file).strip()).isdigit()]
     limited = [limit for limit in limits if 0 < limit < _UNLIMITED_BYTES]
@@ -354,16 +361,6 @@ _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 """Of version 2 and 1."""
 
 
-def _quota(machine: Machine, folder: str) -> float | None:
-    """Return how many CPUs' time a cgroup grants; None without a limit."""
-    texts = machine.text(f"{folder}/cpu.max").split() or [
-        machine.text(f"{folder}/cpu.cfs_{name}_us").strip() for name in ("quota", "period")
-    ]
-    if len(texts) != 2 or not all(text.isdigit() for text in texts) or not int(texts[1]):
-        return None  # "max", or -1 in version 1.
-    return int(texts[0]) / int(texts[1]) or None
-
-
 def _cgroups(machine: Machine, controller: str) -> Iterator[str]:
     """Iterate over the folders of the cgroup of this process and of those around it.
 
@@ -374,15 +371,14 @@ def _cgroups(machine: Machine, controller: str) -> Iterator[str]:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         names = controllers.split(",")
-        if not (number == "0" and not controllers) and controller not in names:
+        if number == "0" and not controllers:
+            mounts = ["sys/fs/cgroup", "sys/fs/cgroup/unified"]
+        elif controller in names:
+            mounts = [f"sys/fs/cgroup/{name}" for name in dict.fromkeys((controllers, controller))]
+        else:
             continue
-        mounts = ("sys/fs/cgroup", "sys/fs/cgroup/unified") if not controllers else _mounts(controllers, controller)
         own = PurePosixPath(path.lstrip("/"))
         for mount in mounts:
             for folder in (own, *own.parents):
                 if ".." not in folder.parts:
                     yield f"{mount}/{folder}"
-
-
-def _mounts(controllers: str, controller: str) -> tuple[str, ...]:
-    return tuple(f"sys/fs/cgroup/{name}" for name in dict.fromkeys((controllers, controller)))

@@ -84,16 +84,11 @@ def profile_workers(
         stop = stack.enter_context(stop_on_signal())
         captured = _Profiling(request, folder, stop, say).run(open_clients(stack, request))
         if request.all_or_nothing and not all(result.path for result in captured):
-            captured = [_dropped(result) for result in captured]
+            for number, result in enumerate(captured):
+                if result.path is not None:
+                    result.path.unlink(missing_ok=True)
+                    captured[number] = Captured(worker=result.worker, reason="dropped")
         return folder.path, captured
-
-
-def _dropped(captured: Captured) -> Captured:
-    """Remove the trace of a worker; return the result that says so."""
-    if captured.path is None:
-        return captured
-    captured.path.unlink(missing_ok=True)
-    return Captured(worker=captured.worker, reason="dropped")
 
 
 class _Profiling(Struct):
@@ -114,16 +109,12 @@ class _Profiling(Struct):
                 self.say(f"trying again: {', '.join(sorted({results[client].message for client in left}))}")
                 if self.stop.wait(_PAUSE_SECONDS):
                     break
-            results.update(self._ask_once(left))
+            ready, errors = on_each(left, self._prepare, self.stop)
+            results.update({client: failed(client, error) for client, error in errors.items()})
+            if ready and not self.stop.is_set():
+                results.update(self._profile(ready))
         interrupted = CaptureError("interrupted", "interrupted before profiling started")
         return [results.get(client) or failed(client, interrupted) for client in clients]
-
-    def _ask_once(self, clients: list[ProfilerClient]) -> dict[ProfilerClient, Captured]:
-        """Connect to all clients and ask those that answer; return a result for each, unless it was interrupted."""
-        ready, errors = on_each(clients, self._prepare, self.stop)
-        results = {client: failed(client, error) for client, error in errors.items()}
-        results.update(self._profile(ready) if ready and not self.stop.is_set() else {})
-        return results
 
     def _prepare(self, client: ProfilerClient) -> None:
         """Connect and, if the request says so, wait until the job does something; raises CaptureError."""
@@ -371,14 +362,14 @@ def find_servers(machine: Machine | None = None) -> list[ServerHere]:
     places = {port: listener for port, listener in machine.listeners() if machine.has_profiler(listener.process)}
     with contextlib.ExitStack() as stack:
         clients = {stack.enter_context(ProfilerClient(Address("localhost", port))): port for port in sorted(places)}
-        answering, _ = on_each(list(clients), _ask, threading.Event()) if clients else ([], {})
+
+        def ask(client: ProfilerClient) -> None:
+            client.connect(_CONNECT_SECONDS)
+            client.terminate(_NO_SESSION).result()
+
+        answering, _ = on_each(list(clients), ask, threading.Event()) if clients else ([], {})
         ports = sorted(clients[client] for client in answering)
     return [ServerHere(Address("localhost", port), places[port]) for port in ports]
-
-
-def _ask(client: ProfilerClient) -> None:
-    client.connect(_CONNECT_SECONDS)
-    client.terminate(_NO_SESSION).result()
 
 
 RECEIVERS = 4
@@ -418,8 +409,12 @@ class Replies(Struct):
         done: queue.SimpleQueue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]] = queue.SimpleQueue()
         with DaemonThreads(min(RECEIVERS, len(self.pending)), "tfperf-receive") as receivers:
 
+            def take(client: ProfilerClient, call: PendingReply) -> Captured:
+                self._begun_s[client] = time.monotonic()
+                return self.receive(client, call)
+
             def start(client: ProfilerClient, call: PendingReply) -> None:
-                receiving = receivers.submit(self._take, client, call)
+                receiving = receivers.submit(take, client, call)
                 receiving.add_done_callback(lambda future: done.put((client, future)))
 
             for client, call in self.pending.items():
@@ -430,22 +425,15 @@ class Replies(Struct):
                         client, received = done.get(timeout=_POLL_SECONDS)
                         del self.pending[client]
                         yield client, received.result()
-                    self._end_late()
+                    now_s = time.monotonic()
+                    for client, call in self.pending.items():
+                        begun_s = self._begun_s.get(client)
+                        is_late = not call.is_answered and now_s - self._asked_s > self.limits.answer_s
+                        if is_late or (begun_s is not None and now_s - begun_s > self.limits.transfer_s):
+                            call.expire()
                     meanwhile()
             finally:
                 self._give_up(done)
-
-    def _take(self, client: ProfilerClient, call: PendingReply) -> Captured:
-        self._begun_s[client] = time.monotonic()
-        return self.receive(client, call)
-
-    def _end_late(self) -> None:
-        now_s = time.monotonic()
-        for client, call in self.pending.items():
-            begun_s = self._begun_s.get(client)
-            is_late = not call.is_answered and now_s - self._asked_s > self.limits.answer_s
-            if is_late or (begun_s is not None and now_s - begun_s > self.limits.transfer_s):
-                call.expire()
 
     def _give_up(self, done: queue.SimpleQueue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]]) -> None:
         """End what is left, and let files that are being written be put away: nothing half done stays."""

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -123,18 +123,16 @@ class RunFolder:
         with self._lock, _reported(self.path):
             if self._path is None:
                 self._make_parents(self.path)
-                self._path = self._join_or_make()
+                if self._run.given:
+                    self._is_made_here = not self.path.exists()
+                    self._path = self.path
+                elif self._run.key:
+                    self._path = agreed_run(self.path.parent, self._run.key, self._make_own)
+                else:
+                    self._path = self._make_own()
                 self.name = self._path.name
             self._path.mkdir(parents=True, exist_ok=True)
             return self._path
-
-    def _join_or_make(self) -> Path:
-        if self._run.given:
-            self._is_made_here = not self.path.exists()
-            return self.path
-        if self._run.key:
-            return agreed_run(self.path.parent, self._run.key, self._make_own)
-        return self._make_own()
 
     def _make_own(self) -> Path:
         self._is_made_here = True
@@ -167,8 +165,11 @@ class RunFolder:
                 with temporary.open("ab") as file:
                     file.write(added)
                 contents = replace(contents, size_bytes=contents.size_bytes + len(added))
-                move = partial(_move, temporary)
-                return _first_free(_of_process(target), move) if contents.event_count else None, contents
+                if not contents.event_count:
+                    return None, contents
+                # Where the name is taken, the file gets the number of this process, which tells whose it is.
+                own = target.with_name(f"{target.name.removesuffix(SUFFIX)}_{os.getpid()}{SUFFIX}")
+                return _first_free(chain([target], _numbered(own, SUFFIX)), partial(_move, temporary)), contents
         finally:
             with self._lock:
                 self._writers -= 1
@@ -225,12 +226,6 @@ def _numbered(wanted: Path, suffix: str) -> Iterator[Path]:
     name = wanted.name.removesuffix(suffix)
     for number in range(_MAX_SAME_NAMES):
         yield wanted.with_name(f"{name}_{number}{suffix}") if number else wanted
-
-
-def _of_process(wanted: Path) -> Iterator[Path]:
-    """Iterate over the path of a trace, and those with the number of this process, which tells whose it is."""
-    yield wanted
-    yield from _numbered(wanted.with_name(f"{wanted.name.removesuffix(SUFFIX)}_{os.getpid()}{SUFFIX}"), SUFFIX)
 
 
 def _first_free(places: Iterator[Path], make: Callable[[Path], object]) -> Path:
@@ -315,16 +310,27 @@ def agreed_run(runs: Path, key: str, make: Callable[[], Path]) -> Path:
     A marker of an earlier execution of the job is passed over: one that is older than this process, or than five
     minutes. Raises OSError.
     """
-    for number in count(_newest(runs, key)):
+    numbers = (file.name.rpartition(".")[2] for file in runs.glob(f"{_PREFIX}{key}.*"))
+    newest = max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
+    for number in count(newest):
         marker = runs / f"{_PREFIX}{key}.{number}"
         try:
             file = marker.open("xb")
         except FileExistsError:
             named = _read(marker)
-            if named is not None and _is_of_this_job(named):
+            started_s = process_start_s()
+            if (
+                named is not None
+                and abs(time.time() - named.time_s) < _MOST_APART_S
+                and (started_s is None or named.time_s >= started_s)
+            ):
                 return runs / named.run
         else:
-            _remove_old(runs)
+            with contextlib.suppress(OSError):
+                for other in runs.glob(f"{_PREFIX}*.*"):
+                    with contextlib.suppress(OSError):
+                        if other.is_file() and time.time() - other.stat().st_mtime > _KEPT_S:
+                            other.unlink()
             return _named_in(file, make)
     raise AssertionError("the numbers never end")
 
@@ -351,11 +357,6 @@ def _named_in(marker: BinaryIO, make: Callable[[], Path]) -> Path:
     return folder
 
 
-def _newest(runs: Path, key: str) -> int:
-    numbers = (file.name.rpartition(".")[2] for file in runs.glob(f"{_PREFIX}{key}.*"))
-    return max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
-
-
 def _read(marker: Path) -> _Marker | None:
     """Return what a marker says; None if whoever created it did not get so far."""
     until_s = time.monotonic() + _NAMING_S
@@ -376,12 +377,6 @@ def _read(marker: Path) -> _Marker | None:
         time.sleep(_POLL_S)
 
 
-def _is_of_this_job(marker: _Marker) -> bool:
-    started_s = process_start_s()
-    is_near = abs(time.time() - marker.time_s) < _MOST_APART_S
-    return is_near and (started_s is None or marker.time_s >= started_s)
-
-
 def process_start_s() -> float | None:
     """Return when this process was started, in seconds since 1970; None where the system does not tell."""
     try:
@@ -390,12 +385,3 @@ def process_start_s() -> float | None:
     except (OSError, ValueError, IndexError, AttributeError):
         return None
     return time.time() - age_s if age_s >= 0 else None
-
-
-def _remove_old(runs: Path) -> None:
-    """Remove markers that nobody can need."""
-    with contextlib.suppress(OSError):
-        for file in runs.glob(f"{_PREFIX}*.*"):
-            with contextlib.suppress(OSError):
-                if file.is_file() and time.time() - file.stat().st_mtime > _KEPT_S:
-                    file.unlink()

@@ -130,7 +130,13 @@ class _ScriptJob:
     def write(self, *, is_over: bool = False) -> None:
         """Write the result so far, if there is one; once the script is over, there always is."""
         with self._lock:
-            captured = self._best_result() or (self._why_no_trace() if is_over else None)
+            # The trace of steps rather than that of a time, and any trace rather than a reason for none. Without steps
+            # to profile, the callback only marks them.
+            results = [self._plan.steps and self._callback.result, self._timed and self._timed.result]
+            taken = [result for result in results if result]
+            captured = next((result for result in taken if result.path), taken[0] if taken else None)
+            if captured is None and is_over:
+                captured = self._why_no_trace()
             if captured is not None:
                 with contextlib.suppress(OSError):
                     write_result(Path(self._orders.result_file), captured)
@@ -148,13 +154,6 @@ class _ScriptJob:
                 os._exit(0)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.raise_signal(signal.SIGINT)
-
-    def _best_result(self) -> Captured | None:
-        """Return the trace of steps rather than that of a time, and any trace rather than a reason for none."""
-        # Without steps to profile, the callback only marks them.
-        results = [self._plan.steps and self._callback.result, self._timed and self._timed.result]
-        taken = [result for result in results if result]
-        return next((result for result in taken if result.path), taken[0] if taken else None)
 
     def _why_no_trace(self) -> Captured:
         ended_s, after_s = time.monotonic(), self._plan.after_s
@@ -230,7 +229,10 @@ class _TimedProfile:
         """Wait for the moment and profile, until there is a result."""
         pause_s = self._after_s
         # Importing takes long, and training comes after it.
-        while self._plan.steps and not _is_imported("tensorflow"):
+        while self._plan.steps:
+            spec = getattr(sys.modules.get("tensorflow"), "__spec__", None)
+            if spec is not None and not getattr(spec, "_initializing", False):
+                break
             if self._is_over.wait(_IMPORT_POLL_SECONDS):
                 return
         self.waited_from_s = time.monotonic() if self._plan.steps else None
@@ -272,12 +274,6 @@ def _source_of_tfperf() -> str:
         if os.path.exists(path):  # noqa: PTH110
             return shlex.quote(path)
     return "tfperf"
-
-
-def _is_imported(name: str) -> bool:
-    """Tell whether a module is there, and no longer in the making."""
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return spec is not None and not getattr(spec, "_initializing", False)
 
 
 class _ScriptCallback(ProfileCallback):
@@ -331,7 +327,12 @@ def _run_as_main(command: Sequence[str], *, is_module: bool) -> None:
             if find_spec(command[0]) is None:
                 sys.exit(f"{sys.executable}: No module named {command[0]}")
             runpy.run_module(command[0], run_name="__main__", alter_sys=True)
-        elif os.path.isfile(command[0]) and not command[0].endswith(".pyc") and not _is_zip(command[0]):  # noqa: PTH113
+            return
+        is_source = os.path.isfile(command[0]) and not command[0].endswith(".pyc")  # noqa: PTH113
+        if is_source:
+            with io.open_code(os.path.abspath(command[0])) as file:  # noqa: PTH100 - strings, as Python does it
+                is_source = file.read(2) != b"PK"  # a zip file
+        if is_source:
             _run_script(command[0])
         else:
             runpy.run_path(command[0], run_name="__main__")
@@ -341,11 +342,6 @@ def _run_as_main(command: Sequence[str], *, is_module: bool) -> None:
         # Only now: the program may have set a hook of its own.
         sys.excepthook = _without_frames_of_tfperf(sys.excepthook)
         raise
-
-
-def _is_zip(path: str) -> bool:
-    with io.open_code(os.path.abspath(path)) as file:  # noqa: PTH100 - strings, as Python does it
-        return file.read(2) == b"PK"
 
 
 def _run_script(path: str) -> None:
@@ -429,18 +425,15 @@ def _patch_lists(callback: ProfileCallback, module: ModuleType) -> None:
 
     @wraps(original)
     def __init__(self: Any, callbacks: Any = None, *arguments: Any, **options: Any) -> None:  # noqa: N807
-        original(self, _with(callback, callbacks), *arguments, **options)
+        if not callbacks:
+            callbacks = [callback]
+        elif isinstance(callbacks, (list, tuple)):
+            callbacks = callbacks if callback in callbacks else [*callbacks, callback]
+        elif hasattr(callbacks, "on_train_batch_end"):  # A single one is allowed, too; Keras refuses anything else.
+            callbacks = [callbacks, callback]
+        original(self, callbacks, *arguments, **options)
 
     kind.__init__ = __init__
-
-
-def _with(callback: ProfileCallback, callbacks: Any) -> Any:
-    if not callbacks:
-        return [callback]
-    if isinstance(callbacks, (list, tuple)):
-        return callbacks if callback in callbacks else [*callbacks, callback]
-    # A single callback is allowed, too; Keras itself refuses anything else.
-    return [callbacks, callback] if hasattr(callbacks, "on_train_batch_end") else callbacks
 
 
 def _patch_models(callback: ProfileCallback, module: ModuleType) -> None:

@@ -61,35 +61,27 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _answer(word: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    from tfperf.report.render.text_table import line_of
+    from tfperf.base.units import did_you_mean
+    from tfperf.report.render.text_table import Part, line_of
+    from tfperf.report.render.values import for_people
 
     entries = find(word, known)
     singular = key_of(word).removesuffix("s")
     kind = next((kind for kind in KINDS if singular in (kind, _plural(kind).removesuffix("s"))), "")
     if not entries and not kind:
-        raise click.UsageError(_unknown(word, known))
+        shown_as = {key_of(name): name for entry in known for name in entry.names}
+        close = did_you_mean(key_of(word), shown_as, shown_as) or "tfperf explain lists what there is"
+        raise click.UsageError(f"'{for_people(word)}' is not a term that tfperf knows: {close}")
     for number, entry in enumerate(entries):
         yield from [line_of("")] if number else []
-        yield from _entry_lines(entry, width)
+        yield Part(entry.names[0], "bold"), Part(f" ({entry.kind})", "dim")
+        for text in (entry.text, *entry.details, f"see {entry.page}"):
+            yield from _indented(text, width)
     if kind:
         yield from [line_of("")] if entries else []
-        yield from _list_lines(kind, known, width)
-
-
-def _entry_lines(entry: Entry, width: int) -> Iterator[Line]:
-    from tfperf.report.render.text_table import Part
-
-    yield Part(entry.names[0], "bold"), Part(f" ({entry.kind})", "dim")
-    for text in (entry.text, *entry.details, f"see {entry.page}"):
-        yield from _indented(text, width)
-
-
-def _list_lines(kind: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    from tfperf.report.render.text_table import line_of
-
-    names = names_of(kind, known)
-    yield line_of(f"All {len(names)} {_plural(kind)}", "bold")
-    yield from _indented(_listed(names), width)
+        names = names_of(kind, known)
+        yield line_of(f"All {len(names)} {_plural(kind)}", "bold")
+        yield from _indented(_listed(names), width)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -120,15 +112,6 @@ def _plural(kind: str) -> str:
     if kind == "category":
         return "categories"
     return " ".join((f"{first}s", *rest)) if "of" in rest else f"{kind}s"
-
-
-def _unknown(word: str, known: Iterable[Entry]) -> str:
-    from tfperf.base.units import did_you_mean
-    from tfperf.report.render.values import for_people
-
-    shown_as = {key_of(name): name for entry in known for name in entry.names}
-    close = did_you_mean(key_of(word), shown_as, shown_as)
-    return f"'{for_people(word)}' is not a term that tfperf knows: {close or 'tfperf explain lists what there is'}"
 
 
 def _known(context: click.Context) -> Iterator[Entry]:
@@ -264,10 +247,6 @@ def find(word: str, known: Sequence[Entry]) -> list[Entry]:
     return sorted(found, key=lambda entry: KINDS.index(entry.kind))
 
 
-def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "-")
-
-
 def _terms() -> Iterator[Entry]:
     for part, terms in glossary_terms().items():
         for term, meaning in terms.items():
@@ -275,7 +254,8 @@ def _terms() -> Iterator[Entry]:
             short = re.findall(r"\((\w[\w ]*)\)", term)
             others = [name for name in (outside, *outside.split(", "), *short) if name != term]
             names = tuple(dict.fromkeys((term, *others)))
-            yield Entry("term", names, plain_text(meaning), f"docs/glossary.md#{_anchor(part)}")
+            anchor = part.lower().replace(" ", "-")
+            yield Entry("term", names, plain_text(meaning), f"docs/glossary.md#{anchor}")
 
 
 def _categories() -> Iterator[Entry]:

@@ -395,15 +395,14 @@ def refuse_existing(output: Location | None, *, force: bool, made: Path | None =
 
     if output is not None and output != STDOUT:
         files.refuse_existing([output], force=force)
-        if not _is_in_new_folder(output, made):
+        # The command makes its folder later.
+        if (
+            made is None
+            or isinstance(output, RemotePath)
+            or made.exists()
+            or output.absolute().parent != made.absolute()
+        ):
             files.refuse_unwritable(output)
-
-
-def _is_in_new_folder(output: Location, made: Path | None) -> bool:
-    """Tell whether a file goes into a folder that the command makes later."""
-    if made is None or isinstance(output, RemotePath):
-        return False
-    return not made.exists() and output.absolute().parent == made.absolute()
 
 
 def suitable_for(output: Location | None) -> RenderOptions:

@@ -67,7 +67,9 @@ def keys_in(data: bytes) -> tuple[list[str], bytes]:
         elif data[:1] == b"\x1b":
             if any(each.startswith(data) for each in _SEQUENCES):
                 return names, data
-            end = _end_of_sequence(data)
+            # A key without a meaning here; Escape alone is one byte.
+            ends = (place for place, byte in enumerate(data[2:_LONGEST_SEQUENCE], 3) if 0x40 <= byte <= 0x7E)
+            end = next(ends, len(data)) if data[1:2] in (b"[", b"O") else 1
             names += ["escape"] * (end == 1)
             data = data[end:]
         else:
@@ -77,18 +79,14 @@ def keys_in(data: bytes) -> tuple[list[str], bytes]:
     return names, b""
 
 
-def _end_of_sequence(data: bytes) -> int:
-    """Return how long the sequence is that a key without a meaning here sends; 1 for Escape alone."""
-    if data[1:2] not in (b"[", b"O"):
-        return 1
-    ends = (place for place, byte in enumerate(data[2:_LONGEST_SEQUENCE], 3) if 0x40 <= byte <= 0x7E)
-    return next(ends, len(data))
-
-
 def pressed(look: Look, key: str, workers: Sequence[WorkerView]) -> Look:
     """Return the look after a key; `workers` are in the order in which they are shown."""
     if key in _MOVES:
-        return _moved(look, _MOVES[key], workers)
+        addresses = [worker.address for worker in workers]
+        if not addresses:
+            return look
+        place = addresses.index(look.chosen) if look.chosen in addresses else 0
+        return replace(look, chosen=addresses[min(max(place + _MOVES[key], 0), len(addresses) - 1)])
     if key == "quit":
         return replace(look, is_ended=True)
     if key == "escape":
@@ -100,14 +98,6 @@ def pressed(look: Look, key: str, workers: Sequence[WorkerView]) -> Look:
     flags = {"enter": "shows_details", "help": "shows_help", "pause": "is_paused"}
     name = flags[key]
     return replace(look, **{name: not getattr(look, name)})
-
-
-def _moved(look: Look, by: int, workers: Sequence[WorkerView]) -> Look:
-    addresses = [worker.address for worker in workers]
-    if not addresses:
-        return look
-    place = addresses.index(look.chosen) if look.chosen in addresses else 0
-    return replace(look, chosen=addresses[min(max(place + by, 0), len(addresses) - 1)])
 
 
 def ordered(workers: Sequence[WorkerView], order: Order) -> list[WorkerView]:
@@ -128,15 +118,6 @@ def _input_percent(worker: WorkerView) -> float:
     return -1.0 if measured is None or measured.input_percent is None else measured.input_percent
 
 
-def _by_step(worker: WorkerView) -> tuple[object, ...]:
-    step_ms = _step_ms(worker)
-    return (step_ms is None, -(step_ms or 0.0), *_by_name(worker))
-
-
-def _by_input(worker: WorkerView) -> tuple[object, ...]:
-    return (-_input_percent(worker), *_by_name(worker))
-
-
 def _by_trouble(worker: WorkerView) -> tuple[object, ...]:
     """Order by what is wrong: no answer, then the longest steps, then the largest share of input.
 
@@ -152,6 +133,6 @@ def _by_trouble(worker: WorkerView) -> tuple[object, ...]:
 _KEYS: Mapping[Order, Callable[[WorkerView], tuple[object, ...]]] = {
     "worst": _by_trouble,
     "name": _by_name,
-    "step": _by_step,
-    "input": _by_input,
+    "step": lambda worker: (_step_ms(worker) is None, -(_step_ms(worker) or 0.0), *_by_name(worker)),
+    "input": lambda worker: (-_input_percent(worker), *_by_name(worker)),
 }

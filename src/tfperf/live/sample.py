@@ -224,7 +224,10 @@ def _measured(path: Path) -> Measured:
     whole = whole_steps(analysis)
     figures = {**_of_steps(whole), **_of_devices(whole), **_of_diagnosis(whole)}
     if figures.get("step_ms") is None:
-        figures["why"] = _why_no_steps(analysis)
+        steps = analysis["steps"].steps
+        figures["why"] = f"no step was found: {steps.explanation[:_LONGEST_TEXT]}"
+        if len(steps):
+            figures["why"] = "no step began and ended in the sample; take longer ones: --duration"
     ranked_are, ranked = _ranked(analysis)
     return Measured(**figures, ranked_are=ranked_are, ranked=ranked)
 
@@ -300,13 +303,6 @@ def _numbered(breakdown: Breakdown) -> NumberedSteps | None:
     return NumberedSteps(numbers[0], numbers[-1], first_ns, last_ns)
 
 
-def _why_no_steps(analysis: Analysis) -> str:
-    steps = analysis["steps"].steps
-    if len(steps):
-        return "no step began and ended in the sample; take longer ones: --duration"
-    return f"no step was found: {steps.explanation[:_LONGEST_TEXT]}"
-
-
 def _ranked(analysis: Analysis) -> tuple[str, tuple[RankedTime, ...]]:
     """Return the kernels, else the ops of the device, else those of the host, that take most time."""
     for table, name_key, share_key in (*(_RANKED_TABLES if analysis.has_device else ()), *_HOST_TABLES):
@@ -319,7 +315,8 @@ def _ranked(analysis: Analysis) -> tuple[str, tuple[RankedTime, ...]]:
         totals = data.get("total_ms" if table.startswith("kernels") else "self_ms")
         types = data.get("op_type") or [""] * len(data[name_key])
         rows = zip(data[name_key], types, data[share_key], totals or [0.0] * len(types), strict=True)
-        ranked = sorted((RankedTime(_short(n), _short(t), float(p), float(ms)) for n, t, p, ms in rows), key=_by_share)
+        ranked = [RankedTime(_short(n), _short(t), float(p), float(ms)) for n, t, p, ms in rows]
+        ranked.sort(key=lambda each: -each.percent)
         kind = "kernels" if table.startswith("kernels") else "device ops" if table.startswith("device") else "host ops"
         return kind, tuple(ranked[:_MOST_RANKED])
     return "", ()
@@ -329,7 +326,3 @@ def _short(text: object) -> str:
     from tfperf.base.units import without_middle
 
     return without_middle(str(text or ""), 400)
-
-
-def _by_share(each: RankedTime) -> float:
-    return -each.percent

@@ -90,7 +90,10 @@ def sample_script(
     def tell(captured: Captured) -> bool:
         sampled = _sampled(plan, captured)
         if (captured.size_bytes or 0) <= _LARGEST_BESIDE:
-            _yield_to_the_job()
+            # Let this thread have a processor only where nobody else wants it (Linux has priorities of threads).
+            if sys.platform == "linux":
+                with contextlib.suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
             with contextlib.suppress(MemoryError):
                 sampled = sampled.analyzed()
         # Taken for want of steps, it is not the last word: they may come yet.
@@ -108,13 +111,6 @@ def sample_script(
     sampled = told[-1] if is_told else _sampled(plan, captured)
     sampled = sampled if sampled.is_analyzed else sampled.analyzed()
     return exit_code, sampled
-
-
-def _yield_to_the_job() -> None:
-    """Let this thread have a processor only where nobody else wants it (Linux has priorities of threads)."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
 
 
 def _sampled(plan: Plan, captured: Captured) -> Sampled:

@@ -347,7 +347,12 @@ def detail_lines(worker: WorkerView, frame: Frame, height: int, *, is_whole: boo
     sample = worker.shown
     measured = sample.measured if sample is not None else None
     if measured is None or sample is None:
-        lines += _why_nothing(worker, frame)
+        if worker.last is None:
+            lines.append(_plain("no sample yet", frame))
+        else:
+            style = "" if worker.last.reason == "idle" else "red"
+            texts = wrap(for_people(worker.last.message), frame.width)
+            lines += [line_of(text, style) for text in texts[:_LONGEST_TEXT]]
         if worker.known is not None and worker.known.measured is not None:
             ago_s = max(frame.now_s - worker.known.time_s, 0.0)
             lines.append(_plain(f"step {format_ms(worker.known.measured.step_ms)} ms, {ago_s:.0f} s ago", frame, "dim"))
@@ -379,13 +384,6 @@ def _title(worker: WorkerView, frame: Frame) -> Line:
     name = worker.name if worker.name == str(worker.address) else f"{worker.name} at {worker.address}"
     text = frame.begin(f"{name}: {', '.join(said)}", frame.width)
     return line_of(text, "bold")
-
-
-def _why_nothing(worker: WorkerView, frame: Frame) -> list[Line]:
-    if worker.last is None:
-        return [_plain("no sample yet", frame)]
-    style = "" if worker.last.reason == "idle" else "red"
-    return [line_of(text, style) for text in wrap(for_people(worker.last.message), frame.width)][:_LONGEST_TEXT]
 
 
 def _history_lines(worker: WorkerView, frame: Frame) -> list[Line]:

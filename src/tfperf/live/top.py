@@ -26,7 +26,6 @@ from tfperf.live.watcher import Watch
 from tfperf.report.render.values import encodable, plain
 
 if TYPE_CHECKING:
-    from tfperf.live.terminal import LiveTerminal
     from tfperf.report.render.screen import Screen
 
 FORMAT = 1
@@ -163,20 +162,18 @@ def show_live(request: TopRequest, screen: Screen, metrics_port: int | None = No
                 now = (look, terminal.size, watch.board.version, int(time.monotonic() / _REDRAW_S))
                 if now != drawn:
                     drawn = now
-                    _draw(watch, look, terminal, interactive=screen.interactive)
+                    columns, lines = terminal.size
+                    seen = Seen(watch.board.views(), watch.request, watch.board.note)
+                    chosen = chosen_of(seen, look)
+                    if chosen is not None:
+                        watch.choose(chosen.address)
+                    # The last cell stays free: some terminals go to the next line when it is written.
+                    terminal.draw(
+                        screen_lines(seen, look, Frame(max(columns - 1, 20), time.time(), screen.interactive), lines)
+                    )
                 for key in terminal.keys(_LOOK_S):
                     look = _after(look, key, watch)
                 _raise_failure(watch)
-
-
-def _draw(watch: Watch, look: Look, terminal: LiveTerminal, *, interactive: bool) -> None:
-    columns, lines = terminal.size
-    seen = Seen(watch.board.views(), watch.request, watch.board.note)
-    chosen = chosen_of(seen, look)
-    if chosen is not None:
-        watch.choose(chosen.address)
-    # The last cell stays free: some terminals go to the next line when it is written.
-    terminal.draw(screen_lines(seen, look, Frame(max(columns - 1, 20), time.time(), interactive), lines))
 
 
 def _after(look: Look, key: str, watch: Watch) -> Look:

@@ -239,7 +239,10 @@ class Watcher:
                 trace = self._receive(call)
                 self._shared.board.asking(self.address, None)
                 answer.size_bytes, answer.overhead_percent = len(trace), call.overhead_percent()
-                self._keep(trace)
+                if self._records_next or self._shared.request.records_all:
+                    self._records_next = False
+                    self._write(trace)
+                self._trace = trace if self.keeps_trace else b""
                 answer.measured = self._shared.analyst.measure(trace)
 
     def _receive(self, call: PendingReply) -> bytes:
@@ -267,33 +270,21 @@ class Watcher:
         look_s = due_s + _LOOK_S
         while not call.is_answered:
             if self._is_ended:
-                self._end_session(client, session)
+                # Nobody waits for this session any more: the job is not profiled in vain.
+                ended = threading.Event()
+                client.terminate(session).when_answered(ended.set)
+                ended.wait(_TERMINATE_S)
                 raise CaptureError("interrupted", "the live view has ended")
             if time.monotonic() > look_s:
-                # Only a connection: whether the machine and the process are there.
-                self._check_there()
+                # Only a connection: whether the machine and the process are there. A server that is silent, such as a
+                # stopped process, may go on later.
+                try:
+                    check_greeting(self.address, tls_ca=self._shared.request.tls_ca)
+                except CaptureError as error:
+                    if error.reason in GONE:
+                        raise
                 look_s = time.monotonic() + _LOOK_S
             self._wait(look_s - time.monotonic())
-
-    def _check_there(self) -> None:
-        """Raise CaptureError if the server is gone. One that is silent, such as a stopped process, may go on later."""
-        try:
-            check_greeting(self.address, tls_ca=self._shared.request.tls_ca)
-        except CaptureError as error:
-            if error.reason in GONE:
-                raise
-
-    def _end_session(self, client: ProfilerClient, session: str) -> None:
-        """Have the server end the session that nobody waits for any more, so that the job is not profiled in vain."""
-        ended = threading.Event()
-        client.terminate(session).when_answered(ended.set)
-        ended.wait(_TERMINATE_S)
-
-    def _keep(self, trace: bytes) -> None:
-        if self._records_next or self._shared.request.records_all:
-            self._records_next = False
-            self._write(trace)
-        self._trace = trace if self.keeps_trace else b""
 
     def _write(self, trace: bytes) -> None:
         self._shared.board.tell(record_trace(self._shared.request.logdir, self.address, trace))

@@ -21,7 +21,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
-from tfperf.analysis.load import Analysis, load
+from tfperf.analysis.load import load
 from tfperf.analysis.registry import section_names
 from tfperf.base.errors import CaptureError, TfperfError
 from tfperf.capture.local import start, stop
@@ -74,7 +74,11 @@ class TfperfMagic:
             print(f"tfperf: {captured.message}", file=sys.stderr)
         if options.logdir:
             print(f"profile: {captured.path}")
-        _show(analysis, options.section)
+        # As HTML, or as text where a terminal is the host.
+        report = analysis.report(options.section)
+        view = RenderOptions(view="sections" if options.section else "answer")
+        html = html_of(report if options.section else analysis)
+        display({"text/plain": render(report, "table", view), "text/html": html}, raw=True)
 
     def _compiled(self, cell: str) -> list[CodeType]:
         """Return the code of a cell as IPython would run it: the last expression is shown."""
@@ -134,14 +138,6 @@ def _folder() -> str:
     folder = TemporaryDirectory(prefix="tfperf-")
     atexit.register(folder.cleanup)
     return folder.name
-
-
-def _show(analysis: Analysis, sections: list[str]) -> None:
-    """Show the answer, or sections: as HTML, or as text where a terminal is the host."""
-    report = analysis.report(sections)
-    view = RenderOptions(view="sections" if sections else "answer")
-    html = html_of(report if sections else analysis)
-    display({"text/plain": render(report, "table", view), "text/html": html}, raw=True)
 
 
 def register(shell: InteractiveShell) -> None:

@@ -78,14 +78,15 @@ def _html(value: Any) -> Markup:
     """Return the fields of a value, those that hold something."""
     names: Sequence[str] = getattr(value, "__struct_fields__", ())
     fields = [(name, getattr(value, name)) for name in names]
-    texts = [(name, _field(each)) for name, each in fields if each is not None and each != "" and each != ()]
+    texts = []
+    for name, each in fields:
+        if isinstance(each, Shown):
+            texts.append((name, repr(each)))
+        elif each is not None and each != "" and each != ():
+            texts.append(
+                (name, str(each) if isinstance(each, (bool, int, float, str)) else brief(str(each), _LONGEST_CELL))
+            )
     return _macro("fields", type(value).__name__, texts)
-
-
-def _field(value: Any) -> str:
-    if isinstance(value, (str, bool, int, float)):
-        return str(value)
-    return repr(value) if isinstance(value, Shown) else brief(str(value), _LONGEST_CELL)
 
 
 @_html.register
