@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tfperf.capture.address import Address
 from tfperf.live.board import WorkerView
-from tfperf.live.openmetrics import FAMILIES, metrics_text
+from tfperf.live.openmetrics import COUNTERS, FAMILIES, metrics_text
 from tfperf.live.sample import FirstCause
 
 Values = dict[tuple[str, str], float]
@@ -22,7 +22,7 @@ def values_of(workers: Iterable[WorkerView]) -> Values:
     """Return each value by the name of its sample, and its labels but the worker."""
     parse: Any = text_string_to_metric_families
     families = list(parse(metrics_text(list(workers))))
-    assert [family.name for family in families] == [family.name for family in FAMILIES]
+    assert [family.name for family in families] == [*FAMILIES]
     return {
         (each.name, ",".join(value for key, value in each.labels.items() if key != "worker")): each.value
         for family in families
@@ -82,8 +82,10 @@ def test_hostile_labels_are_escaped() -> None:
 
 def test_the_page_lists_every_metric(root: Path, compare_gold: Callable[[Path, str], None]) -> None:
     page = root / "docs" / "top.md"
-    names = {family.name: family.name + "_total" * (family.type == "counter") for family in FAMILIES}
-    rows = "".join(f"| `{names[family.name]}` | {family.type} | {family.help} |\n" for family in FAMILIES)
+    rows = ""
+    for name, help in FAMILIES.items():
+        shown = f"`{name}_total` | counter" if name in COUNTERS else f"`{name}` | gauge"
+        rows += f"| {shown} | {help} |\n"
     before, start, rest = page.read_text(encoding="utf-8").partition("<!-- metrics -->\n")
     _, end, after = rest.partition("<!-- end -->")
     compare_gold(page, f"{before}{start}| metric | type | meaning |\n|---|---|---|\n{rows}{end}{after}")

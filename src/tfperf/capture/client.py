@@ -190,18 +190,16 @@ class ProfilerClient:
         self._call("StopContinuousProfiling", message_class("Empty")(), _SHORT_CALL_SECONDS, continuous=True).result()
 
     def _call(self, method: str, request: Any, seconds: float, *, continuous: bool = False) -> PendingReply:
+        def parsed(data: bytes) -> Any:
+            try:
+                return read_message("ProfileResponse", data)
+            except ValueError as error:  # gRPC would replace an error that is raised here by words of its own.
+                return error
+
         # Of a call with one reply, gRPC would receive that at once, wanted or not.
-        send: Any = self._channel.unary_stream(f"/{SERVICE}/{method}", type(request).SerializeToString, _parsed_reply)
+        send: Any = self._channel.unary_stream(f"/{SERVICE}/{method}", type(request).SerializeToString, parsed)
         fail = partial(call_error, self.address, max_reply_bytes=self._max_reply_bytes, continuous=continuous)
         return PendingReply(send(request, timeout=seconds), self.address, fail)
-
-
-def _parsed_reply(data: bytes) -> Any:
-    """Return the ProfileResponse, or the error: gRPC would replace one that is raised by words of its own."""
-    try:
-        return read_message("ProfileResponse", data)
-    except ValueError as error:
-        return error
 
 
 SERVER_SNIPPET = "start one in the job: tfperf.serve(), or tf.profiler.experimental.server.start(PORT)"

@@ -239,13 +239,17 @@ _MIN_GRPCIO = (1, 60)
 def software_checks(machine: Machine) -> list[Check]:
     """Check Python and the packages that profiling needs."""
     packages = _Packages(machine)
+    grpcio = packages.check("grpcio")
+    if grpcio.status == "ok" and packages.release("grpcio") < _MIN_GRPCIO:
+        old = f"{grpcio.found}: too old for tfperf capture and tfperf.serve()"
+        grpcio = Check("grpcio", "warn", old, 'pip install "grpcio>=1.60"')
     return [
         Check("Python", "ok", platform.python_version()),
         Check("tfperf", "ok", packages.version("tfperf") or "not installed as a package"),
         _tensorflow_check(packages),
         _keras_check(packages, legacy=machine.environment.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True")),
         packages.check("protobuf"),
-        _grpcio_check(packages),
+        grpcio,
     ]
 
 
@@ -335,11 +339,3 @@ def _keras_check(packages: _Packages, *, legacy: bool) -> Check:
         fix = f'pip install "{"keras>=3" if needs_keras_3 else "keras<3"}"'
         return Check("Keras", "warn", f"{installed}: not the version for this TensorFlow", fix)
     return Check("Keras", "ok", installed)
-
-
-def _grpcio_check(packages: _Packages) -> Check:
-    check = packages.check("grpcio")
-    if check.status == "ok" and packages.release("grpcio") < _MIN_GRPCIO:
-        old = f"{check.found}: too old for tfperf capture and tfperf.serve()"
-        return Check("grpcio", "warn", old, 'pip install "grpcio>=1.60"')
-    return check

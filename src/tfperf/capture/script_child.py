@@ -158,7 +158,14 @@ class _ScriptJob:
     def _why_no_trace(self) -> Captured:
         ended_s, after_s = time.monotonic(), self._plan.after_s
         if "tensorflow" not in sys.modules:
-            return no_trace("no_tensorflow", self._why_no_tensorflow())
+            message = "the script did not import TensorFlow, so there was nothing to profile"
+            if not self.missing and "jax" in sys.modules:
+                fix = 'use jax.profiler.trace("logs") in the script, then tfperf analyze logs'
+                message = f"tfperf run profiles TensorFlow, and the script uses JAX only; {fix}"
+            elif self.missing or find_spec("tensorflow") is None:
+                fix = f"install tfperf where your job runs: pip install {_source_of_tfperf()}"
+                message = f"this Python has no {self.missing or 'TensorFlow'}; {fix}"
+            return no_trace("no_tensorflow", message)
         if self.has_failed and not (self._timed and self._timed.has_profiled):
             return no_trace("no_steps", "the script failed before profiling started")
         if after_s is None:
@@ -171,15 +178,6 @@ class _ScriptJob:
             ended = f"the script ended {seconds:.1f} s after {since}, before profiling started at {after_s:g} s"
             return no_trace("no_steps", f"{ended}; pass --after {max(round(hint_s, 1), 0.1):g}s")
         return no_trace("idle", "TensorFlow did nothing that the profiler records")
-
-    def _why_no_tensorflow(self) -> str:
-        if not self.missing and "jax" in sys.modules:
-            fix = 'use jax.profiler.trace("logs") in the script, then tfperf analyze logs'
-            return f"tfperf run profiles TensorFlow, and the script uses JAX only; {fix}"
-        if self.missing or find_spec("tensorflow") is None:
-            fix = f"install tfperf where your job runs: pip install {_source_of_tfperf()}"
-            return f"this Python has no {self.missing or 'TensorFlow'}; {fix}"
-        return "the script did not import TensorFlow, so there was nothing to profile"
 
     def _listen(self, stop_fd: int) -> None:
         """Wait to be asked to stop, which the other process does before it passes on a signal that would kill."""

@@ -236,11 +236,15 @@ def run() -> None:
     exit_codes: list[int] = []
     atexit.register(_leave, exit_codes)  # the first to be registered is the last to be called
     keep_freed_memory()
+
+    def terminate(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
     for name in ("SIGTERM", "SIGHUP", "SIGQUIT"):
         number = getattr(signal, name, None)
         # As an exception, it lets temporary files be removed. What `nohup` ignores stays ignored.
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _terminate)
+            signal.signal(number, terminate)
     whole_stdout()
     try:
         main(prog_name="tfperf")
@@ -252,10 +256,6 @@ def run() -> None:
         if isinstance(error.code, int):
             exit_codes.append(error.code)
         raise
-
-
-def _terminate(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def _leave(exit_codes: Sequence[int]) -> None:

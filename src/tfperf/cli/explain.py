@@ -218,20 +218,8 @@ def plain_text(markdown: str) -> str:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Return every word but those of the command line; imports the declarations of all sections."""
-    makers = (
-        _terms,
-        _categories,
-        _causes,
-        _actions,
-        _idle_causes,
-        _step_sources,
-        _flags,
-        _figures,
-        _rules,
-        _sections,
-        _tables,
-    )
-    return tuple(entry for maker in makers for entry in maker()) + tuple(_columns())
+    makers = (_terms, _steps_and_causes, _figures_and_rules, _sections, _tables, _columns)
+    return tuple(entry for maker in makers for entry in maker())
 
 
 def find(word: str, known: Sequence[Entry]) -> list[Entry]:
@@ -258,27 +246,21 @@ def _terms() -> Iterator[Entry]:
             yield Entry("term", names, plain_text(meaning), f"docs/glossary.md#{anchor}")
 
 
-def _categories() -> Iterator[Entry]:
-    from tfperf.trace.steps.categories import CATEGORY_MEANINGS, CATEGORY_TITLES
+def _steps_and_causes() -> Iterator[Entry]:
+    """Yield categories, causes, actions, causes of idle time, step sources, flags."""
+    from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
+    from tfperf.sections.idle.analysis import CAUSE_TEXTS
+    from tfperf.trace.steps.categories import CATEGORY_MEANINGS, CATEGORY_TITLES, STEP_SOURCES
+    from tfperf.trace.steps.steps import FLAGS
 
     for key, meaning in CATEGORY_MEANINGS.items():
         note = "one of the nine parts of a step"
         yield Entry("category", (CATEGORY_TITLES[key], key), meaning, "docs/glossary.md#steps", (note,))
     copies = "copies to the device: a part of input, but where a TPU program copies its own arrays from host memory"
     yield Entry("category", (CATEGORY_TITLES["host_to_device"], "host_to_device"), copies, "docs/glossary.md#steps", ())
-
-
-def _causes() -> Iterator[Entry]:
-    from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
-
     for code, cause in CAUSE_MEANINGS.items():
-        details = (f"where the number is from: {plain_text(cause.taken_from)}", f"limit: tfperf check --fail-on {code}")
-        yield Entry("cause", (code,), plain_text(cause.text), "docs/diagnosis.md#the-causes", details)
-
-
-def _actions() -> Iterator[Entry]:
-    from tfperf.sections.diagnosis.catalogue import ADVICE
-
+        details = [f"where the number is from: {plain_text(cause.taken_from)}", f"limit: tfperf check --fail-on {code}"]
+        yield Entry("cause", (code,), plain_text(cause.text), "docs/diagnosis.md#the-causes", tuple(details))
     for code, advice in ADVICE.items():
         texts = [f"{api}: {text}" for api, text in advice.texts.items()]
         has_one = len(set(advice.texts.values())) == 1
@@ -288,36 +270,21 @@ def _actions() -> Iterator[Entry]:
             details.append(f"{share}, if {advice.assumption}")
         text = next(iter(advice.texts.values())) if has_one else texts[0]
         yield Entry("action", (code,), text, "docs/diagnosis.md#the-estimates", (*details, advice.url))
-
-
-def _idle_causes() -> Iterator[Entry]:
-    from tfperf.sections.idle.analysis import CAUSE_TEXTS
-
-    for code, texts in CAUSE_TEXTS.items():
-        names = (texts.title, code, texts.short_title)
-        yield Entry("cause of idle time", names, f"the device is idle: {texts.meaning}", "docs/idle.md")
-
-
-def _step_sources() -> Iterator[Entry]:
-    from tfperf.trace.steps.categories import STEP_SOURCES
-
+    for idle, words in CAUSE_TEXTS.items():
+        names = (words.title, idle, words.short_title)
+        yield Entry("cause of idle time", names, f"the device is idle: {words.meaning}", "docs/idle.md")
     for name, source in STEP_SOURCES.items():
-        text, details = f"a step is {plain_text(source.step)}", (f"confidence: {source.confidence}",)
-        if name == "none":
-            text = plain_text(source.step)
-        yield Entry("step source", (name,), text, "docs/architecture.md#how-steps-are-found", details)
-
-
-def _flags() -> Iterator[Entry]:
-    from tfperf.trace.steps.steps import FLAGS
-
+        text, confidence = plain_text(source.step), f"confidence: {source.confidence}"
+        text = text if name == "none" else f"a step is {text}"
+        yield Entry("step source", (name,), text, "docs/architecture.md#how-steps-are-found", (confidence,))
     for name, meaning in FLAGS.items():
         note = "a step with this flag does not count in averages, if three others do"
         yield Entry("flag", (name,), meaning, "docs/glossary.md#steps", (note,))
 
 
-def _figures() -> Iterator[Entry]:
+def _figures_and_rules() -> Iterator[Entry]:
     from tfperf.judge.gate.limits import FIGURES, NAMED
+    from tfperf.models.linter.catalogue import RULES
 
     for name, figure in FIGURES.items():
         options = [f"--{option}" for option, limit in NAMED.items() if limit.figure == name]
@@ -325,20 +292,15 @@ def _figures() -> Iterator[Entry]:
         details.append(f"limit: {', '.join(options) or '--limit'}")
         names = (name, figure.title) if not figure.of_cause else (name,)
         yield Entry("figure", names, plain_text(figure.meaning), "docs/ci.md", tuple(details))
-
-
-def _rules() -> Iterator[Entry]:
-    from tfperf.models.linter.catalogue import RULES
-
     for rule in RULES.values():
-        details = (
+        about = (
             f"level: {rule.level}",
             f"advice: {rule.advice}",
             f"unless: {rule.unless}",
             f'it rests on: "{rule.says}" ({rule.source})',
             f"checked by: tfperf lint SOURCE --rule {rule.id}",
         )
-        yield Entry("rule", (rule.id, rule.title), f"{rule.title}: {rule.when}", "docs/lint.md", details)
+        yield Entry("rule", (rule.id, rule.title), f"{rule.title}: {rule.when}", "docs/lint.md", about)
 
 
 def _sections() -> Iterator[Entry]:

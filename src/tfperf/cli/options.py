@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
 
-from tfperf.base.errors import TfperfError, TraceNotFoundError
+from tfperf.base.errors import CaptureError, OutputError, TfperfError, TraceNotFoundError
 from tfperf.base.storage.remote_path import Location, RemotePath, located
 from tfperf.base.units import DURATIONS, SIZES, converted, counted, did_you_mean, split_quantity
 from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
@@ -264,13 +264,11 @@ TOP = click.option(
 def run_option(verb: str) -> Decorator:
     """Return the option that chooses a run; `verb` is what the command does with it."""
     text = f"{verb} this run instead of the newest (repeatable: their hosts count as those of one run)."
-    return click.option("--run", metavar="NAME", multiple=True, callback=_one_or_several, help=text)
 
+    def one_or_several(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> Any:
+        return names if len(names) > 1 else next(iter(names), None)
 
-def _one_or_several(
-    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
-) -> str | tuple[str, ...] | None:
-    return names if len(names) > 1 else next(iter(names), None)
+    return click.option("--run", metavar="NAME", multiple=True, callback=one_or_several, help=text)
 
 
 def logdir_option(help: str) -> Decorator:
@@ -434,7 +432,6 @@ def show_surely(report: Report, format_name: str, output: Location | None, *, fo
 
     What took long may run unattended: no pager waits at its end.
     """
-    from tfperf.base.errors import OutputError
 
     try:
         show(report, format_name, output, force=force, pager=False, **options)
@@ -459,7 +456,8 @@ def load_analysis(path: Location, *, strict: bool = False, **options: Any) -> An
     if not shows_progress():
         analysis = load(path, **options)
     else:
-        with _progress_bar() as bar:
+        with ExitStack() as closing:
+            bar = _Bar(closing)
             analysis = load(path, progress=bar.bytes_done, host_progress=bar.hosts_done, **options)
     if analysis.missing:
         missing = analysis.missing_text
@@ -504,32 +502,24 @@ class _Bar:
         self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=self._hosts)
 
 
-@contextmanager
-def _progress_bar() -> Iterator[_Bar]:
-    """Give what shows how far reading has come, and takes it away at the end."""
-    with ExitStack() as closing:
-        yield _Bar(closing)
-
-
 PORT = Integer(1, 65535)
 
 TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trust the certificates in this PEM file.")
 
 
-def _run_name(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    from tfperf.base.errors import TfperfError
-    from tfperf.capture.run_folder import check_run_name
-
-    try:
-        return None if name is None else check_run_name(name)
-    except TfperfError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 def run_name_option(default: str) -> Decorator:
     """Return the option that names the run that traces go to."""
     text = f"Name of the run; it is joined if it exists (default: {default})."
-    return click.option("--run", metavar="NAME", callback=_run_name, help=text)
+
+    def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+        from tfperf.capture.run_folder import check_run_name
+
+        try:
+            return None if name is None else check_run_name(name)
+        except TfperfError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return click.option("--run", metavar="NAME", callback=checked, help=text)
 
 
 _OF_ENVIRONMENT = "TF_CONFIG"
@@ -570,7 +560,6 @@ LISTS = together(
 
 def take_addresses(options: dict[str, Any]) -> list[Address]:
     """Return the addresses that --port, --worker and `LISTS` name, each once, and remove these options."""
-    from tfperf.base.errors import CaptureError
     from tfperf.capture.address import check_workers, workers_in, workers_of_cluster, workers_of_file
 
     names = ("port", "workers", "worker_list", "workers_file", "cluster_spec")
@@ -596,7 +585,6 @@ def take_addresses(options: dict[str, Any]) -> list[Address]:
 
 def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:
     """Return the addresses of the jobs that --port and --worker name."""
-    from tfperf.base.errors import CaptureError
     from tfperf.capture.address import parse_address
 
     try:

@@ -64,7 +64,9 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
         raise click.UsageError("--steps and --after exclude each other: profile by steps, or by time")
     if values["steps"] and values["duration_s"]:
         raise click.UsageError("--duration needs --after; --steps A..B says how many steps to profile")
-    if not values["is_module"] and not _is_script(Path(command[0])):
+    script = Path(command[0])
+    is_script = (script / "__main__.py").exists() if script.is_dir() else script.exists()
+    if not values["is_module"] and not is_script:
         raise click.UsageError(_no_script(command[0]))
     options.check_output(output, format_name, force=force, made=values["logdir"])
     is_module, top, levels = values.pop("is_module"), values.pop("top"), options.take_tracer_options(values)
@@ -95,11 +97,6 @@ def _tell_beside(context: click.Context) -> Callable[[str], None]:
             options.say(f"tfperf: {line}")
 
     return tell
-
-
-def _is_script(path: Path) -> bool:
-    """Tell whether Python can run it: a file, or a folder with a file for that."""
-    return (path / "__main__.py").exists() if path.is_dir() else path.exists()
 
 
 def _no_script(name: str) -> str:

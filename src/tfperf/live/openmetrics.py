@@ -13,11 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from tfperf.base.errors import CaptureError
 from tfperf.live.board import WorkerView
-from tfperf.live.sample import Measured, Sample
 from tfperf.report.render.values import encodable, plain
 
 _HOST = "127.0.0.1"
@@ -80,166 +77,83 @@ class _Metrics(http.server.BaseHTTPRequestHandler):
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-_Labels = Mapping[str, str]
-_Value = tuple[_Labels, float | None]
-
-
-class Family(Struct, frozen=True):
-    """One metric: its name, the unit that ends the name, its type, what it means, and its values for a worker."""
-
-    name: str
-    unit: str
-    type: str
-    help: str
-    values: Callable[[WorkerView], Sequence[_Value]]
+FAMILIES: Mapping[str, str] = {
+    "tfperf_worker_up": "Whether the last sample of the worker could be analyzed: 1, or 0.",
+    "tfperf_samples": "Samples that could be analyzed.",
+    "tfperf_sample_failures": "Requests to which no usable trace came; an idle job is none.",
+    "tfperf_sample_timestamp_seconds": "When the last sample was asked for, in seconds since 1970.",
+    "tfperf_profiled_ratio": "Share of the time in which the worker was recording.",
+    "tfperf_slowdown_ratio": "By how much profiling makes steps longer.",
+    "tfperf_step_time_seconds": "Average step time.",
+    "tfperf_steps_per_second": "Steps per second.",
+    "tfperf_examples_per_second": "Examples per second.",
+    "tfperf_category_ratio": "Share of the step by category.",
+    "tfperf_input_ratio": "Share of the step that waits for data and copies it.",
+    "tfperf_input_cost_ratio": "What input costs of the step, at least and at most.",
+    "tfperf_device_busy_ratio": "Share of the steps in which devices work, on average over devices.",
+    "tfperf_memory_used_ratio": "How full the fullest allocator became in the sample.",
+    "tfperf_cause_gain_ratio": "Share of the step that fixing a cause of the diagnosis likely brings.",
+}
+"""Every metric, in the order of the text, and what it means."""
+COUNTERS = ("tfperf_samples", "tfperf_sample_failures")
+_LABELS = {"tfperf_category_ratio": "category", "tfperf_input_cost_ratio": "bound", "tfperf_cause_gain_ratio": "cause"}
 
 
 def metrics_text(workers: Sequence[WorkerView]) -> str:
     """Return all metrics of all workers."""
-    return "".join(line for family in FAMILIES for line in _lines(family, workers)) + "# EOF\n"
-
-
-def _lines(family: Family, workers: Sequence[WorkerView]) -> Iterator[str]:
-    yield f"# TYPE {family.name} {family.type}\n"
-    if family.unit:
-        yield f"# UNIT {family.name} {family.unit}\n"
-    yield f"# HELP {family.name} {family.help}\n"
-    suffix = "_total" if family.type == "counter" else ""
-    for worker in workers:
-        for labels, value in family.values(worker):
-            if plain(value) is None:
-                continue
-            pairs = {"worker": str(worker.address), **labels}
-            text = ",".join(f'{key}="{_escaped(each)}"' for key, each in pairs.items())
-            yield f"{family.name}{suffix}{{{text}}} {value}\n"
+    figures = [(worker, _figures(worker)) for worker in workers]
+    lines: list[str] = []
+    for name, help in FAMILIES.items():
+        is_counter = name in COUNTERS
+        lines.append(f"# TYPE {name} {'counter' if is_counter else 'gauge'}")
+        lines += [f"# UNIT {name} {unit}" for unit in ("seconds", "ratio") if name.endswith(f"_{unit}")]
+        lines.append(f"# HELP {name} {help}")
+        for worker, found in figures:
+            labels = {"worker": str(worker.address)}
+            for key, value in found.get(name, {}).items():
+                if plain(value) is not None:
+                    pairs = labels | {_LABELS[name]: key} if key else labels
+                    text = ",".join(f'{label}="{_escaped(each)}"' for label, each in pairs.items())
+                    lines.append(f"{name}{'_total' * is_counter}{{{text}}} {value}")
+    return "\n".join([*lines, "# EOF\n"])
 
 
 def _escaped(text: str) -> str:
     return encodable(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _of_sample(get: Callable[[Sample], float | None]) -> Callable[[WorkerView], Sequence[_Value]]:
-    return lambda worker: [({}, None if worker.last is None else get(worker.last))]
-
-
-def _of_trace(get: Callable[[Measured], float | None]) -> Callable[[WorkerView], Sequence[_Value]]:
-    return lambda worker: [({}, get(measured)) for measured in _measured(worker)]
-
-
-def _measured(worker: WorkerView) -> list[Measured]:
-    """Return the figures of the last sample, in a list that is empty if there are none."""
-    return [] if worker.shown is None or worker.shown.measured is None else [worker.shown.measured]
+def _figures(worker: WorkerView) -> dict[str, dict[str, float | None]]:
+    """Return the values of each metric by its label, which is empty for a metric without one."""
+    last, measured = worker.last, worker.shown.measured if worker.shown is not None else None
+    single: dict[str, float | None] = {
+        "tfperf_samples": float(worker.samples),
+        "tfperf_sample_failures": float(worker.failures),
+    }
+    if last is not None:
+        single |= {
+            "tfperf_worker_up": float(last.measured is not None),
+            "tfperf_sample_timestamp_seconds": last.time_s,
+            "tfperf_profiled_ratio": _ratio(last.profiled_percent),
+            "tfperf_slowdown_ratio": _ratio(last.slowdown_percent),
+        }
+    if measured is None:
+        return {name: {"": value} for name, value in single.items()}
+    single |= {
+        "tfperf_step_time_seconds": None if measured.step_ms is None else measured.step_ms / 1000.0,
+        "tfperf_steps_per_second": measured.steps_per_second,
+        "tfperf_examples_per_second": measured.examples_per_second,
+        "tfperf_input_ratio": _ratio(measured.input_percent),
+        "tfperf_device_busy_ratio": _ratio(measured.device_busy_percent),
+        "tfperf_memory_used_ratio": _ratio(measured.memory.used_percent if measured.memory else None),
+    }
+    cost = zip(("low", "high"), measured.input_cost_percent or (), strict=False)
+    return {
+        **{name: {"": value} for name, value in single.items()},
+        "tfperf_category_ratio": {each.key: _ratio(each.percent) for each in measured.categories},
+        "tfperf_input_cost_ratio": {bound: _ratio(percent) for bound, percent in cost},
+        "tfperf_cause_gain_ratio": {each.code: _ratio(each.gain_percent) for each in measured.causes},
+    }
 
 
 def _ratio(percent: float | None) -> float | None:
     return None if percent is None else percent / 100.0
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000.0
-
-
-def _categories(worker: WorkerView) -> Sequence[_Value]:
-    return [
-        ({"category": each.key}, _ratio(each.percent)) for measured in _measured(worker) for each in measured.categories
-    ]
-
-
-def _costs(worker: WorkerView) -> Sequence[_Value]:
-    costs = [measured.input_cost_percent for measured in _measured(worker)]
-    bounds = ("low", "high")
-    return [({"bound": bounds[place]}, _ratio(cost[place])) for cost in costs if cost is not None for place in (0, 1)]
-
-
-def _causes(worker: WorkerView) -> Sequence[_Value]:
-    return [
-        ({"cause": each.code}, _ratio(each.gain_percent)) for measured in _measured(worker) for each in measured.causes
-    ]
-
-
-FAMILIES = (
-    Family(
-        "tfperf_worker_up",
-        "",
-        "gauge",
-        "Whether the last sample of the worker could be analyzed: 1, or 0.",
-        lambda worker: [({}, None if worker.last is None else float(worker.last.measured is not None))],
-    ),
-    Family(
-        "tfperf_samples", "", "counter", "Samples that could be analyzed.", lambda worker: [({}, float(worker.samples))]
-    ),
-    Family(
-        "tfperf_sample_failures",
-        "",
-        "counter",
-        "Requests to which no usable trace came; an idle job is none.",
-        lambda worker: [({}, float(worker.failures))],
-    ),
-    Family(
-        "tfperf_sample_timestamp_seconds",
-        "seconds",
-        "gauge",
-        "When the last sample was asked for, in seconds since 1970.",
-        _of_sample(lambda sample: sample.time_s),
-    ),
-    Family(
-        "tfperf_profiled_ratio",
-        "ratio",
-        "gauge",
-        "Share of the time in which the worker was recording.",
-        _of_sample(lambda sample: _ratio(sample.profiled_percent)),
-    ),
-    Family(
-        "tfperf_slowdown_ratio",
-        "ratio",
-        "gauge",
-        "By how much profiling makes steps longer.",
-        _of_sample(lambda sample: _ratio(sample.slowdown_percent)),
-    ),
-    Family(
-        "tfperf_step_time_seconds",
-        "seconds",
-        "gauge",
-        "Average step time.",
-        _of_trace(lambda measured: _seconds(measured.step_ms)),
-    ),
-    Family("tfperf_steps_per_second", "", "gauge", "Steps per second.", _of_trace(lambda each: each.steps_per_second)),
-    Family(
-        "tfperf_examples_per_second",
-        "",
-        "gauge",
-        "Examples per second.",
-        _of_trace(lambda measured: measured.examples_per_second),
-    ),
-    Family("tfperf_category_ratio", "ratio", "gauge", "Share of the step by category.", _categories),
-    Family(
-        "tfperf_input_ratio",
-        "ratio",
-        "gauge",
-        "Share of the step that waits for data and copies it.",
-        _of_trace(lambda measured: _ratio(measured.input_percent)),
-    ),
-    Family("tfperf_input_cost_ratio", "ratio", "gauge", "What input costs of the step, at least and at most.", _costs),
-    Family(
-        "tfperf_device_busy_ratio",
-        "ratio",
-        "gauge",
-        "Share of the steps in which devices work, on average over devices.",
-        _of_trace(lambda measured: _ratio(measured.device_busy_percent)),
-    ),
-    Family(
-        "tfperf_memory_used_ratio",
-        "ratio",
-        "gauge",
-        "How full the fullest allocator became in the sample.",
-        _of_trace(lambda measured: _ratio(measured.memory.used_percent if measured.memory else None)),
-    ),
-    Family(
-        "tfperf_cause_gain_ratio",
-        "ratio",
-        "gauge",
-        "Share of the step that fixing a cause of the diagnosis likely brings.",
-        _causes,
-    ),
-)
-"""Every metric, in the order of the text."""

@@ -164,7 +164,7 @@ class _Column(Struct, frozen=True):
 def table_lines(workers: Sequence[WorkerView], chosen: WorkerView | None, frame: Frame) -> list[Line]:
     """Return the heading, and a line for each worker; no line is wider than the frame."""
     columns = _columns_that_fit(max((cells(safe(worker.name)) for worker in workers), default=6), frame.width - 2)
-    heading = _GAP.join(_aligned(column.title, column.width, column.is_number) for column in columns)
+    heading = _GAP.join(f"{each.title:{'>' if each.is_number else '<'}{each.width}}" for each in columns)
     lines: list[Line] = [(Part(f"  {heading}"[: frame.width].rstrip(), "dim"),)]
     for worker in workers:
         parts: list[Part] = [Part("> ", "bold") if worker == chosen else Part("  ")]
@@ -178,7 +178,12 @@ def table_lines(workers: Sequence[WorkerView], chosen: WorkerView | None, frame:
 
 def _columns_that_fit(name_width: int, width: int) -> list[_Column]:
     """Return the columns for a width: those that tell most come first, and what is left is for those that grow."""
-    name = _Column("WORKER", min(max(name_width, 6), max(_LONGEST_NAME, width // 4)), _name, False)
+    name = _Column(
+        "WORKER",
+        min(max(name_width, 6), max(_LONGEST_NAME, width // 4)),
+        lambda worker, frame, width: (Part(frame.cut(worker.name, width), "red" if worker.is_gone else "bold"),),
+        False,
+    )
     widths = {column.title: column.width for column in (name, _STEP, _CAUSE)}
     used = sum(widths.values()) + 2 * len(_GAP)
     for column in _BY_USE:
@@ -197,55 +202,8 @@ def _columns_that_fit(name_width: int, width: int) -> list[_Column]:
     return [_Column(each.title, widths[each.title], each.cell, each.is_number, each.grows) for each in columns]
 
 
-def _aligned(text: str, width: int, is_number: bool) -> str:
-    return f"{text:>{width}}" if is_number else f"{text:{width}}"
-
-
 def _measured(worker: WorkerView) -> Measured | None:
     return worker.shown.measured if worker.shown is not None else None
-
-
-def _name(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    style = "red" if worker.is_gone else "bold"
-    return (Part(frame.cut(worker.name, width), style),)
-
-
-def _step(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    measured = _measured(worker)
-    return (Part(format_ms(measured.step_ms if measured else None)),)
-
-
-def _rate(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    measured = _measured(worker)
-    return (Part(format_number(measured.steps_per_second if measured else None)),)
-
-
-def _examples(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    measured = _measured(worker)
-    return (Part(format_number(measured.examples_per_second if measured else None)),)
-
-
-def _input(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    measured = _measured(worker)
-    share = measured.input_percent if measured else None
-    return (Part(percent_text(share), "bold red" if (share or 0.0) >= 20.0 else ""),)
-
-
-def _cost(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    measured = _measured(worker)
-    cost = measured.input_cost_percent if measured else None
-    return (Part("-" if cost is None else cost_text(*cost)),)
-
-
-def _busy(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    measured = _measured(worker)
-    return (Part(percent_text(measured.device_busy_percent if measured else None)),)
-
-
-def _memory(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    measured = _measured(worker)
-    memory = measured.memory if measured else None
-    return (Part(percent_text(None if memory is None else memory.used_percent)),)
 
 
 def percent_text(value: float | None) -> str:
@@ -257,10 +215,6 @@ def cost_text(low: float, high: float) -> str:
     """Return a range of shares in whole percent."""
     least, most = f"{low:.0f}", f"{high:.0f}%"
     return most if f"{least}%" == most else f"{least}-{most}"
-
-
-def _history(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    return (Part(history_text(worker, frame, width), "cyan"),)
 
 
 def history_text(worker: WorkerView, frame: Frame, width: int) -> str:
@@ -289,18 +243,6 @@ def history_text(worker: WorkerView, frame: Frame, width: int) -> str:
     return "".join(texts).rstrip()
 
 
-def _categories(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    measured = _measured(worker)
-    if measured is None or not measured.categories:
-        return (Part(""),)
-    return share_bar({each.title: each.percent for each in measured.categories}, width)
-
-
-def _cause(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    text, style = state_of(worker)
-    return (Part(frame.begin(text, width), style),)
-
-
 def state_of(worker: WorkerView) -> tuple[str, str]:
     """Return in some words what holds the worker up, or why nothing is known of it; and a style."""
     last, measured = worker.last, _measured(worker)
@@ -319,15 +261,46 @@ def state_of(worker: WorkerView) -> tuple[str, str]:
     return cause.title, "bold red" if cause.gain_percent >= _PROBLEM else "yellow"
 
 
-_STEP = _Column("STEP ms", 7, _step)
-_HISTORY = _Column("LAST MIN", 8, _history, False, True)
-_RATE = _Column("STEPS/s", 7, _rate)
-_EXAMPLES = _Column("EX/s", 7, _examples)
-_INPUT = _Column("INPUT", 6, _input)
-_COST = _Column("COSTS", 7, _cost)
-_BUSY = _Column("DEVICE", 6, _busy)
-_MEMORY = _Column("MEMORY", 6, _memory)
-_BAR = _Column("CATEGORIES", 10, _categories, False, True)
+def _figure(
+    title: str, width: int, text: Callable[[Measured], str], style: Callable[[Measured], str] = lambda _: ""
+) -> _Column:
+    """Return the column of a figure of the last sample."""
+
+    def cell(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
+        measured = _measured(worker)
+        return (Part("-") if measured is None else Part(text(measured), style(measured)),)
+
+    return _Column(title, width, cell)
+
+
+def _bar(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
+    categories = measured.categories if (measured := _measured(worker)) else ()
+    return share_bar({each.title: each.percent for each in categories}, width) if categories else (Part(""),)
+
+
+def _cause(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
+    text, style = state_of(worker)
+    return (Part(frame.begin(text, width), style),)
+
+
+_STEP = _figure("STEP ms", 7, lambda measured: format_ms(measured.step_ms))
+_HISTORY = _Column(
+    "LAST MIN", 8, lambda worker, frame, width: (Part(history_text(worker, frame, width), "cyan"),), False, True
+)
+_RATE = _figure("STEPS/s", 7, lambda measured: format_number(measured.steps_per_second))
+_EXAMPLES = _figure("EX/s", 7, lambda measured: format_number(measured.examples_per_second))
+_INPUT = _figure(
+    "INPUT",
+    6,
+    lambda measured: percent_text(measured.input_percent),
+    lambda measured: "bold red" if (measured.input_percent or 0.0) >= 20.0 else "",
+)
+_COST = _figure(
+    "COSTS", 7, lambda measured: cost_text(*measured.input_cost_percent) if measured.input_cost_percent else "-"
+)
+_BUSY = _figure("DEVICE", 6, lambda measured: percent_text(measured.device_busy_percent))
+_MEMORY = _figure("MEMORY", 6, lambda measured: percent_text(measured.memory.used_percent if measured.memory else None))
+_BAR = _Column("CATEGORIES", 10, _bar, False, True)
 _CAUSE = _Column("CAUSE", _LEAST_CAUSE, _cause, False, True)
 _BY_USE = (_INPUT, _HISTORY, _CAUSE, _BAR, _RATE, _EXAMPLES, _BUSY, _COST, _MEMORY)
 """What room is given to besides worker, step time and the begin of a cause, what tells most first."""

@@ -28,8 +28,12 @@ class LiveTerminal:
 
     def __enter__(self) -> LiveTerminal:
         self._take()
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self._is_stopping = True
+
         self._leaving = contextlib.ExitStack()
-        self._leaving.enter_context(_handled("SIGTSTP", self._note_stop))
+        self._leaving.enter_context(_handled("SIGTSTP", note))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -58,7 +62,12 @@ class LiveTerminal:
     def keys(self, seconds: float) -> list[str]:
         """Wait so long at most for keys; return their names."""
         if self._is_stopping:
-            self._stop()
+            # Stop as Ctrl-Z asks: give the terminal back, and take it again when the shell lets this process go on.
+            self._is_stopping = False
+            self._stack.close()
+            with _handled("SIGTSTP", signal.SIG_DFL):
+                signal.raise_signal(signal.SIGTSTP)
+            self._take()
         if not self._has_keys:
             select.select([], [], [], seconds)
             return []
@@ -95,17 +104,6 @@ class LiveTerminal:
             redirect_stderr=False,
         )
         self._live = self._stack.enter_context(live)
-
-    def _note_stop(self, number: int, frame: FrameType | None) -> None:
-        self._is_stopping = True
-
-    def _stop(self) -> None:
-        """Stop as Ctrl-Z asks: give the terminal back, and take it again when the shell lets this process go on."""
-        self._is_stopping = False
-        self._stack.close()
-        with _handled("SIGTSTP", signal.SIG_DFL):
-            signal.raise_signal(signal.SIGTSTP)
-        self._take()
 
 
 @contextlib.contextmanager

@@ -119,17 +119,17 @@ def _in_one_line() -> Iterator[None]:
 @lru_cache(maxsize=1)
 def _parser() -> MagicArgumentParser:
     """Return the parser, whose errors are one line."""
+
+    def variable(name: str) -> str:
+        if not name.isidentifier():
+            raise ValueError(name)
+        return name
+
     parser = MagicArgumentParser("%%tfperf", add_help=False)
     parser.add_argument("logdir", nargs="?", metavar="LOGDIR")
     parser.add_argument("-s", "--section", action="append", default=[], choices=section_names(), metavar="SECTION")
-    parser.add_argument("--as", dest="name", type=_variable, metavar="NAME")
+    parser.add_argument("--as", dest="name", type=variable, metavar="NAME")
     return parser
-
-
-def _variable(name: str) -> str:
-    if not name.isidentifier():
-        raise ValueError(name)
-    return name
 
 
 @lru_cache(maxsize=1)

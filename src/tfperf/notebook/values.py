@@ -69,7 +69,8 @@ class Bar(NamedTuple):
 
 def html_of(value: Shown) -> str:
     """Return a value as HTML, with the style and the script of its tables."""
-    style, script = _style_and_script()
+    folder = files("tfperf.notebook") / "static"
+    style, script = (Markup(folder.joinpath(name).read_text("utf-8").strip()) for name in ("output.css", "sort.js"))
     return _macros().page(_html(value), style, script)  # type: ignore[no-any-return,attr-defined]
 
 
@@ -168,13 +169,6 @@ def _macro(name: str, *arguments: Any) -> Markup:
 
 
 @lru_cache(maxsize=1)
-def _style_and_script() -> tuple[Markup, Markup]:
-    folder = files("tfperf.notebook") / "static"
-    style, script = (folder.joinpath(name).read_text("utf-8").strip() for name in ("output.css", "sort.js"))
-    return Markup(style), Markup(script)
-
-
-@lru_cache(maxsize=1)
 def _macros() -> TemplateModule:
     return environment().get_template("output.html").module
 
@@ -226,24 +220,21 @@ def plot(result: Any, ax: Axes | None = None, *, top: int | None = None) -> Axes
     except ImportError as error:
         raise TfperfError('pictures need matplotlib: pip install "tfperf[plot]"') from error
     if not len(result.as_table()):
-        raise TfperfError(f"there is nothing to plot: {_reason(result)}")
+        reason = "no step time was measured"
+        if isinstance(result, Breakdown):
+            reason = f"no steps, {result.steps.explanation}"
+        elif isinstance(result, Kernels):
+            reason = "no device ran a kernel in this profile"
+        elif isinstance(result, Memory):
+            reason = "no allocator recorded anything in this profile"
+        raise TfperfError(f"there is nothing to plot: {reason}")
     if top is not None and top < 1:
         raise TfperfError(f"top is {top}; name 1 or more")
     if ax is None:
-        _, ax = plt.subplots(figsize=(9, 4.2), layout="constrained")
+        ax = plt.subplots(figsize=(9, 4.2), layout="constrained")[1]
     _draw(result, ax, top)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
-
-
-def _reason(result: Any) -> str:
-    if isinstance(result, Breakdown):
-        return f"no steps, {result.steps.explanation}"
-    if isinstance(result, Kernels):
-        return "no device ran a kernel in this profile"
-    if isinstance(result, Memory):
-        return "no allocator recorded anything in this profile"
-    return "no step time was measured"
 
 
 @singledispatch
