@@ -282,10 +282,11 @@ def function_graph_and_log(function: Any) -> tuple[bytes, bytes]:
         taken.add(name)
     for node in definition.node:
         if (variable := variables.get(node.name)) is not None:
-            node.name, node.op = renamed[node.name], "VarHandleOp"
+            name = renamed[node.name]
+            node.name, node.op = name, "VarHandleOp"
             node.attr["shape"].shape.CopyFrom(variable.shape.as_proto())
             node.attr["dtype"].type = variable.dtype.as_datatype_enum
-            node.attr["shared_name"].s = renamed[node.name].encode()
+            node.attr["shared_name"].s = name.encode()
         for place, source in enumerate(node.input):
             # An input is `name`, `name:slot` or `^name`.
             name, colon, slot = source.removeprefix("^").partition(":")
