@@ -16,9 +16,8 @@ import time
 from tfperf.formats.hlo.cost import cost_of
 from tfperf.formats.hlo.hlo_proto import read_proto
 from tfperf.formats.hlo.messages import XLA
-from tfperf.models.linter.catalogue import RULES
-from tfperf.models.linter.hlo_rules.program import check_program
 from tfperf.models.linter.rule import Ledger
+from tfperf.models.linter.rules import RULES, check_program
 
 PER_LAYER = 10
 
@@ -125,7 +124,7 @@ def main(instructions: int) -> int:
     cost = cost_of(module)
     costed = time.perf_counter()
     ledger = Ledger(RULES)
-    check_program(module, ledger)
+    check_program(module, ledger, "tpu")
     end = time.perf_counter()
     count = sum(len(each.instructions) for each in module.computations)
     print(f"{count:,} instructions in {len(module.computations):,} computations, {len(data) / 1e6:.1f} MB")

@@ -21,7 +21,7 @@ from typing import Any
 
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import Options, options_from
-from tfperf.models.tfprof.reference_text import ModelText, op_rows, tree_rows
+from tfperf.models.tfprof.reference import ModelText, op_rows, tree_rows
 from tfperf.models.tfprof.sources import Sources, read_model, steps_of
 from tfperf.models.tfprof.views import show_ops, show_tree
 

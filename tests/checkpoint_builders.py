@@ -10,7 +10,7 @@ import numpy.typing as npt
 from protobytes import varint
 from tfprof_builders import message, shape
 
-from tfperf.models.tfprof.crc32c import crc32c, masked
+from tfperf.formats.models.checkpoint import crc32c, masked
 
 MAGIC = bytes.fromhex("57fb808b247547db")
 NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "string": 7, "int64": 9, "float16": 19}

@@ -8,9 +8,8 @@ from hlo_modules import computation, module, op, scalar
 
 from tfperf.formats.hlo.link import FoundComputation, FoundInstruction
 from tfperf.formats.hlo.model import Module, OpMetadata
-from tfperf.models.linter.catalogue import RULES
-from tfperf.models.linter.hlo_rules.program import check_program
 from tfperf.models.linter.rule import Ledger
+from tfperf.models.linter.rules import RULES, check_program
 
 
 def named(name: str, op_type: str = "") -> OpMetadata:
@@ -39,5 +38,5 @@ def found_in(program: Module) -> list[tuple[str, str]]:
 def judged(program: Module) -> Ledger:
     """Return what all rules note about a program."""
     ledger = Ledger(RULES)
-    check_program(program, ledger)
+    check_program(program, ledger, "tpu")
     return ledger

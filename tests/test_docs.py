@@ -44,8 +44,8 @@ from tfperf.judge.compare import diff_tables
 from tfperf.judge.compare.diff_tables import COLUMNS as DIFF_COLUMNS
 from tfperf.judge.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.live.sampling import CAPTURED_COLUMNS, capture_report
-from tfperf.models.linter.catalogue import RULES
 from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
+from tfperf.models.linter.rules import RULES
 from tfperf.report.render import render
 from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
 from tfperf.trace.host.activities import PRIORITY, Attribution

@@ -8,9 +8,9 @@ from typing import Any
 
 from places import SHARED
 
-from tfperf.models.tfprof.attributes import PLACE, Attribute
-from tfperf.models.tfprof.messages import TENSORFLOW
+from tfperf.formats.models.messages import TENSORFLOW
 from tfperf.models.tfprof.model import AVERAGE, Model
+from tfperf.models.tfprof.options import PLACE, Attribute
 from tfperf.models.tfprof.sources import Sources, read_model, steps_of
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"

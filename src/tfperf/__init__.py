@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tfperf.capture.local import profile, start, step, stop
     from tfperf.capture.outcomes import Captured
     from tfperf.capture.server import serve
-    from tfperf.export.parquet.export import write_parquet
+    from tfperf.export.parquet import write_parquet
     from tfperf.export.query.apart import sql
     from tfperf.export.timeline.export import write_timeline
     from tfperf.judge.compare.diff_report import diff
@@ -88,7 +88,7 @@ _PUBLIC = {
     "lint": ("judge.gate.lint_output:lint", "judge shapes and ops of a model; raises in tests, as tfperf lint does"),
     "diff": ("judge.compare.diff_report:diff", "compare two runs or more"),
     "sql": ("export.query.apart:sql", "query a profile by SQL; returns a DataFrame"),
-    "write_parquet": ("export.parquet.export:write_parquet", "write a profile as a dataset of Parquet files"),
+    "write_parquet": ("export.parquet:write_parquet", "write a profile as a dataset of Parquet files"),
     "write_timeline": ("export.timeline.export:write_timeline", "write a profile as a file for Perfetto or Chrome"),
     "profile": ("capture.local:profile", "profile the block of a with statement"),
     "start": ("capture.local:start", "start to profile this process"),

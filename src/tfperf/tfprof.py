@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfperf.capture.graph_collector import Collected, Collector, write_op_log
-    from tfperf.models.tfprof.option_builder import ProfileOptionBuilder
-    from tfperf.models.tfprof.profile_result import ProfileNode
-    from tfperf.models.tfprof.profiler import Profiler, profile
+    from tfperf.models.tfprof.options import ProfileOptionBuilder
+    from tfperf.models.tfprof.profiler import ProfileNode, Profiler, profile
     from tfperf.models.tfprof.sources import read_folder
 
 __all__ = [
@@ -29,8 +28,8 @@ __all__ = [
 _PUBLIC = {
     "Collected": "tfperf.capture.graph_collector:Collected",
     "Collector": "tfperf.capture.graph_collector:Collector",
-    "ProfileNode": "tfperf.models.tfprof.profile_result:ProfileNode",
-    "ProfileOptionBuilder": "tfperf.models.tfprof.option_builder:ProfileOptionBuilder",
+    "ProfileNode": "tfperf.models.tfprof.profiler:ProfileNode",
+    "ProfileOptionBuilder": "tfperf.models.tfprof.options:ProfileOptionBuilder",
     "Profiler": "tfperf.models.tfprof.profiler:Profiler",
     "profile": "tfperf.models.tfprof.profiler:profile",
     "write_op_log": "tfperf.capture.graph_collector:write_op_log",

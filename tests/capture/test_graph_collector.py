@@ -13,7 +13,7 @@ from tfprof_builders import values_of
 
 from tfperf.base.errors import OutputError
 from tfperf.capture.graph_collector import Collector
-from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.tfprof.options import PRESETS, options_from
 from tfperf.models.tfprof.sources import read_folder
 

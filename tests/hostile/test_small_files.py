@@ -25,17 +25,17 @@ from protobytes import field, varint
 from tfperf.base.errors import TfperfError
 from tfperf.formats.hlo.cost import cost_of
 from tfperf.formats.hlo.hlo_proto import read_proto
+from tfperf.formats.models import op_graph
+from tfperf.formats.models.checkpoint import Checkpoint, crc32c, masked
 from tfperf.formats.wire.trace_file import TraceFile
-from tfperf.models.linter import hlo_graph, op_graph
+from tfperf.models.linter import program
 from tfperf.models.linter.engine import LintOptions, lint_path
 from tfperf.models.linter.rule import Ledger
-from tfperf.models.linter.shared_rules import max_pool_gradient
-from tfperf.models.tfprof.checkpoint import Checkpoint
-from tfperf.models.tfprof.crc32c import crc32c, masked
+from tfperf.models.linter.rules.convolutions import MAX_GRADIENT
 from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.params_source import read_variables
+from tfperf.models.tfprof.params import read_variables
+from tfperf.models.tfprof.report import values_of
 from tfperf.models.tfprof.sources import read_folder
-from tfperf.models.tfprof.tensor_values import values_of
 from tfperf.models.tfprof.views import show_tree
 
 LARGEST = 1_000_000
@@ -129,7 +129,7 @@ GRAPHS: dict[str, tuple[Callable[[], bytes], str]] = {
 @pytest.fixture
 def few_links(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let rules follow a tenth of the links that they may, so that tests are quick."""
-    for module in (op_graph, hlo_graph):
+    for module in (op_graph, program):
         monkeypatch.setattr(module, "_MOST_STEPS", 100_000)
         monkeypatch.setattr(module, "_STEPS_OF_NODE", 5)
 
@@ -157,7 +157,7 @@ def ends_well(work: Callable[[], Any], expected: str) -> None:
 
 def test_findings_that_nobody_reads() -> None:
     ledger = Ledger(["TPU-PL-2"])
-    finding = max_pool_gradient({"ops": ("y",), "op_type": "MaxPoolGrad"})
+    finding = MAX_GRADIENT.found({"ops": ("y",), "op_type": "MaxPoolGrad"}, "info", "")
     for _ in range(50_000):
         ledger.add(finding)
     with pytest.raises(TfperfError, match="more than 50,000 findings"):

@@ -15,11 +15,11 @@ from mutants import ON_BYTES
 from protobytes import field, varint
 from tfprof_builders import CPU, GPU, STREAMS, message, node, ran, run_metadata
 
+from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.tfprof.advise import advise_report
-from tfperf.models.tfprof.input_file import TfprofInputError
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.reference_text import ModelText, op_rows, tree_rows
+from tfperf.models.tfprof.reference import ModelText, op_rows, tree_rows
 from tfperf.models.tfprof.sources import Sources, read_model
 from tfperf.models.tfprof.views import View, show_ops, show_tree
 

@@ -14,7 +14,7 @@ from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import synthetic_tpu
 from trace_rows import memory
 
-from tfperf.export.parquet.columns import STATS
+from tfperf.export.query.sql_tables import STATS
 from tfperf.formats.wire import planes
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import DEFAULT

@@ -37,7 +37,7 @@ def command(path: Location, output: Path, run: str | Sequence[str] | None, force
       tfperf anonymize logs/ -o anonymous/
       tfperf analyze anonymous/
     """
-    from tfperf.export.anonymize.copy import anonymize
+    from tfperf.export.anonymize import anonymize
 
     for sentence in anonymize(path, output, run=run, force=force).sentences():
         options.say(sentence)

@@ -284,7 +284,7 @@ def _steps_and_causes() -> Iterator[Entry]:
 
 def _figures_and_rules() -> Iterator[Entry]:
     from tfperf.judge.gate.limits import FIGURES, NAMED
-    from tfperf.models.linter.catalogue import RULES
+    from tfperf.models.linter.rules import RULES
 
     for name, figure in FIGURES.items():
         options = [f"--{option}" for option, limit in NAMED.items() if limit.figure == name]

@@ -31,7 +31,7 @@ def command(path: Path, output: Path, force: bool, all_stats: bool, **values: An
     """
     from functools import partial
 
-    from tfperf.export.parquet.export import write_loaded
+    from tfperf.export.parquet import write_loaded
 
     load_it = partial(options.load_analysis, path, **values)
     written = write_loaded(output, load_it, all_stats=all_stats, force=force)

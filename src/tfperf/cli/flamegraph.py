@@ -8,7 +8,7 @@ import click
 
 from tfperf.base.storage.remote_path import Location
 from tfperf.cli import options
-from tfperf.export.flamegraph.question import ON, PERS, STACKED_BY, VALUES
+from tfperf.export.flamegraph import ON, PERS, STACKED_BY, VALUES
 from tfperf.report.render import STDOUT
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def command(
     """
     form = _form(output, format_name)
     options.refuse_existing(output, force=force)
+    from tfperf.export.flamegraph import Question, QuestionError
     from tfperf.export.flamegraph.document import flame_graphs, flame_text, told
-    from tfperf.export.flamegraph.question import Question, QuestionError
     from tfperf.report.render import write
     from tfperf.report.render.values import without_commands
 

@@ -18,7 +18,7 @@ _CI_FORMATS = ("junit", "github")
 
 
 def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from tfperf.models.linter.catalogue import RULES
+    from tfperf.models.linter.rules import RULES
 
     return options.completions(RULES, incomplete.upper())
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tfperf.base.available_memory import lacks_memory
 from tfperf.cli import options, with_manners
-from tfperf.models.tfprof.attributes import OptionError
+from tfperf.models.tfprof import OptionError
 from tfperf.report.render import FORMATS
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Unusable(click.ClickException):
 @contextmanager
 def reading() -> Iterator[None]:
     """Turn errors of inputs and of options into one line and exit code 2."""
-    from tfperf.models.tfprof.input_file import TfprofInputError
+    from tfperf.formats.models.input_file import TfprofInputError
     from tfperf.report.render.values import for_people, without_commands
 
     try:
@@ -270,7 +270,7 @@ def _config(path: Path) -> dict[str, Any]:
     """Return the options of a file: OptionsProto in the JSON form of protobuf, whose names may be in camel case."""
     import json
 
-    from tfperf.models.tfprof.input_file import InputFile
+    from tfperf.formats.models.input_file import InputFile
     from tfperf.models.tfprof.options import Options
 
     try:

@@ -20,8 +20,7 @@ from tpu_twin import HOSTNAME, tpu_twin
 
 import tfperf
 from tfperf.base.errors import OutputError, TraceFormatError, TraceNotFoundError
-from tfperf.export.anonymize.copy import anonymize
-from tfperf.export.anonymize.names import known_words, parts_of
+from tfperf.export.anonymize import anonymize, known_words, parts_of
 from tfperf.formats.wire.schema import message_class
 from tfperf.report.render import RenderOptions, render
 from tfperf.trace.host.python_frames import is_file_of_package

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.export.anonymize.names import Names, known_words
+from tfperf.export.anonymize import Names, known_words
 from tfperf.sections.ops.groups import is_backward
 from tfperf.trace.device.kernels import bits_of_name, uses_tensor_cores
 from tfperf.trace.event_names import is_hand_over, parse_op, pattern_of

@@ -16,8 +16,8 @@ from synthetic_gpu import synthetic_gpu
 import tfperf
 from tfperf.analysis.registry import Results
 from tfperf.base.errors import TfperfError
-from tfperf.export.flamegraph.answer import Side, answer, unlike
-from tfperf.export.flamegraph.question import Question
+from tfperf.export.flamegraph import Question
+from tfperf.export.flamegraph.document import Side, answer, unlike
 from tfperf.report.flame_tree import Stack
 from tfperf.trace.read import read_host
 

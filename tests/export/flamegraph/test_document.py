@@ -12,8 +12,8 @@ from builders import event, host, line, plane, results_of, trace_of
 from report.render.flame.speedscope_schema import check
 
 from tfperf.analysis.registry import Results
+from tfperf.export.flamegraph import Question
 from tfperf.export.flamegraph.document import SUFFIXES, FlameFormat, flame_graphs, flame_text, format_of, told
-from tfperf.export.flamegraph.question import Question
 
 
 def job(folder: Path, dense: float, *names: str, steps: int = 2, device: bool = False) -> Results:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfperf.analysis.registry import is_ours
-from tfperf.export.flamegraph.question import STACKED_BY, VALUES, Question, QuestionError
+from tfperf.export.flamegraph import STACKED_BY, VALUES, Question, QuestionError
 
 
 @pytest.mark.parametrize(

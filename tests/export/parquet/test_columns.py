@@ -10,8 +10,8 @@ import duckdb
 import pytest
 from places import ROOT, SAMPLES
 
-from tfperf.export.parquet.columns import EVENTS, HOST_FILES, STAT_TABLE
-from tfperf.export.parquet.export import write_parquet
+from tfperf.export.parquet import write_parquet
+from tfperf.export.query.sql_tables import EVENTS, HOST_FILES, STAT_TABLE
 
 PAGE = ROOT / "docs" / "parquet.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -10,9 +10,9 @@ import pytest
 from builders import event, host, line, plane, trace_of, u64
 from places import ROOT
 
-from tfperf.export.parquet import event_table
-from tfperf.export.parquet.columns import EVENTS, STAT_TABLE
-from tfperf.export.parquet.event_table import event_parts, stat_tables, with_nesting
+from tfperf.export import parquet as event_table
+from tfperf.export.parquet import event_parts, stat_tables, with_nesting
+from tfperf.export.query.sql_tables import EVENTS, STAT_TABLE
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 from tfperf.trace.steps.find_steps import find_steps

@@ -15,9 +15,9 @@ from sections.hosts.jobs import host_of_job
 
 import tfperf
 from tfperf.base.errors import OutputError, TfperfWarning, TraceFormatError
-from tfperf.export.parquet import export
-from tfperf.export.parquet.export import write_parquet
-from tfperf.export.query.dataset import MARKER, Dataset
+from tfperf.export import parquet as export
+from tfperf.export.parquet import write_parquet
+from tfperf.export.query.sources import MARKER, Dataset
 
 pytestmark = pytest.mark.usefixtures("asked_here")
 STEPS = space(host(*(event("train", 100 * n, 100, step_num=n) for n in range(3))))
@@ -95,7 +95,7 @@ def stopped(*arguments, **options):
     rename(*arguments, **options)
 
 os.rename = stopped
-from tfperf.export.parquet.export import write_parquet
+from tfperf.export.parquet import write_parquet
 write_parquet(sys.argv[1], sys.argv[2], force=True)
 """
 """Waits before a rename."""

@@ -10,8 +10,7 @@ import pytest
 from builders import event, host, logdir_of, space
 
 from tfperf.analysis.load import load
-from tfperf.export.parquet.event_table import NestedTrace, with_nesting
-from tfperf.export.parquet.read_ahead import reading_ahead
+from tfperf.export.parquet import NestedTrace, reading_ahead, with_nesting
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import read_host
 
@@ -42,7 +41,7 @@ def test_a_single_host_is_read_once_and_nested_in_a_thread(tmp_path: Path, monke
         threads.append(threading.current_thread().name)
         return with_nesting(trace)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("tfperf.export.parquet.event_table.with_nesting", noted)
+    monkeypatch.setattr("tfperf.export.parquet.with_nesting", noted)
     with reading_ahead(read, STATS) as (ahead, begin):
         analysis = load(logdir, sections=["steps"], beside=begin)
         assert len(ahead.of(host_file(logdir)).trace.name) == 4
@@ -64,7 +63,7 @@ def test_several_hosts_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_large_host_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfperf.export.parquet.read_ahead._LARGEST_BYTES", len(STEPS) - 1)
+    monkeypatch.setattr("tfperf.export.parquet._LARGEST_BYTES", len(STEPS) - 1)
     logdir, read = logdir_of(tmp_path, a=STEPS), Reader()
     with reading_ahead(read, STATS) as (ahead, begin):
         load(logdir, sections=["steps"], beside=begin)
@@ -86,7 +85,7 @@ def test_an_error_of_the_thread_comes_where_the_events_are_asked_for(
     def fails(_: object) -> NestedTrace:
         raise MemoryError
 
-    monkeypatch.setattr("tfperf.export.parquet.event_table.with_nesting", fails)
+    monkeypatch.setattr("tfperf.export.parquet.with_nesting", fails)
     logdir = logdir_of(tmp_path, a=STEPS)
     with reading_ahead(Reader(), STATS) as (ahead, begin):
         load(logdir, sections=["steps"], beside=begin)

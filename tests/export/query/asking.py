@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tfperf.export.query import engine
-from tfperf.export.query.dataset import Dataset
 from tfperf.export.query.engine import Answer, Query, QueryLimits
-from tfperf.export.query.sources import Source
+from tfperf.export.query.sources import Dataset, Source
 
 
 def ask(source: Source | Dataset, sql: str, limits: QueryLimits | None = None) -> Answer:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.export.query.arrow_columns import by_index, listed, numbers, words
+from tfperf.export.query.arrow_tables import by_index, listed, numbers, words
 
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 REAL = st.floats(width=64)

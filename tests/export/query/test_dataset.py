@@ -10,9 +10,9 @@ from builders import event, host, logdir_of, space
 
 import tfperf
 from tfperf.base.errors import TfperfError, TraceFormatError
-from tfperf.export.parquet.export import write_parquet
-from tfperf.export.query.dataset import Dataset, is_dataset, partition
+from tfperf.export.parquet import write_parquet
 from tfperf.export.query.engine import QueryError
+from tfperf.export.query.sources import Dataset, is_dataset, partition
 
 pytestmark = pytest.mark.usefixtures("asked_here")
 STEPS = space(host(*(event("train", 100 * n, 100, step_num=n) for n in range(3))))

@@ -7,8 +7,7 @@ from pathlib import Path
 from builders import event, host, logdir_of, space, trace_of
 from sections.hosts.jobs import host_of_job
 
-from tfperf.export.timeline.clocks import clock_shifts, shifted
-from tfperf.export.timeline.export import ExportResult, write_timeline
+from tfperf.export.timeline.export import ExportResult, clock_shifts, shifted, write_timeline
 from tfperf.trace.logdir import HostFile, find_runs
 
 LATE = [20_000.0] * 4

@@ -6,7 +6,7 @@ from export.timeline.example_files import sorted_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.export.timeline.overlaps import assign_tracks
+from tfperf.export.timeline.tracks import assign_tracks
 
 
 def lanes(*events: tuple[int, int]) -> list[int]:

@@ -13,11 +13,10 @@ from export.timeline.perfetto_reader import Read, Slice, read_perfetto
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tfperf.export.timeline.arrows import handovers, launches
 from tfperf.export.timeline.export import export
 from tfperf.export.timeline.host_timeline import Track
-from tfperf.export.timeline.overlaps import assign_tracks
 from tfperf.export.timeline.perfetto import END, INSTANT, START, marks_of_tracks, nested_marks
+from tfperf.export.timeline.tracks import assign_tracks, handovers, launches
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
 

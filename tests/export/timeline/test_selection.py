@@ -10,7 +10,7 @@ from export.timeline.example_files import exported, host_file, shown
 
 from tfperf.base.errors import OutputError, TfperfError
 from tfperf.export.timeline.export import export
-from tfperf.export.timeline.selection import Selection, SelectionCheck
+from tfperf.export.timeline.tracks import Selection, SelectionCheck
 from tfperf.trace.steps.find_steps import find_steps
 
 US = 1_000_000

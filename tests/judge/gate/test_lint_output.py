@@ -10,7 +10,7 @@ from lint_builders import fed, graph, linted, op
 
 import tfperf
 from tfperf.judge.gate.lint_output import LintFindingsError, exit_code, github_text, junit_text
-from tfperf.models.linter.catalogue import rules_of
+from tfperf.models.linter.rules import RULES
 
 WASTEFUL = [fed("x", 30, 56, 56, 20), fed("k", 3, 3, 20, 60), op("c::\n", "Conv2D", "x", "k", out=(30, 56, 56, 60))]
 FINE = [fed("x", 128, 56, 56, 64), fed("k", 3, 3, 64, 64), op("c", "Conv2D", "x", "k", out=(128, 56, 56, 64))]
@@ -60,7 +60,7 @@ def test_junit_has_a_test_for_each_rule() -> None:
     suite = ElementTree.fromstring(junit_text(linted(*WASTEFUL), "high").encode())[0]
     names = [case.attrib["name"].split()[0] for case in suite.iter("testcase")]
     needing_more = ("TPU-OP-1", "TPU-BN-2")  # a list of ops; names in a profile
-    assert names == [rule for rule in rules_of("tpu") if rule not in needing_more]
+    assert names == [id for id, rule in RULES.items() if rule.device == "tpu" and id not in needing_more]
     assert (suite.attrib["failures"], suite.attrib["errors"]) == ("1", "0")
     (failure,) = suite.iter("failure")
     assert "30x56x56x20 becomes 32x56x56x128" in failure.attrib["message"]

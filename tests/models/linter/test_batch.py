@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from lint_builders import fed, graph, ints, op
 
-from tfperf.models.linter.batch import with_batch
-from tfperf.models.linter.graph_file import graphs_of
-from tfperf.models.linter.padding import Dims
-from tfperf.models.tfprof.input_file import InputFile
+from tfperf.formats.models.dtypes import Dims
+from tfperf.formats.models.graph_file import graphs_of
+from tfperf.formats.models.input_file import InputFile
+from tfperf.models.linter.graph import with_batch
 
 
 def shape_of(last: str, *nodes: dict[str, Any], batch: int = 32) -> Dims | None:

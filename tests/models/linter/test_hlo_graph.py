@@ -9,7 +9,7 @@ from hlo_modules import computation, module, op
 from hlo_rule_builders import parameter
 
 from tfperf.formats.hlo.model import ProgramError
-from tfperf.models.linter.hlo_graph import HloGraph, graphs_of_program
+from tfperf.models.linter.program import HloGraph, graphs_of_program
 
 
 def test_fusions_calls_and_tuples_are_put_in() -> None:

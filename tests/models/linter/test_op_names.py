@@ -10,11 +10,11 @@ from builders import line as thread
 from hlo_builders import F32, computation, instruction, program, shape
 from protobytes import field, message
 
-from tfperf.models.linter.catalogue import RULES
+from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.linter.engine import LintOptions, lint_path
-from tfperf.models.linter.op_names import NamedOp, check_op_names, judges_names
 from tfperf.models.linter.rule import Ledger, Violation
-from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.models.linter.rules import RULES
+from tfperf.models.linter.rules.reductions import NamedOp, check_op_names
 
 RSQRT = "model/BatchNorm_1/batchnorm/Rsqrt"
 
@@ -56,8 +56,8 @@ def test_what_is_no_batch_norm_of_many_ops(ops: list[tuple[str, str]]) -> None:
 
 
 def test_only_ops_in_such_scopes_are_judged() -> None:
-    assert judges_names([NamedOp("model/batch_norm/Mul", "Mul")])
-    assert not judges_names([NamedOp("model/dense/Rsqrt", "Rsqrt")])
+    assert NamedOp("model/batch_norm/Mul", "Mul").batch_norm
+    assert not NamedOp("model/dense/Rsqrt", "Rsqrt").batch_norm
 
 
 def test_a_profile_without_programs_is_judged_by_names(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from places import SHARED
 from protobytes import field, message
 
 from tfperf.formats.hlo.model import ProgramError
+from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.linter.engine import LintError, LintOptions, lint_path
-from tfperf.models.linter.xla_programs import is_profile, program_of
-from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.models.linter.sources import is_profile, program_of
 
 CAPTURES = SHARED / "traces"
 SMALL, LARGE = shape(F32, 32, 32, 32, 3), shape(F32, 64, 64, 64, 3)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfprof_builders import CPU, GPU, STREAMS, model, node, ran, run_metadata
 
-from tfperf.models.tfprof.accelerator_use import UsedDevice, used_devices
+from tfperf.models.tfprof.advise import UsedDevice, used_devices
 
 OTHER = GPU.replace("GPU:0", "GPU:1")
 NODES = [node(name, "A") for name in "abc"]

@@ -17,8 +17,8 @@ from job_environment import run_job
 
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import Options, options_from
-from tfperf.models.tfprof.profile_result import profile_model
-from tfperf.models.tfprof.reference_text import ModelText, op_rows, tree_rows
+from tfperf.models.tfprof.profiler import profile_model
+from tfperf.models.tfprof.reference import ModelText, op_rows, tree_rows
 from tfperf.models.tfprof.sources import Sources, read_folder, read_model
 from tfperf.models.tfprof.views import View, show_ops, show_tree
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tfprof_builders import model, node
 
-from tfperf.models.tfprof.batch_norms import unfused_batch_norms
+from tfperf.models.tfprof.advise import unfused_batch_norms
 
 
 def test_scopes_with_single_ops_are_named_once(tmp_path: Path) -> None:

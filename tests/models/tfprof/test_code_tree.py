@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 from tfprof_builders import CPU, model, node, op_log, ran, run_metadata
 
-from tfperf.models.tfprof.attributes import PLACE
-from tfperf.models.tfprof.code_tree import forward_of, frame_names
 from tfperf.models.tfprof.model import Model
-from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.tree import ROOT
-from tfperf.models.tfprof.views import show_tree
+from tfperf.models.tfprof.options import PLACE, options_from
+from tfperf.models.tfprof.views import ROOT, forward_of, frame_names, show_tree
 
 MAIN, DENSE, LOSS = ("dir/main.py", 3, "<module>"), ("nn.py", 7, "dense"), ("dir/main.py", 9, "<module>")
 

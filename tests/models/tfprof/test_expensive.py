@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfprof_builders import CPU, GPU, STREAMS, model, node, op_log, ran, run_metadata
 
-from tfperf.models.tfprof.expensive import costly_lines, costly_ops, costly_scopes
+from tfperf.models.tfprof.advise import costly_lines, costly_ops, costly_scopes
 from tfperf.models.tfprof.model import Model
 
 

@@ -10,13 +10,12 @@ from xml.etree import ElementTree
 import pytest
 from tfprof_builders import CPU, model, node, op_log, ran, run_metadata
 
+from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.tfprof import flame
 from tfperf.models.tfprof.flame import view_page
-from tfperf.models.tfprof.input_file import TfprofInputError
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.tree import Shown
-from tfperf.models.tfprof.views import View, show_tree
+from tfperf.models.tfprof.views import Shown, View, show_tree
 
 SVG = "{http://www.w3.org/2000/svg}"
 

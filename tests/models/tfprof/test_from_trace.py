@@ -12,15 +12,14 @@ from synthetic_tpu import offload_tpu
 from tfprof_builders import graph, node, op_log
 
 import tfperf
-from tfperf.models.tfprof.attributes import ATTRIBUTES, PLACE, OptionError
+from tfperf.formats.models.input_file import TfprofInputError
+from tfperf.models.tfprof import OptionError
 from tfperf.models.tfprof.from_trace import NO_FRAMES, TracedModel, trace_model
-from tfperf.models.tfprof.input_file import TfprofInputError
 from tfperf.models.tfprof.model import AVERAGE
-from tfperf.models.tfprof.options import Options
+from tfperf.models.tfprof.options import ATTRIBUTES, PLACE, Options
 from tfperf.models.tfprof.report import ReportDetail, view_report
 from tfperf.models.tfprof.step_times import nano_values
-from tfperf.models.tfprof.tree import Shown
-from tfperf.models.tfprof.views import View, show_ops, show_tree
+from tfperf.models.tfprof.views import Shown, View, show_ops, show_tree
 
 PYTRACER = SHARED / "tfprof" / "tf2_pytracer"
 OFFLOAD = PYTRACER.parents[1] / "traces" / "tpu_v6e" / "offload"

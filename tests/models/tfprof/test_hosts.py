@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfprof_builders import CPU, STREAMS, model, node, ran, run_metadata
 
-from tfperf.models.tfprof.hosts import HostStep
+from tfperf.models.tfprof.run_metadata import HostStep
 from tfperf.models.tfprof.sources import Sources, read_model
 
 WORKERS = [f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2)]

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.models.tfprof.attributes import ATTRIBUTES, PLACE
 from tfperf.models.tfprof.layout import layout
-from tfperf.models.tfprof.tree import Shown, Tree, parents
+from tfperf.models.tfprof.options import ATTRIBUTES, PLACE
+from tfperf.models.tfprof.views import Shown, Tree, parents
 
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 30)), max_size=30)
 

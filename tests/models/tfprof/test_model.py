@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tfprof_builders import CPU, GPU, STREAMS, message, model, node, op_log, ran, run_metadata
 
-from tfperf.models.tfprof.attributes import PLACE, Attribute
 from tfperf.models.tfprof.model import AVERAGE, Model
+from tfperf.models.tfprof.options import PLACE, Attribute
 from tfperf.models.tfprof.sources import Sources, read_model
 
 TWO = (node("b", "MatMul", "a"), node("a", "VariableV2", variable=[4, 2]))

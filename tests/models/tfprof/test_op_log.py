@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tfprof_builders import graph, message, node, op_log
 
-from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof.op_log import OpLog, Stacks, read_op_log
 
 STACK = [("a/main.py", 3, "<module>"), ("b/nn.py", 7, "dense")]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.models.tfprof.option_builder import ProfileOptionBuilder
-from tfperf.models.tfprof.options import PRESETS, options_from
+from tfperf.models.tfprof.options import PRESETS, ProfileOptionBuilder, options_from
 
 
 @pytest.mark.parametrize("preset", ["parameters", "float-operations", "time-and-memory"])

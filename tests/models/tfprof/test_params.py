@@ -23,8 +23,8 @@ from protobytes import field
 from tfprof_builders import graph, message, node, op_log, shape
 
 from tfperf.cli import main
-from tfperf.models.tfprof.checkpoint import OBJECT_GRAPH
-from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.formats.models.checkpoint import OBJECT_GRAPH
+from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.tfprof.params import params_report
 from tfperf.report.model import Report, Table
 from tfperf.report.render import render

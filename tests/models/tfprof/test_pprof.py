@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tfprof_builders import CPU, REFERENCE, model, node, op_log, ran, reference_model, run_metadata
 
+from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.formats.wire.schema import Schema
-from tfperf.models.tfprof.attributes import PLACE
-from tfperf.models.tfprof.input_file import TfprofInputError
 from tfperf.models.tfprof.model import Model
-from tfperf.models.tfprof.options import Options, options_from
+from tfperf.models.tfprof.options import PLACE, Options, options_from
 from tfperf.models.tfprof.pprof import NOT_SHOWN, UNITS, pprof_bytes
 from tfperf.models.tfprof.views import show_tree
 

@@ -9,9 +9,9 @@ import pytest
 from protobytes import field
 from tfprof_builders import GPU, STREAMS, graph, node, profile
 
-from tfperf.models.tfprof.attributes import PLACE
-from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.options import PLACE
 from tfperf.models.tfprof.profile_proto import read_profile
 
 

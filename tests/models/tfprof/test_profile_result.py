@@ -9,7 +9,7 @@ from tfprof_builders import CPU, model, node, op_log, ran, run_metadata
 
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.profile_result import profile_model
+from tfperf.models.tfprof.profiler import profile_model
 
 ALL = options_from({"max_depth": 100})
 

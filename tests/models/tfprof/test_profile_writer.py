@@ -8,15 +8,14 @@ import pytest
 from places import SHARED
 from tfprof_builders import CPU, STREAMS, graph, node, op_log, ran, run_metadata
 
-from tfperf.models.tfprof import execution_writer
-from tfperf.models.tfprof.graph_def import read_graph
-from tfperf.models.tfprof.input_file import InputFile
+from tfperf.formats.models.graph_def import read_graph
+from tfperf.formats.models.input_file import InputFile
+from tfperf.models.tfprof import profile_proto as execution_writer
 from tfperf.models.tfprof.model import Model, build_model
 from tfperf.models.tfprof.op_log import read_op_log
 from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.profile_proto import read_profile
-from tfperf.models.tfprof.profile_writer import profile_bytes
-from tfperf.models.tfprof.reference_report import reference_report
+from tfperf.models.tfprof.profile_proto import profile_bytes, read_profile
+from tfperf.models.tfprof.reference import reference_report
 from tfperf.models.tfprof.run_metadata import read_run_metadata
 from tfperf.models.tfprof.sources import steps_of
 from tfperf.models.tfprof.views import View

@@ -14,7 +14,7 @@ from places import SAMPLES
 from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
 
 import tfperf
-from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof.op_log import read_op_log
 from tfperf.models.tfprof.profile_proto import read_profile
 from tfperf.tfprof import ProfileOptionBuilder, Profiler, profile

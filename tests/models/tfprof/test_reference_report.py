@@ -9,7 +9,7 @@ import pytest
 from tfprof_builders import REFERENCE, model, node, reference_model
 
 from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.reference_report import reference_report
+from tfperf.models.tfprof.reference import reference_report
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reports of the reference are not beside the project")

@@ -8,8 +8,8 @@ import pytest
 from protobytes import field
 from tfprof_builders import CPU, GPU, STREAMS, message, ran, run_metadata
 
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.formats.wire.decoder import texts
-from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof.run_metadata import (
     NodeIndex,
     Records,

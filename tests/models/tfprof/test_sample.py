@@ -13,7 +13,7 @@ from places import SAMPLES
 
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import PRESETS, options_from
-from tfperf.models.tfprof.profile_result import profile_model
+from tfperf.models.tfprof.profiler import profile_model
 from tfperf.models.tfprof.sources import read_folder
 
 SAMPLE = SAMPLES / "tfprof_mlp"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tfprof_builders import CPU, graph, node, op_log, profile, ran, run_metadata
 
-from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.tfprof.sources import Sources, read_model, steps_of
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from tfprof_builders import CPU, GPU, STREAMS, model, node, ran, run_metadata
 
-from tfperf.models.tfprof.attributes import PLACE
 from tfperf.models.tfprof.model import AVERAGE, Model
-from tfperf.models.tfprof.options import options_from
+from tfperf.models.tfprof.options import PLACE, options_from
 from tfperf.models.tfprof.step_times import (
     first_step,
     first_step_finding,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from checkpoint_builders import write_checkpoint
 
-from tfperf.models.tfprof.checkpoint import Checkpoint
-from tfperf.models.tfprof.tensor_values import COLUMNS, values_of
+from tfperf.formats.models.checkpoint import Checkpoint
+from tfperf.models.tfprof.report import COLUMNS, values_of
 
 REAL = Path(__file__).parent / "checkpoints"
 

@@ -24,9 +24,9 @@ from tfprof_builders import (
     run_metadata,
 )
 
+from tfperf.formats.models.graph_def import read_graph
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof import timeline
-from tfperf.models.tfprof.graph_def import read_graph
-from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof.model import Model, build_model
 from tfperf.models.tfprof.options import PRESETS, Options, options_from
 from tfperf.models.tfprof.run_metadata import read_run_metadata

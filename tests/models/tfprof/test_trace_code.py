@@ -6,7 +6,7 @@ from pathlib import Path
 
 from builders import PS_PER_US, Event, event, line, plane, trace_of
 
-from tfperf.models.tfprof.trace_code import PythonCalls, python_calls
+from tfperf.models.tfprof.from_trace import PythonCalls, python_calls
 
 
 def calls_of(folder: Path, *threads: tuple[Event, ...]) -> PythonCalls | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.base.arrays import Int64s
-from tfperf.models.tfprof.trace_costs import Costs, by_step, joined
+from tfperf.models.tfprof.from_trace import Costs, by_step, joined
 
 
 def costs(*executions: tuple[int, int, int, int]) -> Costs:

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfperf.models.tfprof.attributes import ATTRIBUTES, PLACE
-from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.tree import ROOT, Rules, Tree, ends, parents, show
+from tfperf.models.tfprof.options import ATTRIBUTES, PLACE, options_from
+from tfperf.models.tfprof.views import ROOT, Rules, Tree, ends, parents, show
 
 DEPTH = [1, 2, 3, 4, 3, 2, 3]
 NAMES = [ROOT, *"abcdef"]

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from tfprof_builders import CPU, GPU, model, node, op_log, ran, run_metadata
 
-from tfperf.models.tfprof.attributes import PLACE
 from tfperf.models.tfprof.model import Model
-from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.tree import ROOT
-from tfperf.models.tfprof.views import View, accounted, show_ops, show_tree
+from tfperf.models.tfprof.options import PLACE, options_from
+from tfperf.models.tfprof.views import ROOT, View, accounted, show_ops, show_tree
 
 
 def tree(of: Model, view: View, **given: Any) -> list[str]:

@@ -24,8 +24,7 @@ from tfperf.base.units import format_bytes
 
 if TYPE_CHECKING:
     from tfperf.analysis.load import Analysis
-    from tfperf.export.query.dataset import Dataset
-    from tfperf.export.query.sources import Source
+    from tfperf.export.query.sources import Dataset, Source
     from tfperf.export.query.sql_tables import SqlTable
 
 HINT = "tfperf query --schema shows tables and columns"

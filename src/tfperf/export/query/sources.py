@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from msgspec import Struct, field
+from msgspec import DecodeError, Struct, ValidationError, field, json
 
 from tfperf.analysis.load import Analysis, load
 from tfperf.analysis.registry import find_table
-from tfperf.base.errors import TfperfError
+from tfperf.base.errors import TfperfError, TfperfWarning, TraceFormatError
 from tfperf.base.storage.remote_path import Location, located
-from tfperf.export.query.dataset import Dataset, check_format, is_dataset
-from tfperf.export.query.sql_tables import RECORDED, SqlTable, analyzed_tables, every_table
+from tfperf.export.query.sql_tables import RECORDED, SqlColumn, SqlTable, Type, analyzed_tables, every_table
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 
 if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
-
 
 _NEED_STATS = frozenset({"stats", "name_stats"})
 """Tables of which the stats of events must be read."""
@@ -36,7 +38,7 @@ class Source(Struct, frozen=True, dict=True):
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
         """Return those that this profile has as `pyarrow.Table`s. Raises TraceNotFoundError and TraceFormatError."""
-        from tfperf.export.query.recorded import as_declared, recorded
+        from tfperf.export.query.arrow_tables import as_declared, recorded
 
         wanted = [table.name for table in RECORDED if table.name in names]
         traces = () if not wanted else self._whole_traces if _NEED_STATS.intersection(wanted) else self._traces
@@ -66,7 +68,7 @@ class Source(Struct, frozen=True, dict=True):
     @cached_property
     def views(self) -> Mapping[str, str]:
         """Return the views that SQL sees instead of tables."""
-        from tfperf.export.query.recorded import VIEWS
+        from tfperf.export.query.arrow_tables import VIEWS
 
         return VIEWS
 
@@ -128,3 +130,125 @@ def source_of(
         )
 
     return Source(chosen, analyze)
+
+
+MARKER = "tfperf_dataset.json"
+"""The file that tells a dataset from other folders."""
+FORMAT = 2
+"""1 had a folder for each table, with runs in it."""
+BY_HOST = ("events", "stats")
+"""Tables with a folder for each host."""
+_LONGEST = 240
+
+
+def is_dataset(path: Path) -> bool:
+    """Tell whether a folder is a dataset."""
+    return (path / MARKER).is_file()
+
+
+def check_format(path: Path) -> None:
+    """Raise TraceFormatError for a dataset of a format that this version does not read or write."""
+    try:
+        found = json.decode((path / MARKER).read_bytes(), type=dict[str, int]).get("format")
+    except (DecodeError, ValidationError):
+        found = None
+    except OSError as error:
+        raise TraceFormatError(f"{path / MARKER} cannot be read: {error.strerror or error}") from error
+    if found != FORMAT:
+        raise TraceFormatError(f"{path} is a dataset of format {found}, not {FORMAT}; export its runs to a new folder")
+
+
+def partition(key: str, value: str) -> str:
+    """Return the name of a folder that holds the rows with this value; one that would be too long ends in a hash."""
+    encoded = quote(value, safe="", errors="replace")
+    if len(encoded) > _LONGEST:
+        digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        while len(encoded) > _LONGEST - len(digest) - 1:
+            value = value[:-1]
+            encoded = quote(value, safe="", errors="replace")
+        encoded += f"~{digest}"
+    return f"{key}={encoded}"
+
+
+class Dataset(Struct, frozen=True, dict=True):
+    """The tables of a dataset, which a query can name: those of the runs that it holds when it is opened."""
+
+    folder: Path
+    omitted: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def views(self) -> Mapping[str, str]:
+        """Return no views: SQL sees the files as they are."""
+        return {}
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Return what is queried, as reports say it."""
+        return {"folder": str(self.folder)}
+
+    @property
+    def declared(self) -> dict[str, SqlTable]:
+        """Return the tables that there are, with the columns of their files."""
+        return {name: SqlTable(name, "", _columns(self._open(name))) for name in self.names}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the tables."""
+        return tuple(sorted(self._files))
+
+    def tables(self, names: Collection[str]) -> dict[str, Any]:
+        """Return tables as Arrow datasets, of which a query reads what it needs."""
+        return {name: self._open(name) for name in self.names if name in names}
+
+    def check_unchanged(self) -> None:
+        """Raise TfperfError if a run was replaced or removed since the dataset was opened."""
+        for run, before in self._runs.items():
+            try:
+                is_same = os.path.samestat(before, run.stat())
+            except OSError:
+                is_same = False
+            if not is_same:
+                raise TfperfError(f"{run} was replaced during the query; query again")
+
+    @cached_property
+    def _runs(self) -> dict[Path, os.stat_result]:
+        runs = {run: run.stat() for run in sorted(self.folder.glob("run=*")) if run.is_dir()}
+        for old in sorted(self.folder.glob(".tfperf/run=*/old")):
+            if (run := self.folder / old.parent.name) not in runs:
+                missing = f"{run} is missing, because an export that replaces it is going on or was killed"
+                warnings.warn(f"{missing}; the next export puts it back", TfperfWarning, stacklevel=2)
+        return runs
+
+    @cached_property
+    def _files(self) -> dict[str, list[str]]:
+        """The files of each table."""
+        files: dict[str, list[str]] = {}
+        for run in self._runs:
+            for file in sorted(run.rglob("*.parquet")):
+                files.setdefault(file.parent.name, []).append(str(file))
+        return {name: paths for name, paths in files.items() if name.isidentifier()}
+
+    def _open(self, name: str) -> Any:
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        keys = ["run", "host"] if name in BY_HOST else ["run"]
+        scheme = ds.partitioning(pa.schema([(key, pa.string()) for key in keys]), flavor="hive")
+        try:
+            return ds.dataset(
+                self._files[name], format="parquet", partitioning=scheme, partition_base_dir=str(self.folder)
+            )
+        except (OSError, pa.ArrowInvalid) as error:
+            text = " ".join(str(error).split())
+            raise TraceFormatError(f"the table {name} of the dataset {self.folder} cannot be read: {text}") from error
+
+
+def _columns(opened: Any) -> tuple[SqlColumn, ...]:
+    return tuple(SqlColumn(column.name, _type(str(column.type)), "", "") for column in opened.schema)
+
+
+def _type(arrow: str) -> Type:
+    if "string" in arrow:
+        return "VARCHAR"
+    types: dict[str, Type] = {"bool": "BOOLEAN", "double": "DOUBLE", "float": "DOUBLE", "uint64": "HUGEINT"}
+    return types.get(arrow, "INTEGER" if arrow in ("int16", "int32") else "BIGINT")

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s
 from tfperf.export.timeline.host_timeline import PS_PER_NS, ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
-from tfperf.export.timeline.overlaps import start_end_order
+from tfperf.export.timeline.tracks import start_end_order
 from tfperf.formats.wire.encode import Cells, below, beside, constant, fixed64, one_varint, prefixed, sums, varint
 from tfperf.formats.wire.event_columns import StatKind
 from tfperf.formats.wire.perfetto_schema import message_class, tag

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 
 from tfperf.base.errors import TfperfError
 from tfperf.judge.gate.ci_output import junit_document, workflow_command
-from tfperf.models.linter.catalogue import RULES
 from tfperf.models.linter.engine import LintOptions, LintResult, lint_model
 from tfperf.models.linter.padding import Level
 from tfperf.models.linter.rule import Violation, at_least
+from tfperf.models.linter.rules import RULES
 from tfperf.report.render.values import brief
 
 _SUITE = "tfperf lint"

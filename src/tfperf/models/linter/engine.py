@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,38 +14,16 @@ from msgspec.structs import replace
 from tfperf.base.display import Shown, cut
 from tfperf.base.errors import TfperfError
 from tfperf.base.units import counted, did_you_mean
-from tfperf.models.linter.batch import with_batch
-from tfperf.models.linter.catalogue import RULES, rules_of
-from tfperf.models.linter.graph_file import graphs_of, read_graphs
-from tfperf.models.linter.graph_rules.batch_norms import check_batch_norms
-from tfperf.models.linter.graph_rules.convolutions import check_convolutions
-from tfperf.models.linter.graph_rules.fusion import check_fusion
-from tfperf.models.linter.graph_rules.gpu import check_gpu_convolutions, check_gpu_products, check_gpu_transposes
-from tfperf.models.linter.graph_rules.inputs import check_inputs
-from tfperf.models.linter.graph_rules.pieces import check_pieces
-from tfperf.models.linter.graph_rules.pooling import check_pooling
-from tfperf.models.linter.graph_rules.products import check_products
-from tfperf.models.linter.graph_rules.randoms import check_randoms
-from tfperf.models.linter.graph_rules.reductions import check_reductions
-from tfperf.models.linter.graph_rules.reshapes import check_reshapes, check_space
-from tfperf.models.linter.graph_rules.transposes import check_transposes
-from tfperf.models.linter.hlo_rules.gpu import check_gpu_program
-from tfperf.models.linter.hlo_rules.program import check_program
-from tfperf.models.linter.op_graph import OpGraph
-from tfperf.models.linter.op_names import check_op_names
+from tfperf.formats.models.graph_file import graphs_of, read_graphs
+from tfperf.formats.models.input_file import InputFile
+from tfperf.formats.models.op_graph import OpGraph
+from tfperf.models.linter.graph import with_batch
 from tfperf.models.linter.padding import LEVELS, Level
 from tfperf.models.linter.rule import Device, Ledger, Reads, Violation, at_least
-from tfperf.models.linter.xla_programs import Programs, is_profile, program_of, programs_that_ran
-from tfperf.models.tfprof.input_file import InputFile
+from tfperf.models.linter.rules import RULES, SUPPORTED, check_graph, check_program
+from tfperf.models.linter.rules.reductions import check_op_names
+from tfperf.models.linter.sources import Programs, is_profile, program_of, programs_that_ran
 
-Check = Callable[[OpGraph, Ledger], None]
-_CHECKS: dict[Device, tuple[Check, ...]] = {
-    "tpu": (
-        check_convolutions, check_pooling, check_fusion, check_products, check_transposes, check_pieces, check_space,
-        check_reshapes, check_inputs, check_randoms, check_reductions, check_batch_norms,
-    ),
-    "gpu": (check_gpu_products, check_gpu_convolutions, check_gpu_transposes),
-}  # fmt: skip
 _ANYWHERE = frozenset(("_Arg", "_Retval", "Placeholder", "NoOp", "Const"))
 _MOST_OPS_NAMED = 20
 _NO_DEVICE = "The {} names no device: the rules of TPUs were applied; --device gpu has those of GPUs."
@@ -127,14 +105,14 @@ def _lint_programs(programs: Programs, source: str, options: LintOptions, reads:
     if options.supported_ops is not None:
         raise LintError("the rule about supported ops needs a graph: leave --supported-ops out for programs of XLA")
     device, notes = _device_of_programs(programs, options)
-    rules, check = chosen_rules(options, device, reads), check_program if device == "tpu" else check_gpu_program
+    rules = chosen_rules(options, device, reads)
     found: list[Violation] = []
     judged: set[tuple[int, str]] = set()
     unknown: dict[str, str] = {}
     namesakes = Counter(module.name for module in programs.modules.values())
     for number, module in programs.modules.items():
         ledger = Ledger(rules)
-        check(module, ledger)
+        check_program(module, ledger, device)
         name_of = module.name if namesakes[module.name] == 1 else f"{module.name}({number})"
         shares = programs.shares
         found += [replace(each, share=shares.get((number, each.runs_in))) for each in ledger.violations]
@@ -212,8 +190,7 @@ def _lint(graphs: Sequence[OpGraph], source: str, options: LintOptions) -> LintR
     for graph in graphs:
         if options.batch:
             with_batch(graph, options.batch)
-        for check in _CHECKS[device]:
-            check(graph, ledger)
+        check_graph(graph, ledger, device)
         if options.supported_ops is not None:
             _check_supported(graph, ledger, options.supported_ops)
     found = sorted(
@@ -256,15 +233,15 @@ def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequ
             )
     wanted = {rule.upper() for rule in options.rules}
     ignored = {rule.upper() for rule in options.ignore}
-    ids = RULES if device is None else rules_of(device)
-    found = [rule for rule in ids if (not wanted or rule in wanted) and rule not in ignored]
+    of_device = [rule.id for rule in RULES.values() if device in (None, rule.device)]
+    found = [rule for rule in of_device if (not wanted or rule in wanted) and rule not in ignored]
     if options.supported_ops is None:
         if "TPU-OP-1" in wanted:
             raise LintError("TPU-OP-1 needs a list of supported ops: pass --supported-ops FILE, an op on each line")
         found = [rule for rule in found if rule != "TPU-OP-1"]
     if device is not None and not found:
         raise LintError(f"no rule of a {device.upper()} is left: leave --rule or --ignore out, or change --device")
-    fitting = [rule for rule in found if not reads or RULES[rule].reads.intersection(reads)]
+    fitting = [rule for rule in found if not reads or {*RULES[rule].reads}.intersection(reads)]
     if not fitting:
         needs = next(each for each in _SOURCES if each in RULES[found[0]].reads)
         raise LintError(f"{found[0]} reads {_SOURCES[needs]}, not {_SOURCES[reads[0]]}: give {_SOURCES[needs]}")
@@ -281,18 +258,9 @@ def _check_supported(graph: OpGraph, ledger: Ledger, path: Path) -> None:
             if node.op not in supported:
                 by_op.setdefault(node.op, []).append(node.name)
     for op, names in by_op.items():
-        ledger.add(
-            Violation(
-                rule="TPU-OP-1",
-                level="high",
-                ops=tuple(names[:_MOST_OPS_NAMED]),
-                op_type=op,
-                what=f"{op} is not in the list of supported ops ({counted(len(names), 'node')})",
-                advice="replace it, or run it on the host",
-                unless="the list is of another version, or the op runs on the host",
-                certainty="exact",
-            )
-        )
+        where = {"ops": tuple(names[:_MOST_OPS_NAMED]), "op_type": op}
+        what = f"{op} is not in the list of supported ops ({counted(len(names), 'node')})"
+        ledger.add(SUPPORTED.found(where, "high", what, certainty="exact"))
 
 
 def _supported_ops(path: Path) -> Collection[str]:
@@ -301,14 +269,8 @@ def _supported_ops(path: Path) -> Collection[str]:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
         raise LintError(f"{path} is not a list of ops: write the name of an op on each line") from None
-    found = set(_words(lines))
+    words = (line.partition("#")[0].strip().strip("`*- ,").removeprefix("tf.raw_ops.") for line in lines)
+    found = {word.split()[0] for word in words if word}
     if not found:
         raise LintError(f"{path} names no op: write the name of an op on each line")
     return found
-
-
-def _words(lines: Sequence[str]) -> Iterator[str]:
-    for line in lines:
-        word = line.partition("#")[0].strip().strip("`*- ,").removeprefix("tf.raw_ops.")
-        if word:
-            yield word.split()[0]

@@ -10,11 +10,11 @@ from typing import Literal
 from msgspec import Struct
 
 from tfperf.base.units import format_bytes
+from tfperf.formats.models.dtypes import Dims, shape_text
 
 Level = Literal["high", "medium", "low", "info"]
 """How much a finding matters."""
 LEVELS: tuple[Level, ...] = ("high", "medium", "low", "info")
-Dims = tuple[int, ...]
 
 MIB = 1 << 20
 """Tensors of less than this, padded, never rank high."""
@@ -22,6 +22,7 @@ SUBLANES, LANES = 8, 128
 """The sides of a tile of a TPU: multiples of the second-minor and of the minor dimension."""
 LARGE_BATCH = 64
 """From this batch size on, convolutions of a TPU lay the batch along the lanes."""
+GENERAL_TILING = "general tiling, to 8 and 128 in either order"
 _HIGH, _MEDIUM = 2.0, 1.25
 
 
@@ -129,8 +130,3 @@ def padding_text(tensor: PaddedTensor, how: str) -> str:
     ratio = f"{least.ratio:.2f}" if least.padded == most.padded else f"{least.ratio:.2f} to {most.ratio:.2f}"
     shapes = f"{shape_text(least.dims)} becomes {shape_text(least.padded)}"
     return f"{tensor.role} {shapes} ({how}): {ratio} times as large, {format_bytes(tensor.wasted_bytes)} of padding"
-
-
-def shape_text(dims: Dims) -> str:
-    """Return dimensions as people write them: `784x128`."""
-    return "x".join(map(str, dims)) or "scalar"

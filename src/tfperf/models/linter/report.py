@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfperf.base.units import counted
-from tfperf.models.linter.catalogue import RULES
 from tfperf.models.linter.engine import LintResult
 from tfperf.models.linter.padding import LEVELS, Level, PaddedTensor
 from tfperf.models.linter.rule import Violation
+from tfperf.models.linter.rules import RULES
 from tfperf.report.model import Column, Fact, Finding, Ranked, Report, Section, Severity, Table, at_levels, table_of
 
 _SEVERITIES: Mapping[Level, Severity] = {"high": "problem", "medium": "hint", "low": "hint", "info": "info"}

@@ -1,15 +1,19 @@
-"""What a rule is, and what it finds."""
+"""What a rule is, what it finds, and what a run of rules notes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from tfperf.base.display import Shown
 from tfperf.base.errors import TfperfError
-from tfperf.models.linter.padding import LEVELS, Level, PaddedTensor
+from tfperf.models.linter.padding import LEVELS, MIB, Level, PaddedTensor, padding_text
+
+if TYPE_CHECKING:
+    from tfperf.formats.models.op_graph import OpGraph
+    from tfperf.models.linter.program import Place
 
 Device = Literal["tpu", "gpu"]
 Reads = Literal["graph", "program", "names"]
@@ -20,13 +24,10 @@ _NEEDS: Mapping[Reads, str] = {
     "program": "a compiled program",
     "names": "names and types of the ops of a profile that holds no program of them",
 }
-
-
-def needs_of(reads: Sequence[Reads]) -> str:
-    """Return in words what is read of what a rule can be applied to."""
-    return ", or ".join(_NEEDS[kind] for kind in reads)
-
-
+TPU_NOTES = (
+    "Cloud TPU documentation, Profile TensorFlow workloads, notes on the performance of TensorFlow functions "
+    "(Japanese page, translated)"
+)
 Certainty = Literal["exact", "estimated", "weak"]
 """exact: shapes with the layout of the device. estimated: by the usual layout. weak: by names only."""
 
@@ -39,10 +40,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     device: Device
     level: str
     """How much its findings matter: one of `LEVELS`, or several."""
-    reads: frozenset[Reads]
+    reads: tuple[Reads, ...]
     """What it can be applied to."""
-    needs: str
-    """What it reads of that, in words."""
     when: str
     """The condition."""
     advice: str
@@ -51,6 +50,18 @@ class Rule(Struct, frozen=True, kw_only=True):
     says: str
     """The sentence that it rests on, shortened."""
     source: str
+    reads_what: str = ""
+    """What it reads of that, where it is not what other rules read."""
+
+    @property
+    def needs(self) -> str:
+        """What it reads, in words."""
+        return self.reads_what or ", or ".join(_NEEDS[kind] for kind in self.reads)
+
+    def found(self, where: Mapping[str, Any], level: Level, what: str, **fields: Any) -> Violation:
+        """Return a finding; `where` has the fields about the op. Texts of the finding may replace those of the rule."""
+        texts = {"advice": self.advice, "unless": self.unless}
+        return Violation(rule=self.id, level=level, what=what, **where, **{**texts, **fields})
 
 
 class Violation(Shown, Struct, frozen=True, kw_only=True):
@@ -79,6 +90,15 @@ class Violation(Shown, Struct, frozen=True, kw_only=True):
     def wasted_bytes(self) -> int:
         """Bytes that are computed on or moved for nothing, at least."""
         return self.moved_bytes + sum(tensor.wasted_bytes for tensor in self.tensors)
+
+
+class Topic(Struct, frozen=True, kw_only=True):
+    """Rules about one kind of op, and how graphs and compiled programs are checked by them."""
+
+    rules: tuple[Rule, ...]
+    check_graph: tuple[Callable[[OpGraph, Ledger], None], ...] = ()
+    check_program: Mapping[str, Callable[[Place, Ledger], None]] = {}
+    """By the opcode of an instruction."""
 
 
 _MOST_FINDINGS = 50_000
@@ -110,6 +130,27 @@ class Ledger:
                     "model, or only some rules (--rule)"
                 )
             self.violations.append(violation)
+
+    def add_padding(
+        self,
+        rule: Rule,
+        where: Mapping[str, Any],
+        tensors: Sequence[PaddedTensor],
+        how: str,
+        *,
+        least: tuple[float, int] = (1.25, MIB),
+        **texts: str,
+    ) -> None:
+        """Note the padding of tensors by the one that wastes most, if any has the `least` ratio and padded bytes."""
+        wasteful = [
+            each
+            for each in tensors
+            if each.least.ratio >= least[0] and each.padded_bytes >= least[1] and each.wasted_bytes > 0
+        ]
+        if wasteful:
+            what = padding_text(max(wasteful, key=lambda tensor: tensor.wasted_bytes), how)
+            level = worst([tensor.level for tensor in wasteful])
+            self.add(rule.found(where, level, what, tensors=tuple(tensors), **texts))
 
 
 def worst(levels: Collection[Level]) -> Level:

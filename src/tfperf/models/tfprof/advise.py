@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from tfperf.base.arrays import NO_NUMBERS, Int64s, union
 from tfperf.base.units import counted, format_ms, format_percent, listed, without_middle
-from tfperf.models.tfprof.accelerator_use import UsedDevice, used_devices
-from tfperf.models.tfprof.attributes import OptionError
-from tfperf.models.tfprof.batch_norms import unfused_batch_norms
-from tfperf.models.tfprof.expensive import MOST, CostlyRow, costly_lines, costly_ops, costly_scopes
-from tfperf.models.tfprof.hosts import HostTimes, ends_apart, host_times
-from tfperf.models.tfprof.model import Model
-from tfperf.models.tfprof.run_metadata import is_accelerator
-from tfperf.models.tfprof.step_times import first_step_finding
+from tfperf.models.tfprof import OptionError
+from tfperf.models.tfprof.model import AVERAGE, Executions, Model, sum_by
+from tfperf.models.tfprof.options import PLACE, Options
+from tfperf.models.tfprof.run_metadata import HostTimes, ends_apart, host_times, is_accelerator, is_all_streams
+from tfperf.models.tfprof.step_times import first_step_finding, nano_values
+from tfperf.models.tfprof.views import ends, show_ops, show_tree
 from tfperf.report.model import Column, Finding, Level, Report, Section, Severity, Table, table_of
 
 CHECKERS = ("AcceleratorUtilization", "Operation", "ExpensiveOperation", "Job")
@@ -218,4 +222,205 @@ def _of_received(host: HostTimes) -> Finding | None:
     )
     return Finding(
         "much_received", "hint", text, "send less between hosts: larger batches, or variables near their ops"
+    )
+
+
+_US_PER_MS = 1000.0
+
+
+class UsedDevice(Struct, frozen=True, kw_only=True):
+    """An accelerator in the last step that has kernels of it; times in ms, by the microseconds of the records."""
+
+    device: str
+    step: int
+    kernel_ms: float
+    """Summed time of its kernels."""
+    step_ms: float
+    """From the first start to the last end of its nodes, on any device."""
+    utilization_percent: float
+    """What tfprof calls utilization: kernels that run at once add up, so it may be more than 100."""
+    busy_percent: float
+    """The part of the step in which at least one kernel runs."""
+
+
+def used_devices(model: Model) -> list[UsedDevice]:
+    """Return the accelerators that nodes ran on, by name; those without kernels are left out."""
+    devices = sorted({device for device in model.device if is_accelerator(device)})
+    number = {device: place for place, device in enumerate(devices)}
+    of_node = np.array([number.get(device, -1) for device in model.device], np.int64)
+    found: dict[str, UsedDevice] = {}
+    for step in sorted(model.steps, reverse=True):
+        if len(found) == len(devices):
+            break
+        for used in _in_step(model, devices, step, of_node):
+            found.setdefault(used.device, used)
+    return [found[device] for device in devices if device in found]
+
+
+def _in_step(model: Model, devices: list[str], step: int, of_node: Int64s) -> Iterator[UsedDevice]:
+    """Yield what accelerators did in a step: those of its nodes that have kernels."""
+    executions: Executions = model.steps[step]
+    device = of_node[executions.node]
+    timed = (device >= 0) & (executions.started > 0)
+    micros, last = np.zeros(len(devices), np.int64), np.zeros(len(devices), np.int64)
+    first = np.full(len(devices), np.iinfo(np.int64).max)
+    np.add.at(micros, device[device >= 0], executions.accelerator_micros[device >= 0])
+    np.minimum.at(first, device[timed], executions.started[timed])
+    np.maximum.at(last, device[timed], executions.ended[timed])
+    busy = _busy(model, executions, of_node)
+    for place in np.flatnonzero((micros > 0) & (last > first)).tolist():
+        span, kernels = int(last[place] - first[place]), int(micros[place])
+        yield UsedDevice(
+            device=devices[place],
+            step=step,
+            kernel_ms=kernels / _US_PER_MS,
+            step_ms=span / _US_PER_MS,
+            utilization_percent=100.0 * kernels / span,
+            busy_percent=100.0 * min(busy.get(place, 0), span) / span,
+        )
+
+
+def _busy(model: Model, executions: Executions, of_node: Int64s) -> dict[int, int]:
+    """Return for accelerators, by number, how many microseconds at least one kernel runs."""
+    singles = executions.intervals
+    streams = np.array([is_all_streams(each) for each in model.devices], np.bool_)
+    rows = np.flatnonzero(streams[singles.device] & (of_node[singles.node] >= 0)) if len(streams) else NO_NUMBERS
+    device = of_node[singles.node[rows]]
+    rows = rows[np.argsort(device, kind="stable")]
+    numbers, first = np.unique(of_node[singles.node[rows]], return_index=True)
+    return {
+        number: union(singles.start[part], singles.start[part] + singles.duration[part]).total()
+        for number, part in zip(numbers.tolist(), np.split(rows, first[1:]), strict=bool(len(numbers)))
+    }
+
+
+_BATCH_NORM = re.compile(r"batch_?norm", re.IGNORECASE)
+_FUSED = re.compile(r"_?FusedBatchNorm(?:Ex)?(?:V2|V3)?")
+_ROOT_OF_VARIANCE = "Rsqrt"
+"""Every batch norm of single ops has one; scopes that hold only variables have none."""
+
+
+def unfused_batch_norms(model: Model) -> list[str]:
+    """Return the scopes named after batch norm that compute one of single ops, sorted.
+
+    A scope is the outermost whose name says so. Gradients are not counted: they follow the forward ops. The reference
+    knows the type `FusedBatchNorm` only, so that graphs of today, which have `FusedBatchNormV3`, alarm it (D11).
+    """
+    single, fused = set(), set()
+    for name, op in zip(model.names, model.ops, strict=True):
+        scope = _scope_of(name)
+        if not scope:
+            continue
+        if _FUSED.fullmatch(op):
+            fused.add(scope)
+        elif op == _ROOT_OF_VARIANCE:
+            single.add(scope)
+    return sorted(single - fused)
+
+
+def _scope_of(name: str) -> str:
+    """Return the outermost scope of a name that says batch norm; empty if there is none, or for a gradient."""
+    found = _BATCH_NORM.search(name)
+    if found is None or "gradients/" in name or "gradient_tape/" in name:
+        return ""
+    end = name.find("/", found.end())
+    return name[:end] if end >= 0 else name
+
+
+MOST = 3
+"""So many ops, scopes, and lines of a level."""
+_LEAST_OP, _LEAST_SCOPE, _LEAST_LINE = 1_000, 100_000, 1_000_000
+"""In nanoseconds: less is not named."""
+_LEVELS = 4
+_NS_PER_MS = 1e6
+
+
+class CostlyRow(Struct, frozen=True, kw_only=True):
+    """A row with its times in the mean step, and its share of the time of all nodes."""
+
+    name: str
+    time_ms: float
+    accelerator_ms: float
+    cpu_ms: float
+    time_percent: float
+    kernels: str = ""
+    """What ran in the place of ops of this type, where it has another name; empty elsewhere."""
+    depth: int = 0
+
+
+def costly_ops(model: Model) -> list[CostlyRow]:
+    """Return the op types that take most; each with all of its nodes."""
+    values = nano_values(model, AVERAGE)
+    shown = show_ops(model, Options(order_by="micros", max_depth=MOST - 1), values)
+    whole = int(values[PLACE["micros"]].sum())
+    rows = [place for place in range(len(shown.names)) if shown.own[PLACE["micros"], place] >= _LEAST_OP]
+    return [
+        msgspec.structs.replace(
+            _row(shown.names[place], shown.own[:, place], whole), kernels=model.ran_as(shown.nodes[place].tolist())
+        )
+        for place in rows
+    ]
+
+
+def costly_scopes(model: Model) -> list[CostlyRow]:
+    """Return the outermost scopes that take most, with all that is in them."""
+    values = nano_values(model, AVERAGE)
+    number: dict[str, int] = {}
+    scope = np.array([number.setdefault(name.partition("/")[0], len(number)) for name in model.names], np.int64)
+    total = np.stack([sum_by(scope, row, len(number)) for row in values])
+    micros = total[PLACE["micros"]]
+    names, whole = [*number], int(micros.sum())
+    largest = np.argsort(-micros, kind="stable")[:MOST].tolist()
+    return [_row(names[place], total[:, place], whole) for place in largest if micros[place] >= _LEAST_SCOPE]
+
+
+def costly_lines(model: Model, *, every_frame: bool = False) -> list[CostlyRow]:
+    """Return the lines of code that take most, below the first that calls several; if none does, the innermost.
+
+    Three of each level and four levels at most, each with all that it calls. Without `every_frame`, frames of installed
+    packages are left out.
+    """
+    if not every_frame:
+        model = msgspec.structs.replace(model, stacks=model.stacks.of_users())
+    values = nano_values(model, AVERAGE)
+    shown = show_tree(model, "code", Options(order_by="micros", max_depth=1 << 20), values)
+    micros, whole = shown.total[PLACE["micros"]], int(shown.root_total[PLACE["micros"]])
+    children = _children(shown.tree.depth)
+    top = 0
+    while len(children[top]) == 1 and children[children[top][0]]:
+        top = children[top][0]
+    rows: list[CostlyRow] = []
+    waiting = [(child, 0) for child in reversed(children[top][:MOST])]
+    while waiting:
+        place, depth = waiting.pop()
+        if micros[place] < _LEAST_LINE:
+            continue
+        rows.append(msgspec.structs.replace(_row(shown.tree.names[place], shown.total[:, place], whole), depth=depth))
+        if len(children[place]) > 1 and depth + 1 < _LEVELS:
+            waiting += [(child, depth + 1) for child in reversed(children[place][:MOST])]
+    return rows
+
+
+def _children(depth: Int64s) -> list[list[int]]:
+    """Return for each row of a tree the rows directly below it."""
+    stop = ends(depth).tolist()
+    children: list[list[int]] = [[] for _ in stop]
+    open_rows: list[int] = []
+    for row in range(len(stop)):
+        while open_rows and stop[open_rows[-1]] <= row:
+            open_rows.pop()
+        if open_rows:
+            children[open_rows[-1]].append(row)
+        open_rows.append(row)
+    return children
+
+
+def _row(name: str, nanos: Int64s, whole: int) -> CostlyRow:
+    time, accelerator, cpu = (int(nanos[PLACE[key]]) for key in ("micros", "accelerator_micros", "cpu_micros"))
+    return CostlyRow(
+        name=name,
+        time_ms=time / _NS_PER_MS,
+        accelerator_ms=accelerator / _NS_PER_MS,
+        cpu_ms=cpu / _NS_PER_MS,
+        time_percent=100.0 * time / whole if whole else 0.0,
     )

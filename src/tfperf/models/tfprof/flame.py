@@ -7,11 +7,12 @@ from typing import cast
 
 from tfperf.base.arrays import Int64s
 from tfperf.base.units import Unit, counted
-from tfperf.models.tfprof.attributes import PLACE, Attribute, OptionError
-from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.formats.models.input_file import TfprofInputError
+from tfperf.models.tfprof import OptionError
 from tfperf.models.tfprof.layout import Boxes, layout
+from tfperf.models.tfprof.options import PLACE, Attribute
 from tfperf.models.tfprof.pprof import UNITS
-from tfperf.models.tfprof.tree import Shown
+from tfperf.models.tfprof.views import Shown
 from tfperf.report.flame_tree import ROOT, widest
 from tfperf.report.model import FlameChart
 from tfperf.report.render.flame.drawing import FlameDocument, flame_page

@@ -9,29 +9,31 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.arrays import Int64s, distinct
+from tfperf.base.arrays import MOST, NO_NUMBERS, Bools, Int64s, distinct, distinct_index
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, format_ms
-from tfperf.models.tfprof.attributes import OptionError
-from tfperf.models.tfprof.graph_def import Graph, read_graph
-from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
-from tfperf.models.tfprof.model import Executions, Model, build_model
-from tfperf.models.tfprof.op_log import OpLog, read_op_log
+from tfperf.formats.models.dtypes import Shapes
+from tfperf.formats.models.graph_def import Graph, read_graph
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
+from tfperf.models.tfprof import OptionError
+from tfperf.models.tfprof.model import Executions, Intervals, Model, build_model
+from tfperf.models.tfprof.op_log import OpLog, Stacks, read_op_log
 from tfperf.models.tfprof.options import Options
-from tfperf.models.tfprof.ragged import Shapes
 from tfperf.models.tfprof.step_times import check_skipped
-from tfperf.models.tfprof.trace_code import PythonCalls, python_calls
-from tfperf.models.tfprof.trace_costs import Costs, by_step, joined
 from tfperf.models.tfprof.views import View
+from tfperf.trace.event_names import is_eager_call, is_python_frame, mask
 from tfperf.trace.host.host_ops import NO_FRAMEWORK_OP, OpEvents, device_op_events, host_op_events
+from tfperf.trace.host.python_frames import PythonFunction, python_functions
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
+from tfperf.trace.nesting import nest
 from tfperf.trace.read import read_host
 from tfperf.trace.steps.find_steps import find_steps
 from tfperf.trace.steps.steps import Steps, step_word
@@ -348,3 +350,271 @@ def _with(model: Model, steps: _Windows, costs: Costs, devices: list[str], types
     return replace(
         model, device=ran_on, devices=devices, types=[*number], type_of=(node, kind), steps=by_number, mean=mean
     )
+
+
+_PS_PER_US, _PS_PER_NS = 1_000_000, 1000
+
+
+class Costs(Struct, frozen=True, kw_only=True):
+    """Executions of nodes, one each, in picoseconds; `device` indexes a list of devices.
+
+    `start` says in which step an execution counts, `begin` and `end` when it ran. `cpu_ps` and `accelerator_ps` are
+    without ops inside. `runs` is 1 where the execution is one of the op, and 0 where the op launched it as a kernel.
+    """
+
+    node: Int64s
+    device: Int64s
+    start: Int64s
+    begin: Int64s
+    end: Int64s
+    cpu_ps: Int64s
+    accelerator_ps: Int64s
+    runs: Int64s
+
+    def only(self, rows: Int64s) -> Costs:
+        """Return some of the executions."""
+        return Costs(**{name: getattr(self, name)[rows] for name in self.__struct_fields__})
+
+
+def joined(parts: Sequence[Costs]) -> Costs:
+    """Return all executions in one."""
+    return Costs(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in Costs.__struct_fields__})
+
+
+def by_step(costs: Costs, start: Int64s, end: Int64s, order: Int64s) -> tuple[list[Executions], Executions]:
+    """Return the executions of each step, and their mean over all steps.
+
+    Steps are half-open windows that do not overlap, ascending. `order` has the place of each node in the tree of name
+    scopes: rounding to microseconds is such that the sum over the nodes of any scope is off by one at most.
+    """
+    step = np.searchsorted(start, costs.start, side="right") - 1
+    inside = np.flatnonzero((step >= 0) & (costs.start < end[np.maximum(step, 0)])) if len(start) else NO_NUMBERS
+    inside = inside[np.argsort(step[inside], kind="stable")]
+    counts = np.bincount(step[inside], minlength=len(start))
+    parts = np.split(inside, np.cumsum(counts)[:-1]) if len(start) else []
+    steps = [_executions(costs.only(rows), order, 1) for rows in parts]
+    none = Intervals(node=NO_NUMBERS, device=NO_NUMBERS, start=NO_NUMBERS, duration=NO_NUMBERS)
+    return steps, replace(_executions(costs.only(inside), order, max(len(start), 1)), intervals=none)
+
+
+def _executions(costs: Costs, order: Int64s, divisor: int) -> Executions:
+    """Return the executions of a step, or the mean of several, by node."""
+    node, place = distinct_index(costs.node)
+    sums = np.zeros((3, len(node)), np.int64)
+    for row, values in zip(sums, (costs.cpu_ps, costs.accelerator_ps, costs.runs), strict=True):
+        np.add.at(row, place, values)
+    by_scope = np.argsort(order[node], kind="stable")
+    started, ended = np.full(len(node), MOST, np.int64), np.zeros(len(node), np.int64)
+    np.minimum.at(started, place, costs.begin)
+    np.maximum.at(ended, place, costs.end)
+    return Executions(
+        node=node,
+        runs=(sums[2] + divisor // 2) // divisor,
+        cpu_micros=_whole(sums[0], by_scope, divisor * _PS_PER_US),
+        accelerator_micros=_whole(sums[1], by_scope, divisor * _PS_PER_US),
+        cpu_nanos=_whole(sums[0], by_scope, divisor * _PS_PER_NS),
+        accelerator_nanos=_whole(sums[1], by_scope, divisor * _PS_PER_NS),
+        started=started // _PS_PER_US,
+        ended=ended // _PS_PER_US,
+        memory=np.zeros((4, len(node)), np.int64),
+        intervals=Intervals(
+            node=costs.node,
+            device=costs.device,
+            start=costs.begin // _PS_PER_US,
+            duration=(costs.end - costs.begin + _PS_PER_US // 2) // _PS_PER_US,
+        ),
+    )
+
+
+def _whole(values: Int64s, order: Int64s, unit: int) -> Int64s:
+    """Return values in a unit, rounded so that what is lost here is gained at the next one of the order."""
+    until = (np.cumsum(values[order]) + unit // 2) // unit
+    rounded = np.empty_like(values)
+    rounded[order] = np.diff(until, prepend=0)
+    return rounded
+
+
+_FUNCTION = re.compile(r"__inference_(.+)_\d+")
+_NAMED = re.compile(r"Eager(?:Local)?Execute: (.+)", re.DOTALL)
+_OF_FUNCTION = "tf.function"
+
+
+class PythonCalls(Struct, frozen=True, kw_only=True):
+    """Calls into TensorFlow that a function of Python made: `node` indexes `nodes`, times are in picoseconds.
+
+    A node is what is called in one place, its type the op that Python runs, or `tf.function`; `stacks` are those of the
+    nodes. `self_ps` is without functions of Python that the call calls itself. `outside` counts calls that no frame is
+    around.
+    """
+
+    nodes: tuple[tuple[str, str], ...]
+    stacks: Stacks
+    node: Int64s
+    start: Int64s
+    end: Int64s
+    self_ps: Int64s
+    outside: int
+
+
+def python_calls(trace: HostTrace) -> PythonCalls | None:
+    """Return the calls; None if the profile has no Python frames."""
+    of_name = mask(trace.names, is_python_frame)
+    if not of_name.any() or not len(trace.host_events(of_name)):
+        return None
+    rows = trace.host_events(of_name | mask(trace.names, is_eager_call))
+    frames = _nested(trace, rows, of_name[trace.name[rows]])
+    self_ps = trace.duration_ps[rows].copy()
+    # A call that calls Python: what runs in those frames is not its time.
+    called = np.flatnonzero(frames.called_by >= 0)
+    np.add.at(self_ps, frames.called_by[called], -trace.duration_ps[rows[called]])
+    calls = np.flatnonzero(frames.is_root)
+    inside = calls[frames.around[calls] >= 0]
+    path, paths = _paths(trace.name[rows].astype(np.int64), frames, inside)
+    functions = dict(enumerate(python_functions(trace.names)))
+    what, texts = _called(trace, rows, frames.root, inside)
+    pairs, node = np.unique(np.stack((path, what)), axis=1, return_inverse=True)
+    return PythonCalls(
+        nodes=_names(
+            [texts[each] for each in pairs[1].tolist()], [functions[paths.name[each]] for each in pairs[0].tolist()]
+        ),
+        stacks=_stacks([paths.names(each) for each in pairs[0].tolist()], functions),
+        node=node.reshape(-1),
+        start=trace.start_ps[rows[inside]],
+        end=trace.end_ps[rows[inside]],
+        self_ps=np.maximum(self_ps[inside], 0),
+        outside=len(calls) - len(inside),
+    )
+
+
+class _Frames(NamedTuple):
+    """Frames and parts of calls into TensorFlow, by index: how they lie in each other."""
+
+    is_root: Bools
+    """Whether it is a call, and no part of another one: it lies directly in a frame, or in nothing."""
+    root: Int64s
+    """The call that it is part of, or itself."""
+    around: Int64s
+    """The innermost frame around it, -1 for none."""
+    called_by: Int64s
+    """Of a frame that lies directly in a call: that call; else -1."""
+    depth: Int64s
+
+
+def _nested(trace: HostTrace, rows: Int64s, is_frame: Bools) -> _Frames:
+    parent, depth = np.full((2, len(rows)), -1, np.int64)
+    for line in trace.lines:
+        first, last = np.searchsorted(rows, (line.start, line.stop)).tolist()
+        nesting = nest(trace.start_ps[rows[first:last]], trace.end_ps[rows[first:last]])
+        parent[first:last] = np.where(nesting.parent >= 0, nesting.parent + first, -1)
+        depth[first:last] = nesting.depth
+    in_call = (parent >= 0) & ~is_frame[parent]
+    root = np.where(in_call & ~is_frame, parent, np.arange(len(rows)))
+    while (root != (further := root[root])).any():
+        root = further
+    return _Frames(
+        is_root=~is_frame & ~in_call,
+        root=root,
+        around=np.where(in_call, parent[root[parent]], parent),
+        called_by=np.where(in_call & is_frame, root[parent], -1),
+        depth=depth,
+    )
+
+
+def _paths(name: Int64s, frames: _Frames, calls: Int64s) -> tuple[Int64s, _Paths]:
+    """Return for each call the number of its stack, and the stacks.
+
+    From the outermost frames inward, level by level: frames of one name in one stack are one.
+    """
+    needed = np.zeros(len(name), np.bool_)
+    waiting = frames.around[calls]
+    while len(waiting := distinct(waiting[waiting >= 0])):
+        waiting = waiting[~needed[waiting]]
+        needed[waiting] = True
+        waiting = frames.around[waiting]
+    rows = np.flatnonzero(needed)
+    rows = rows[np.argsort(frames.depth[rows], kind="stable")]
+    number = np.full(len(name) + 1, -1, np.int64)  # the last entry stands for no frame (-1)
+    paths = _Paths([], [])
+    for level in np.split(rows, np.flatnonzero(np.diff(frames.depth[rows])) + 1):
+        keys, index = np.unique(np.stack((number[frames.around[level]], name[level])), axis=1, return_inverse=True)
+        number[level] = len(paths.above) + index.reshape(-1)
+        paths.above.extend(keys[0].tolist())
+        paths.name.extend(keys[1].tolist())
+    return number[frames.around[calls]], paths
+
+
+class _Paths(NamedTuple):
+    """Stacks by number: the one without the innermost frame (-1: empty), and the name of that frame."""
+
+    above: list[int]
+    name: list[int]
+
+    def names(self, path: int) -> list[int]:
+        """Return the names of a stack, the outermost frame first."""
+        found = []
+        while path >= 0:
+            found.append(self.name[path])
+            path = self.above[path]
+        return found[::-1]
+
+
+def _called(trace: HostTrace, rows: Int64s, root: Int64s, calls: Int64s) -> tuple[Int64s, list[_What]]:
+    """Return for each call the number of what it calls, and these: as the outermost event in it says that says it."""
+    numbers: dict[_What, int] = {}
+    named = (_NAMED.fullmatch(name) for name in trace.names)
+    of_name = [numbers.setdefault(_what(match[1]), len(numbers)) if match else -1 for match in named]
+    of_text = [numbers.setdefault(_what(text), len(numbers)) for text in trace.stat("eager_op").texts]
+    noted = trace.number_at("eager_op", rows, -1)
+    what = np.where(
+        noted >= 0, np.array([*of_text, -1], np.int64)[noted], np.array(of_name, np.int64)[trace.name[rows]]
+    )
+    says = np.flatnonzero(what >= 0)
+    first = np.full(len(rows), -1, np.int64)
+    first[root[says][::-1]] = what[says][::-1]
+    found = first[calls]
+    unnamed = found < 0
+    found[unnamed] = numbers.setdefault(_What("TensorFlow", "TensorFlow"), len(numbers))
+    return found, [*numbers]
+
+
+class _What(NamedTuple):
+    """What is called: its name, and its type."""
+
+    name: str
+    type: str
+
+
+def _what(text: str) -> _What:
+    function = _FUNCTION.fullmatch(text)
+    return _What(function[1], _OF_FUNCTION) if function else _What(text, text)
+
+
+def _names(called: list[_What], callers: list[PythonFunction]) -> tuple[tuple[str, str], ...]:
+    """Return names that tell the nodes apart, and their types."""
+    seen: dict[str, int] = {}
+    nodes = []
+    for what, caller in zip(called, callers, strict=True):
+        name = f"{what.name} in {caller.shown}"
+        count = seen[name] = seen.get(name, 0) + 1
+        nodes.append((f"{name} #{count}" if count > 1 else name, what.type))
+    return tuple(nodes)
+
+
+def _stacks(paths: list[list[int]], functions: dict[int, PythonFunction]) -> Stacks:
+    """Return stacks as an op log has them; files of packages lie in a folder that says so."""
+    used = sorted({name for path in paths for name in path})
+    number = {name: place for place, name in enumerate(used)}
+    of_frame = [functions[name] for name in used]
+    return Stacks(
+        ends=np.cumsum([0, *map(len, paths)], dtype=np.int64),
+        frame=np.array([number[name] for path in paths for name in path], np.int64),
+        files=[_file(function) for function in of_frame],
+        lines=[function.line for function in of_frame],
+        functions=[function.name for function in of_frame],
+    )
+
+
+def _file(function: PythonFunction) -> str:
+    """Return the file of a function, for one in C its module."""
+    file = function.file or function.shown.removesuffix(f".{function.name}")
+    return f"/site-packages/{function.package}/{file}" if function.package else file

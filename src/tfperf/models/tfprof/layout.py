@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.base.arrays import Int64s
-from tfperf.models.tfprof.attributes import PLACE, Attribute
-from tfperf.models.tfprof.tree import Shown
+from tfperf.models.tfprof.options import PLACE, Attribute
+from tfperf.models.tfprof.views import Shown
 from tfperf.report.flame_tree import placed
 
 

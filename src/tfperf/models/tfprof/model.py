@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from tfperf.base.arrays import Bools, Int64s
 from tfperf.base.units import listed
-from tfperf.models.tfprof.attributes import ATTRIBUTES, PLACE, OptionError
-from tfperf.models.tfprof.graph_def import Graph
-from tfperf.models.tfprof.hosts import HostStep, host_steps
-from tfperf.models.tfprof.input_file import Source
+from tfperf.formats.models.dtypes import Shapes
+from tfperf.formats.models.graph_def import Graph
+from tfperf.formats.models.input_file import Source
+from tfperf.models.tfprof import OptionError
 from tfperf.models.tfprof.op_log import OpLog, Stacks
-from tfperf.models.tfprof.ragged import Shapes
-from tfperf.models.tfprof.run_metadata import NodeIndex, Records
+from tfperf.models.tfprof.options import ATTRIBUTES, PLACE
+from tfperf.models.tfprof.run_metadata import HostStep, NodeIndex, Records, host_steps
 
 CHECKPOINT_VARIABLES = "_checkpoint_variables"
 """The type of nodes whose values a checkpoint has."""

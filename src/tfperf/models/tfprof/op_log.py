@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.base.arrays import Int64s, distinct_index, ranges
+from tfperf.formats.models.input_file import InputFile
+from tfperf.formats.models.messages import TENSORFLOW
 from tfperf.formats.wire.decoder import Decoder, items, numbers, offsets, texts
-from tfperf.models.tfprof.input_file import InputFile
-from tfperf.models.tfprof.messages import TENSORFLOW
 
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]|^<frozen |[/\\]lib[/\\]python3\.\d+[/\\]")
 """Paths of what is installed, and not written by users."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -12,7 +12,28 @@ from msgspec import Struct
 from tfperf.base.arrays import Bools
 from tfperf.base.patterns import pattern
 from tfperf.base.units import without_middle
-from tfperf.models.tfprof.attributes import MEASURES, TRAINABLE, OptionError
+from tfperf.models.tfprof import OptionError
+
+Attribute = Literal[
+    "bytes",
+    "peak_bytes",
+    "residual_bytes",
+    "output_bytes",
+    "micros",
+    "accelerator_micros",
+    "cpu_micros",
+    "params",
+    "float_ops",
+    "runs",
+    "definitions",
+]
+ATTRIBUTES: tuple[Attribute, ...] = get_args(Attribute)
+PLACE: Mapping[str, int] = {attribute: place for place, attribute in enumerate(ATTRIBUTES)}
+MEASURES = ATTRIBUTES[: PLACE["runs"]]
+"""Those that can be selected and sorted by, and have a least value (`min_bytes`)."""
+TRAINABLE = "_trainable_variables"
+"""The type that the log gives to variables that are trained."""
+
 
 SELECTABLE = (*sorted((*MEASURES, "device", "input_shapes", "occurrence", "op_types", "tensor_value")),)
 ORDERS = ("name", *MEASURES, "occurrence", "depth")
@@ -133,3 +154,176 @@ def matches(regexes: Sequence[str], texts: Sequence[str], *, ignore_case: Iterab
         if either:
             matched[either] |= pattern(whole, ignore_case=True).found_in([texts[place] for place in either])
     return matched
+
+
+class ProfileOptionBuilder:
+    """Makes options for the methods of `Profiler`; each method returns the builder.
+
+    builder = ProfileOptionBuilder(ProfileOptionBuilder.time_and_memory())
+    profiler.profile_graph(builder.with_step(70).with_timeline_output("timeline.json").build())
+
+    It begins with the options that it is given, or with: all nodes, by name, to a depth of 100, their time. Values are
+    checked where they are used, by `Profiler`.
+    """
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._options: dict[str, Any] = {"max_depth": 100, "select": ["micros"], **_EVERYTHING}
+        if options is not None:
+            self._options = dict(options)
+
+    @staticmethod
+    def trainable_variables_parameter() -> dict[str, Any]:
+        """Return the options that show the parameters of trainable variables."""
+        return _preset("parameters")
+
+    @staticmethod
+    def float_operation() -> dict[str, Any]:
+        """Return the options that show float operations, the most first."""
+        return _preset("float-operations")
+
+    @staticmethod
+    def time_and_memory(  # noqa: PLR0913, PLR0917
+        min_micros: int = 1,
+        min_bytes: int = 1,
+        min_accelerator_micros: int = 0,
+        min_cpu_micros: int = 0,
+        min_peak_bytes: int = 0,
+        min_residual_bytes: int = 0,
+        min_output_bytes: int = 0,
+    ) -> dict[str, Any]:
+        """Return the options that show time and requested memory, what takes longest first.
+
+        What takes less than a minimum (microseconds, bytes) is left out, also from the totals.
+        """
+        return {
+            **_preset("time-and-memory"),
+            "min_micros": min_micros,
+            "min_bytes": min_bytes,
+            "min_accelerator_micros": min_accelerator_micros,
+            "min_cpu_micros": min_cpu_micros,
+            "min_peak_bytes": min_peak_bytes,
+            "min_residual_bytes": min_residual_bytes,
+            "min_output_bytes": min_output_bytes,
+        }
+
+    def build(self) -> dict[str, Any]:
+        """Return the options; later calls do not change them."""
+        return {name: [*value] if isinstance(value, list) else value for name, value in self._options.items()}
+
+    def with_max_depth(self, max_depth: int) -> ProfileOptionBuilder:
+        """Show no more levels of the tree, or rows of the op view."""
+        return self._with(max_depth=max_depth)
+
+    def with_min_memory(
+        self, min_bytes: int = 0, min_peak_bytes: int = 0, min_residual_bytes: int = 0, min_output_bytes: int = 0
+    ) -> ProfileOptionBuilder:
+        """Show what takes at least so many bytes: requested, at its peak, left behind, put out."""
+        return self._with(
+            min_bytes=min_bytes,
+            min_peak_bytes=min_peak_bytes,
+            min_residual_bytes=min_residual_bytes,
+            min_output_bytes=min_output_bytes,
+        )
+
+    def with_min_execution_time(
+        self, min_micros: int = 0, min_accelerator_micros: int = 0, min_cpu_micros: int = 0
+    ) -> ProfileOptionBuilder:
+        """Show what takes at least so many microseconds: on all, on accelerators, on the CPU."""
+        return self._with(
+            min_micros=min_micros, min_accelerator_micros=min_accelerator_micros, min_cpu_micros=min_cpu_micros
+        )
+
+    def with_min_parameters(self, min_params: int) -> ProfileOptionBuilder:
+        """Show what holds at least so many parameters."""
+        return self._with(min_params=min_params)
+
+    def with_min_occurrence(self, min_occurrence: int) -> ProfileOptionBuilder:
+        """Show what ran at least so often, or the types of at least so many nodes (op view)."""
+        return self._with(min_occurrence=min_occurrence)
+
+    def with_min_float_operations(self, min_float_ops: int) -> ProfileOptionBuilder:
+        """Show what computes at least so many float operations."""
+        return self._with(min_float_ops=min_float_ops)
+
+    def with_accounted_types(self, account_type_regexes: Sequence[str]) -> ProfileOptionBuilder:
+        """Count nodes that have one of these types: an op, a device, or a type of the log (RE2, as a whole)."""
+        return self._with(account_type_regexes=[*account_type_regexes])
+
+    def with_node_names(
+        self,
+        start_name_regexes: Sequence[str] | None = None,
+        show_name_regexes: Sequence[str] | None = None,
+        hide_name_regexes: Sequence[str] | None = None,
+        trim_name_regexes: Sequence[str] | None = None,
+    ) -> ProfileOptionBuilder:
+        """Start at, show, hide, and cut off below, what has such a name (RE2, as a whole); None changes nothing."""
+        given = {
+            "start_name_regexes": start_name_regexes,
+            "show_name_regexes": show_name_regexes,
+            "hide_name_regexes": hide_name_regexes,
+            "trim_name_regexes": trim_name_regexes,
+        }
+        return self._with(**{name: [*regexes] for name, regexes in given.items() if regexes is not None})
+
+    def account_displayed_op_only(self, is_true: bool) -> ProfileOptionBuilder:
+        """Count what is shown alone, or all that counts below a row, shown or not."""
+        return self._with(account_displayed_op_only=is_true)
+
+    def with_step(self, step: int) -> ProfileOptionBuilder:
+        """Show a step that was added, or with -1 the mean of all."""
+        return self._with(step=step)
+
+    def with_empty_output(self) -> ProfileOptionBuilder:
+        """Print and write nothing."""
+        return self._with(output="none")
+
+    def with_stdout_output(self) -> ProfileOptionBuilder:
+        """Print the view."""
+        return self._with(output="stdout")
+
+    def with_file_output(self, outfile: str) -> ProfileOptionBuilder:
+        """Write the view into a text file."""
+        return self._with(output=f"file:outfile={outfile}")
+
+    def with_timeline_output(self, timeline_file: str) -> ProfileOptionBuilder:
+        """Write a file for Perfetto and Chrome's tracing page; not of the op view."""
+        return self._with(output=f"timeline:outfile={timeline_file}")
+
+    def with_pprof_output(self, pprof_file: str) -> ProfileOptionBuilder:
+        """Write a profile for pprof; of the code view, with one attribute selected."""
+        return self._with(output=f"pprof:outfile={pprof_file}")
+
+    def order_by(self, attribute: str) -> ProfileOptionBuilder:
+        """Order rows by `name`, or by an attribute, the largest total first."""
+        return self._with(order_by=attribute)
+
+    def select(self, attributes: Sequence[str]) -> ProfileOptionBuilder:
+        """Show these attributes."""
+        return self._with(select=[*attributes])
+
+    def _with(self, **options: Any) -> ProfileOptionBuilder:
+        self._options |= options
+        return self
+
+
+_EVERYTHING: Mapping[str, Any] = {
+    "min_bytes": 0,
+    "min_micros": 0,
+    "min_params": 0,
+    "min_float_ops": 0,
+    "min_occurrence": 0,
+    "order_by": "name",
+    "account_type_regexes": [*ALL],
+    "start_name_regexes": [*ALL],
+    "trim_name_regexes": [],
+    "show_name_regexes": [*ALL],
+    "hide_name_regexes": [],
+    "account_displayed_op_only": False,
+    "step": -1,
+    "output": "stdout",
+}
+
+
+def _preset(name: str) -> dict[str, Any]:
+    preset = {key: [*value] if isinstance(value, tuple) else value for key, value in PRESETS[name].items()}
+    return {key: [*value] if isinstance(value, list) else value for key, value in _EVERYTHING.items()} | preset

@@ -9,9 +9,9 @@ from typing import Literal
 from msgspec import Struct
 
 from tfperf.base.files import new_file
-from tfperf.models.tfprof.attributes import ATTRIBUTES, PLACE, OptionError
+from tfperf.models.tfprof import OptionError
 from tfperf.models.tfprof.model import Model
-from tfperf.models.tfprof.options import Options
+from tfperf.models.tfprof.options import ATTRIBUTES, PLACE, Options
 from tfperf.models.tfprof.report import of_users, with_parameters
 from tfperf.models.tfprof.views import View
 from tfperf.report.render import write
@@ -85,7 +85,7 @@ def write_output(
 
 
 def _write_text(model: Model, view: View, options: Options, path: Path | None, *, quirks: bool) -> None:
-    from tfperf.models.tfprof.reference_report import reference_report
+    from tfperf.models.tfprof.reference import reference_report
     from tfperf.report.render.values import safe, without_commands
 
     text = reference_report(model, view, options, quirks=quirks, to_file=str(path or ""))

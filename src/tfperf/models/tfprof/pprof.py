@@ -9,14 +9,12 @@ import numpy as np
 
 from tfperf.base.arrays import Int64s
 from tfperf.base.units import counted
+from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.formats.wire.schema import Schema
-from tfperf.models.tfprof.attributes import PLACE, OptionError
-from tfperf.models.tfprof.code_tree import GRADIENT, frame_names
-from tfperf.models.tfprof.input_file import TfprofInputError
+from tfperf.models.tfprof import OptionError
 from tfperf.models.tfprof.model import AVERAGE, Model
-from tfperf.models.tfprof.options import Options
-from tfperf.models.tfprof.tree import Tree, parents, show
-from tfperf.models.tfprof.views import RULES, View, whole_tree
+from tfperf.models.tfprof.options import PLACE, Options
+from tfperf.models.tfprof.views import GRADIENT, RULES, Tree, View, frame_names, parents, show, whole_tree
 
 UNITS: Mapping[str, str] = {
     "micros": "microseconds",

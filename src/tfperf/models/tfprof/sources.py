@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfperf.models.tfprof.attributes import OptionError
-from tfperf.models.tfprof.checkpoint import Checkpoint
-from tfperf.models.tfprof.graph_def import read_graph
-from tfperf.models.tfprof.input_file import InputFile, TfprofInputError
+from tfperf.formats.models.checkpoint import Checkpoint
+from tfperf.formats.models.graph_def import read_graph
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
+from tfperf.models.tfprof import OptionError
 from tfperf.models.tfprof.model import Model, build_model, with_checkpoint
 from tfperf.models.tfprof.op_log import read_op_log
 from tfperf.models.tfprof.profile_proto import read_profile

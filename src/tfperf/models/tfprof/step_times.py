@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from tfperf.base.arrays import Int64s, median
 from tfperf.base.units import counted, format_ms
-from tfperf.models.tfprof.attributes import PLACE, OptionError
+from tfperf.models.tfprof import OptionError
 from tfperf.models.tfprof.model import AVERAGE, Model
-from tfperf.models.tfprof.options import Options
+from tfperf.models.tfprof.options import PLACE, Options
 from tfperf.report.model import Finding
 
 _NS_PER_MS = 1e6

@@ -10,9 +10,8 @@ from hlo_rule_builders import named, parameter
 
 from tfperf.formats.hlo.link import FoundInstruction
 from tfperf.formats.hlo.model import ConvolutionDims, DotDims, WindowDim
-from tfperf.models.linter.catalogue import RULES
-from tfperf.models.linter.hlo_rules.gpu import check_gpu_program
 from tfperf.models.linter.rule import Ledger, Violation
+from tfperf.models.linter.rules import RULES, check_program
 
 PLAIN = DotDims((1,), (0,))
 NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
@@ -24,7 +23,7 @@ CONFIG = (
 
 def found(*instructions: FoundInstruction) -> list[Violation]:
     ledger = Ledger(RULES)
-    check_gpu_program(module(computation("main", *instructions)), ledger)
+    check_program(module(computation("main", *instructions)), ledger, "gpu")
     return ledger.violations
 
 
@@ -131,5 +130,5 @@ def test_transposes_beside_calls_of_a_gpu_are_conversions_whoever_made_them() ->
 
 def test_sizes_that_are_not_known_are_counted() -> None:
     ledger = Ledger(RULES)
-    check_gpu_program(module(computation("main", *dotted("f32[?,12]", "f32[12,10]", "f32[?,10]"))), ledger)
+    check_program(module(computation("main", *dotted("f32[?,12]", "f32[12,10]", "f32[?,10]"))), ledger, "gpu")
     assert ledger.unknown == {"d": "a dimension is not known"}

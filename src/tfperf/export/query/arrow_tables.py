@@ -1,0 +1,269 @@
+"""From HostTraces to Arrow tables, over the same memory: numbers are not copied, each name is held once.
+
+Several hosts are chunks of one table. SQL sees a view (`VIEWS`) over such a table where columns are computed from
+others (`end_ps`), or where one column of bits holds values of several types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tfperf.base.arrays import Bools
+from tfperf.base.errors import TfperfError
+from tfperf.export.query.sql_tables import SqlTable
+from tfperf.formats.wire.event_columns import NO_STAT_ROWS, StatKind, unsigned
+from tfperf.report.render.values import encodable
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.known_stats import IDS
+
+Columns = dict[str, Any]
+MOST_EVENTS = int(np.iinfo(np.int32).max)
+_KINDS = tuple(kind.name.lower() for kind in StatKind)
+
+VIEWS: Mapping[str, str] = {
+    "events": (
+        "SELECT run, event, host, plane, kind, line, line_name, derived, name, display_name, start_ps, duration_ps, "
+        "start_ps + duration_ps AS end_ps, start_ps / 1e9 AS start_ms, duration_ps / 1e6 AS duration_us, "
+        "duration_ps / 1e9 AS duration_ms"
+    ),
+    "stats": (
+        "SELECT run, event, host, name, kind, "
+        f"CASE code WHEN {StatKind.INT} THEN bits::HUGEINT WHEN {StatKind.UNSIGNED} THEN unsigned::HUGEINT END "
+        f"AS int_value, CASE code WHEN {StatKind.REAL} THEN real END AS real_value, text AS text_value, "
+        f"CASE code WHEN {StatKind.BYTES} THEN bits END AS size_bytes"
+    ),
+    "plane_stats": "SELECT run, host, plane, name, int_text::HUGEINT AS int_value, real_value, text_value",
+    "name_stats": "SELECT run, host, event_name, name, int_text::HUGEINT AS int_value, real_value, text_value",
+}
+"""The views that SQL sees instead of tables."""
+
+
+def recorded(name: str, hosts: Sequence[HostTrace], run: str) -> Any:
+    """Return a table of what was recorded in a run (one of `sql_tables.RECORDED`) as a `pyarrow.Table`.
+
+    The numbers are those of the traces, which must not change afterwards. The traces must have been read with
+    `everything`. Raises TfperfError if there are more events than an int32 can number.
+    """
+    if sum(len(trace.name) for trace in hosts) > MOST_EVENTS:
+        raise TfperfError("there are too many events to number in one query: choose some of the hosts with --host")
+    return pa.concat_tables(_of_run(columns, run) for columns in _TABLES[name](hosts))
+
+
+def _of_run(columns: Columns, run: str) -> Any:
+    """Return a table with the name of the run in each row."""
+    rows = len(next(iter(columns.values())))
+    return pa.table({"run": by_index(numbers(np.zeros(rows, np.int8)), words([run])), **columns})
+
+
+def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:
+    """Return columns as a `pyarrow.Table` of the declared types, or of their own if they do not fit; NaN is unknown."""
+    kinds = {"BIGINT": pa.int64(), "UBIGINT": pa.uint64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+    columns = {}
+    for column in declared.columns:
+        values = data[column.name]
+        if column.type == "VARCHAR":
+            columns[column.name] = words([None if value is None else str(value) for value in values])
+        else:
+            columns[column.name] = listed(values, kinds[column.type])
+    return pa.table(columns)
+
+
+def _firsts(hosts: Sequence[HostTrace], part: str) -> list[int]:
+    """Return the number of the first event or line of each host, where one count runs over all hosts."""
+    return list(accumulate((len(getattr(trace, part)) for trace in hosts), initial=0))[:-1]
+
+
+def _events(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    for trace, first_event, first_line in zip(hosts, _firsts(hosts, "name"), _firsts(hosts, "lines"), strict=True):
+        line, name = numbers(trace.line_of), numbers(trace.name)
+        shown = [display or full for display, full in zip(trace.display_names, trace.names, strict=True)]
+        yield {
+            "event": numbers(np.arange(first_event, first_event + len(trace.name), dtype=np.int32)),
+            **{key: by_index(line, values) for key, values in _line_columns(trace, first_line).items()},
+            "name": by_index(name, words(trace.names)),
+            "display_name": by_index(name, words(shown)),
+            "start_ps": numbers(trace.start_ps),
+            "duration_ps": numbers(trace.duration_ps),
+        }
+
+
+def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:
+    """Return the columns that describe lines, with one entry per line."""
+    planes = [trace.planes[line.plane] for line in trace.lines]
+    return {
+        "line": numbers(np.arange(first, first + len(trace.lines), dtype=np.int32)),
+        "host": words([trace.host] * len(trace.lines)),
+        "plane": words([plane.name for plane in planes]),
+        "kind": words([plane.kind for plane in planes]),
+        "line_name": words([line.name for line in trace.lines]),
+        "derived": listed([line.derived for line in trace.lines], pa.bool_()),
+    }
+
+
+def _lines(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    for trace, first in zip(hosts, _firsts(hosts, "lines"), strict=True):
+        columns = _line_columns(trace, first)
+        derived = columns.pop("derived")
+        yield {
+            **columns,
+            "line_id": listed([line.id for line in trace.lines], pa.int64()),
+            "derived": derived,
+            "events": listed([line.stop - line.start for line in trace.lines], pa.int64()),
+        }
+
+
+def _stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    """Yield the same bits as int64, uint64, float64 and, where they are one, index of a text."""
+    for trace, first_event in zip(hosts, _firsts(hosts, "name"), strict=True):
+        rows = trace.every_stat or NO_STAT_ROWS
+        event = rows.event + np.int32(first_event) if first_event else rows.event
+        code = numbers(rows.kind)
+        # A bitmap says which of the numbers are those of a text; the others are null.
+        is_text = pa.py_buffer(np.packbits(rows.kind == StatKind.TEXT, bitorder="little"))
+        bits = numbers(rows.value)
+        text = pa.Array.from_buffers(bits.type, len(bits), [is_text, bits.buffers()[1]])
+        yield {
+            "event": numbers(event),
+            "host": by_index(numbers(np.zeros(len(event), np.int8)), words([trace.host])),
+            "name": by_index(numbers(rows.key), words(rows.keys or [""])),
+            "kind": by_index(code, words(_KINDS)),
+            "code": code,
+            "bits": bits,
+            "unsigned": numbers(rows.value, "uint64"),
+            "real": numbers(rows.value, "float64"),
+            "text": by_index(text, words(rows.texts or [""])),
+        }
+
+
+def _planes(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    planes = [(trace.host, plane) for trace in hosts for plane in trace.planes]
+    yield {
+        "host": words([host for host, _ in planes]),
+        "plane": words([plane.name for _, plane in planes]),
+        "kind": words([plane.kind for _, plane in planes]),
+        "plane_id": listed([plane.id for _, plane in planes], pa.int64()),
+        "is_device": listed([plane.is_device for _, plane in planes], pa.bool_()),
+        "events": listed([plane.event_count for _, plane in planes], pa.int64()),
+    }
+
+
+def _plane_stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    rows = [
+        (trace.host, plane.name, stat, value)
+        for trace in hosts
+        for plane in trace.planes
+        for stat, value in plane.stats.items()
+    ]
+    yield _typed_stats(rows, "plane")
+
+
+def _name_stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    rows = [
+        (trace.host, trace.names[name], stat, unsigned(value) if stat in IDS and isinstance(value, int) else value)
+        for trace in hosts
+        for stat, values in trace.name_stats.items()
+        for name, value in values.items()
+    ]
+    yield _typed_stats(rows, "event_name")
+
+
+def _typed_stats(rows: Sequence[tuple[str, str, str, int | float | str]], owner: str) -> Columns:
+    """Return one column per type; integers as text, since no Arrow type holds both 2^64 - 1 and negative ones."""
+    host, owners, stat, values = list(zip(*rows, strict=True)) or ((),) * 4
+    return {
+        "host": words(host),
+        owner: words(owners),
+        "name": words(stat),
+        "int_text": words([str(value) if isinstance(value, int) else None for value in values]),
+        "real_value": listed([value if isinstance(value, float) else None for value in values], pa.float64()),
+        "text_value": words([value if isinstance(value, str) else None for value in values]),
+    }
+
+
+def _hosts(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
+    def of_hosts(value: Callable[[HostTrace], int | None]) -> Any:
+        return listed([value(trace) for trace in hosts], pa.int64())
+
+    yield {
+        "host": words([trace.host for trace in hosts]),
+        "path": words([str(trace.path) for trace in hosts]),
+        "size_bytes": of_hosts(lambda trace: trace.size_bytes),
+        "events": of_hosts(lambda trace: len(trace.name)),
+        "malformed_events": of_hosts(lambda trace: trace.malformed_events),
+        "aggregated_events": of_hosts(lambda trace: trace.aggregated_events),
+        "start_ps": of_hosts(lambda trace: trace.extent_ps[0] if len(trace.name) else None),
+        "end_ps": of_hosts(lambda trace: trace.extent_ps[1] if len(trace.name) else None),
+        "errors": words(["; ".join(trace.errors) or None for trace in hosts]),
+        "warnings": words(["; ".join(trace.warnings) or None for trace in hosts]),
+    }
+
+
+_TABLES: Mapping[str, Callable[[Sequence[HostTrace]], Iterator[Columns]]] = {
+    "events": _events,
+    "stats": _stats,
+    "lines": _lines,
+    "planes": _planes,
+    "plane_stats": _plane_stats,
+    "name_stats": _name_stats,
+    "host_files": _hosts,
+}
+
+
+_SAFE = 1 << 53
+"""Up to here, a float holds every integer."""
+
+
+def numbers(values: npt.NDArray[Any], type_name: str = "", *, missing: Bools | None = None) -> Any:
+    """Return numbers, over the same memory, null where they are missing; with a type, read their bits as that."""
+    kind = pa.type_for_alias(type_name or values.dtype.name)
+    return pa.Array.from_buffers(kind, len(values), [_validity(missing), pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def by_index(index: Any, values: Any) -> Any:
+    """Return a column that holds each value once; the index is not checked, because it is our own."""
+    return pa.DictionaryArray.from_arrays(index, values, safe=False)
+
+
+def words(texts: Sequence[str | None]) -> Any:
+    """Return texts in UTF-8, null where they are None; halves of surrogate pairs become U+FFFD."""
+    try:
+        encoded = [text.encode() if text else b"" for text in texts]
+    except UnicodeEncodeError:
+        encoded = [encodable(text).encode() if text else b"" for text in texts]
+    stops = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([*map(len, encoded)], out=stops[1:])
+    missing = np.array([text is None for text in texts], np.bool_)
+    buffers = [_validity(missing), pa.py_buffer(stops), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers)
+
+
+def listed(values: Sequence[Any], kind: Any) -> Any:
+    """Return Python values as a type, or as their own if they do not fit; None and NaN are null."""
+    types = {*map(type, values)} - {type(None)}
+    missing = np.array([value is None for value in values], np.bool_)
+    known = [0 if value is None else value for value in values]
+    if kind == pa.bool_() and types <= {bool}:
+        bits = pa.py_buffer(np.packbits(np.array(known, np.bool_), bitorder="little"))
+        return pa.Array.from_buffers(kind, len(known), [_validity(missing), bits])
+    if kind == pa.int64() and types <= {int} and all(-(1 << 63) <= value < 1 << 63 for value in known):
+        return numbers(np.array(known, np.int64), missing=missing)
+    if kind == pa.float64() and (types <= {float} or (types <= {float, int} and max(map(abs, known)) < _SAFE)):
+        reals = np.array(known, np.float64)
+        return numbers(reals, missing=missing | np.isnan(reals))
+    try:
+        return pa.array(values, kind, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array(values, from_pandas=True)
+
+
+def _validity(missing: Bools | None) -> Any:
+    """Return the bitmap of the values that are there; None if all are."""
+    if missing is None or not missing.any():
+        return None
+    return pa.py_buffer(np.packbits(~missing, bitorder="little"))

@@ -1,0 +1,630 @@
+"""From the trace of a host to groups of tracks: the steps, the planes of devices, those of the host, all others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import translate
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Intervals, Uint8s, distinct, union
+from tfperf.base.errors import TfperfError
+from tfperf.export.timeline.host_timeline import (
+    PS_PER_NS,
+    ArrowEnds,
+    Counter,
+    EventArguments,
+    HostTimeline,
+    Track,
+    TrackGroup,
+)
+from tfperf.formats.wire.event_columns import COUNTER_LINE, NO_STAT_ROWS, Line, StatKind
+from tfperf.trace.device.device_work import device_label
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.known_stats import IDS
+from tfperf.trace.nesting import nest
+from tfperf.trace.steps.steps import Steps, WhichStep, chosen_step
+
+_PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
+_IMPOSSIBLE_BYTES = 1 << 62
+"""Bytes that nobody has; two such numbers do not add up."""
+_LINKS = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})
+"""Stats that link events; viewers get arrows for them."""
+
+_LONG_NAME = 128
+"""A name longer than that gives way to the display name, where there is one."""
+
+
+class _PlacedPlane(Struct, frozen=True):
+    """A plane: its rows of the trace in the order to show them, and the tracks that they are on."""
+
+    plane: int
+    rows: Int64s
+    tracks: tuple[Track, ...]
+
+
+def host_timeline(
+    trace: HostTrace, steps: Steps, selection: Selection, *, prefix: str = "", first_arrow: int = 1
+) -> HostTimeline:
+    """Return what to show of a host; `prefix` goes before the titles of groups, arrows are numbered from `first_arrow`.
+
+    The trace must have been read with everything.
+    """
+    selected = selected_steps(steps, selection)
+    keep, omitted = select_events(trace, selected, selection)
+    origin_ps = _origin_ps(trace)
+    order = sorted(range(len(trace.planes)), key=lambda plane: _PLANE_ORDER.index(trace.planes[plane].kind))
+    placed = [plane for plane in (_place(trace, number, keep) for number in order) if plane.tracks]
+    arrows = PlacedArrows.between(trace, [plane.rows for plane in placed], first_arrow)
+    groups = [_steps_group(selected, prefix, origin_ps)] if len(selected) else []
+    copies = _copies_group(trace, selected, selection, prefix) if trace.device_kind == "tpu" else None
+    groups += [copies] if copies is not None else []
+    groups += _plane_groups(trace, placed, arrows, _memory_counters(trace, selected, selection, origin_ps), prefix)
+    return HostTimeline(
+        groups=tuple(groups),
+        steps=len(selected),
+        copies=len(copies.start_ps) if copies is not None else 0,
+        events=trace.event_count,
+        omitted=omitted,
+        arrows=len(arrows.source),
+        cut_arrows=arrows.cut,
+        backward_arrows=arrows.backward,
+    )
+
+
+def _origin_ps(trace: HostTrace) -> int:
+    """Return the time from which viewers count: 0, or that of the first event if it is before 0."""
+    return min(int(trace.start_ps.min(initial=0)), int(trace.memory.start_ps.min(initial=0)), 0)
+
+
+def _place(trace: HostTrace, plane: int, keep: Bools) -> _PlacedPlane:
+    """Put the events of a plane on tracks: one for each line, more where events overlap without nesting."""
+    all_rows: list[Int64s] = []
+    tracks: list[Track] = []
+    for line in trace.lines:
+        if line.plane != plane:
+            continue
+        rows = np.flatnonzero(keep[line.start : line.stop]) + line.start
+        if not len(rows):
+            continue
+        track = assign_tracks(trace.start_ps[rows], trace.end_ps[rows])
+        first_row = tracks[-1].stop if tracks else 0
+        tracks += _tracks(line.name, track, first_row)
+        all_rows.append(rows[np.argsort(track, kind="stable")] if int(track.max()) else rows)
+    return _PlacedPlane(plane, np.concatenate(all_rows) if all_rows else NO_NUMBERS, tuple(tracks))
+
+
+def _tracks(name: str, track: Int64s, first_row: int) -> list[Track]:
+    """Return the tracks of a line, whose rows are ordered by track; `track` numbers them from 0."""
+    stops = (np.concatenate(([0], np.cumsum(np.bincount(track)))) + first_row).tolist()
+    return [
+        Track(f"{name} ({number + 1})" if number else name, start, stop, extra=number > 0)
+        for number, (start, stop) in enumerate(pairwise(stops))
+    ]
+
+
+def _plane_groups(
+    trace: HostTrace, placed: Sequence[_PlacedPlane], arrows: PlacedArrows, counters: tuple[Counter, ...], prefix: str
+) -> list[TrackGroup]:
+    """Return a group for each plane; the counters go to the first plane of the host, else to the first of all."""
+    origin_ps, names = _origin_ps(trace), _shown_names(trace)
+    arguments = _trace_arguments(trace, names)
+    by_preference = sorted(placed, key=lambda plane: trace.planes[plane.plane].kind != "host")
+    groups, first_place = [], 0
+    for plane in placed:
+        header, rows = trace.planes[plane.plane], plane.rows
+        leaving, arriving = arrows.ends(first_place, first_place + len(rows))
+        first_place += len(rows)
+        groups.append(
+            TrackGroup(
+                title=prefix + header.name,
+                category=header.kind,
+                tracks=plane.tracks,
+                start_ps=trace.start_ps[rows] - origin_ps,
+                end_ps=trace.end_ps[rows] - origin_ps,
+                name=trace.name[rows],
+                names=names,
+                arguments=arguments.of(rows),
+                leaving=leaving,
+                arriving=arriving,
+                counters=counters if plane is by_preference[0] else (),
+            )
+        )
+    return groups
+
+
+def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
+    """Return the steps as events, with their number, kind, and why one is omitted from averages."""
+    order = np.lexsort((-steps.end_ps, steps.start_ps))
+    track = assign_tracks(steps.start_ps[order], steps.end_ps[order])
+    order = order[np.argsort(track, kind="stable")]
+    kinds, flags = ([texts[i] for i in order.tolist()] for texts in (steps.kinds, steps.flags))
+    numbers, no_arrows, count = steps.numbers[order], ArrowEnds(NO_NUMBERS, NO_NUMBERS), len(order)
+    there = np.ones((count, 3), np.bool_)
+    there[:, 2] = [bool(flag) for flag in flags]
+    key = np.tile(np.arange(3, dtype=np.int32), (count, 1))
+    arguments = EventArguments(
+        stop=np.concatenate(([0], np.cumsum(there.sum(axis=1)))),
+        key=key[there],
+        kind=np.where(key == 0, StatKind.INT, StatKind.TEXT).astype(np.uint8)[there],
+        value=np.stack((numbers, np.arange(count), np.arange(count) + count), axis=1)[there],
+        keys=("number", "kind", "omitted from averages"),
+        texts=(*kinds, *flags),
+    )
+    return TrackGroup(
+        title=f"{prefix}Steps",
+        category="step",
+        tracks=tuple(_tracks("steps", track, 0)),
+        start_ps=steps.start_ps[order] - origin_ps,
+        end_ps=steps.end_ps[order] - origin_ps,
+        name=np.arange(len(order), dtype=np.int32),
+        names=[f"{kind} {number}" for kind, number in zip(kinds, numbers.tolist(), strict=True)],
+        arguments=arguments,
+        leaving=no_arrows,
+        arriving=no_arrows,
+    )
+
+
+_WAYS = {"to_device": "to the chip", "to_host": "to the host", "on_device": "on the chip", "exchange": "between chips"}
+
+
+def _copies_group(trace: HostTrace, steps: Steps, selection: Selection, prefix: str) -> TrackGroup | None:
+    """Return what chips copy or exchange beside their ops, each from its start to its end, with a track for each chip.
+
+    Both are ops. The profiler's own line of such copies is not on every chip.
+    """
+    from tfperf.trace.device.tpu_copies import async_runs, bytes_of  # few traces are of TPUs
+
+    runs = async_runs(trace)
+    shown = runs.is_paired & (runs.end_ps - runs.begun_ps >= max(selection.min_duration_ps, 1))
+    if selection.steps is not None:
+        shown &= overlaps(union(steps.start_ps, steps.end_ps), runs.begun_ps, runs.end_ps)
+    if selection.threads:
+        planes = {line.plane for line in matching_lines(trace, selection.threads)}
+        shown &= np.isin(runs.plane, [*planes])
+    tracks: list[Track] = []
+    parts: list[Int64s] = []
+    for plane in distinct(runs.plane[shown]).tolist():
+        rows = np.flatnonzero(shown & (runs.plane == plane))
+        rows = rows[np.lexsort((-runs.end_ps[rows], runs.begun_ps[rows]))]
+        track = assign_tracks(runs.begun_ps[rows], runs.end_ps[rows])
+        tracks += _tracks(device_label(trace.planes[plane].name), track, tracks[-1].stop if tracks else 0)
+        parts.append(rows[np.argsort(track, kind="stable")])
+    if not parts:
+        return None
+    rows = np.concatenate(parts)
+    kind, count, no_arrows = runs.kind[rows], len(rows), ArrowEnds(NO_NUMBERS, NO_NUMBERS)
+    sizes = np.array([bytes_of(each.shape) or 0 for each in runs.kinds], np.int64)[kind]
+    waited_ns = (runs.end_ps[rows] - runs.awaited_ps[rows]) // PS_PER_NS
+    values = np.stack((kind, sizes, waited_ns), axis=1)
+    there = np.ones((count, 3), np.bool_)
+    there[:, 1] = sizes > 0
+    key = np.tile(np.arange(3, dtype=np.int32), (count, 1))
+    origin_ps = _origin_ps(trace)
+    return TrackGroup(
+        title=f"{prefix}Copies of TPUs",
+        category="copy",
+        tracks=tuple(tracks),
+        start_ps=runs.begun_ps[rows] - origin_ps,
+        end_ps=runs.end_ps[rows] - origin_ps,
+        name=kind.astype(np.int32),
+        names=[f"{each.start} {_WAYS[each.way]}" for each in runs.kinds],
+        arguments=EventArguments(
+            stop=np.concatenate(([0], np.cumsum(there.sum(axis=1)))),
+            key=key[there],
+            kind=np.where(key == 0, StatKind.TEXT, StatKind.INT).astype(np.uint8)[there],
+            value=values[there],
+            keys=("array", "bytes", "waited for (ns)"),
+            texts=tuple(each.shape for each in runs.kinds),
+        ),
+        leaving=no_arrows,
+        arriving=no_arrows,
+    )
+
+
+def _memory_counters(trace: HostTrace, steps: Steps, selection: Selection, origin_ps: int) -> tuple[Counter, ...]:
+    """Return the bytes that each allocator has in use, wherever it notes them."""
+    memory = trace.memory
+    names, allocator = trace.allocators
+    allocated, reserved = memory.number("bytes_allocated", -1), memory.number("bytes_reserved", 0)
+    shown = (allocator >= 0) & (allocated >= 0) & (allocated < _IMPOSSIBLE_BYTES) & (reserved < _IMPOSSIBLE_BYTES)
+    if selection.steps is not None:
+        shown &= overlaps(union(steps.start_ps, steps.end_ps), memory.start_ps, memory.start_ps)
+    counters = []
+    for number, name in enumerate(names):
+        rows = np.flatnonzero(shown & (allocator == number))
+        rows = rows[np.argsort(memory.start_ps[rows], kind="stable")]
+        if len(rows):
+            time_ps, used = memory.start_ps[rows] - origin_ps, allocated[rows] + np.maximum(reserved[rows], 0)
+            counters.append(Counter(f"memory of {name}", time_ps, used))
+    return tuple(counters)
+
+
+def _shown_names(trace: HostTrace) -> tuple[str, ...]:
+    """Return the names that viewers show for events, by index of the event's name."""
+    return tuple(
+        display_name if display_name and (len(name) > _LONG_NAME or not name) else name
+        for name, display_name in zip(trace.names, trace.display_names, strict=True)
+    )
+
+
+def _trace_arguments(trace: HostTrace, shown_names: Sequence[str]) -> EventArguments:
+    """Return the arguments of all events, in order of rows, of a trace that was read with everything."""
+    stats = trace.every_stat or NO_STAT_ROWS
+    shown = np.array([key not in _LINKS for key in stats.keys], np.bool_)
+    which = np.flatnonzero(shown[stats.key])
+    event, key, kind, value = stats.event[which], stats.key[which], stats.kind[which], stats.value[which]
+    keys, texts = list(stats.keys), list(stats.texts)
+    stats_of_names = {stat: values for stat, values in trace.name_stats.items() if values and stat not in _LINKS}
+    if long_names := {i: name for i, name in enumerate(trace.names) if name and name != shown_names[i]}:
+        stats_of_names["long_name"] = {**long_names}
+    by_name = [_of_events(trace, stat, values, keys, texts) for stat, values in stats_of_names.items()]
+    if by_name:
+        event, key, kind, value = map(np.concatenate, zip((event, key, kind, value), *by_name, strict=True))
+        order = np.argsort(event, kind="stable")
+        event, key, kind, value = event[order], key[order], kind[order], value[order]
+    stop = np.concatenate(([0], np.cumsum(np.bincount(event, minlength=len(trace.name)))))
+    return EventArguments(stop=stop, key=key, kind=kind, value=value, keys=tuple(keys), texts=tuple(texts))
+
+
+def _of_events(
+    trace: HostTrace, stat: str, values: Mapping[int, int | float | str], keys: list[str], texts: list[str]
+) -> tuple[Int32s, Int32s, Uint8s, Int64s]:
+    """Return events, keys, kinds and values for all events whose names carry a stat; adds its key and texts."""
+    value_of = np.zeros(len(trace.names), np.int64)
+    kind_of = np.full(len(trace.names), len(StatKind), np.uint8)
+    for name, value in values.items():
+        if isinstance(value, str):
+            value_of[name], kind_of[name] = len(texts), StatKind.TEXT
+            texts.append(value)
+        else:
+            value_of[name], kind_of[name] = value, StatKind.UNSIGNED if stat in IDS else StatKind.INT
+    keys.append(stat)
+    rows = np.flatnonzero(kind_of[trace.name] < len(StatKind)).astype(np.int32)
+    names = trace.name[rows]
+    return rows, np.full(len(rows), len(keys) - 1, np.int32), kind_of[names], value_of[names]
+
+
+_THREADS_LISTED = 8
+_NO_STEP = (1, 0)
+
+
+class Selection(Struct, frozen=True):
+    """What to show: steps of these numbers (both included), lines or planes of these names (`*` is a wildcard), and
+    events that are at least that long. By default everything.
+    """
+
+    steps: tuple[int, int] | None = None
+    threads: tuple[str, ...] = ()
+    min_duration_ps: int = 0
+    step: WhichStep | None = None
+    """One step; of several hosts, the first that has steps tells its number (`SelectionCheck.choose`)."""
+
+
+def selected_steps(steps: Steps, selection: Selection) -> Steps:
+    """Return the steps of the numbers asked for."""
+    if selection.steps is None:
+        return steps
+    return steps.only(np.flatnonzero(_between(steps.numbers, selection.steps)))
+
+
+def _between(numbers: Int64s, limits: tuple[int, int]) -> Bools:
+    return np.asarray((numbers >= limits[0]) & (numbers <= limits[1]))
+
+
+def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple[Bools, dict[str, int]]:
+    """Return which rows to show, and how many are omitted for which reason; `steps` are the selected ones."""
+    keep = np.ones(len(trace.name), np.bool_)
+    masks: dict[str, Bools] = {}
+    if counters := [line for line in trace.lines if line.raw_name == COUNTER_LINE]:
+        masks["estimates of the compiler for TPU programs, which measure nothing"] = ~rows_of(trace, counters)
+    if selection.threads:
+        masks["on other threads"] = rows_of(trace, matching_lines(trace, selection.threads))
+    if selection.steps is not None:
+        windows = union(steps.start_ps, steps.end_ps)
+        masks["outside the selected steps"] = overlaps(windows, trace.start_ps, trace.end_ps)
+    if selection.min_duration_ps:
+        masks["shorter than the minimum duration"] = trace.duration_ps >= selection.min_duration_ps
+    omitted: dict[str, int] = {}
+    for reason, mask in masks.items():
+        omitted[reason] = int((keep & ~mask).sum())
+        keep &= mask
+    omitted["with invalid times"] = trace.malformed_events
+    omitted["aggregated, without a time of their own"] = trace.aggregated_events
+    return keep, {reason: count for reason, count in omitted.items() if count}
+
+
+def overlaps(windows: Intervals, start: Int64s, end: Int64s) -> Bools:
+    """Tell which events overlap the (flat) windows; one without duration must lie in one."""
+    if not len(windows.start):
+        return np.zeros(len(start), np.bool_)
+    place = np.searchsorted(windows.end, start, side="right")
+    opens = windows.start[np.minimum(place, len(windows.end) - 1)]
+    return np.asarray((place < len(windows.end)) & ((opens < end) | (opens <= start)))
+
+
+def rows_of(trace: HostTrace, lines: Iterable[Line]) -> Bools:
+    """Tell which rows are on one of the lines."""
+    rows = np.zeros(len(trace.name), np.bool_)
+    for line in lines:
+        rows[line.start : line.stop] = True
+    return rows
+
+
+def matching_lines(trace: HostTrace, patterns: tuple[str, ...]) -> list[Line]:
+    """Return the lines that a pattern matches, by the name of the line or of its plane."""
+    matches = re.compile("|".join(translate(pattern) for pattern in patterns)).match
+    planes = [matches(plane.name) is not None for plane in trace.planes]
+    return [line for line in trace.lines if planes[line.plane] or matches(line.name)]
+
+
+class SelectionCheck(Struct):
+    """Whether any host has something of a selection, and what there is, for the message if none has."""
+
+    selection: Selection
+    matches: bool = False
+    threads: list[str] = field(default_factory=list)
+    numbers: list[Int64s] = field(default_factory=list)
+
+    def choose(self, steps: Steps) -> Selection:
+        """Return what to show of a host: a step that is asked for by its duration is known once a host has steps."""
+        which = self.selection.step
+        if which is not None and (row := chosen_step(steps, which)) is not None:
+            number = int(steps.numbers[row])
+            self.selection = replace(self.selection, steps=(number, number), step=None)
+        elif isinstance(which, int):
+            self.selection = replace(self.selection, steps=(which, which), step=None)
+        return self.selection if self.selection.step is None else replace(self.selection, steps=_NO_STEP)
+
+    def add(self, trace: HostTrace, numbers: Int64s) -> None:
+        """Note what a host has; `numbers` are those of its steps."""
+        steps, threads = self.selection.steps, self.selection.threads
+        has_steps = steps is None or bool(_between(numbers, steps).any())
+        has_threads = not threads or bool(matching_lines(trace, threads))
+        self.matches |= has_steps and has_threads
+        self.numbers.append(numbers)
+        self.threads += [line.name for line in trace.lines]
+
+    def raise_if_empty(self) -> None:
+        """Raise TfperfError, with what there is, if no host has anything of the selection."""
+        if self.selection.step is not None:
+            raise TfperfError("the profile has no steps; omit --step, or name the step events with --step-marker")
+        if self.matches:
+            return
+        numbers = np.concatenate([NO_NUMBERS, *self.numbers])
+        if (asked := self.selection.steps) is not None and not len(numbers):
+            raise TfperfError("the profile has no steps; omit --steps, or name the step events with --step-marker")
+        if asked is not None and not _between(numbers, asked).any():
+            first, last = asked
+            missing = f"is no step {first}" if first == last else f"are no steps {first}..{last}"
+            low, high = int(numbers.min()), int(numbers.max())
+            known = f"the only step is {low}" if low == high else f"the steps are {low}..{high}"
+            raise TfperfError(f"there {missing}; {known}")
+        threads = list(dict.fromkeys(self.threads))
+        names = ", ".join(threads[:_THREADS_LISTED]) + (", ..." if len(threads) > _THREADS_LISTED else "")
+        patterns = " or ".join(self.selection.threads)
+        raise TfperfError(f"no thread or plane is named {patterns}; the threads are: {names or 'none'}")
+
+
+_NARROW_TYPES, _NARROW_IDS = 1 << 6, 1 << 56
+
+
+class EventPairs(NamedTuple):
+    """Rows of the trace: the source and the target of each arrow."""
+
+    source: Int64s
+    target: Int64s
+
+
+def launches(trace: HostTrace) -> EventPairs:
+    """Return from which event of a host thread each event of a device was launched (same `correlation_id`)."""
+    stat = trace.stat("correlation_id")
+    on_device = np.zeros(len(trace.name), np.bool_)
+    for line in trace.lines:
+        if trace.planes[line.plane].is_device and not line.derived:
+            on_device[line.start : line.stop] = True
+    rows = stat.event.astype(np.int64)
+    host, device = trace.on_host[rows], on_device[rows]
+    none = np.zeros(len(rows), np.int64)
+    return _match(trace, (none[host], stat.value[host], rows[host]), (none[device], stat.value[device], rows[device]))
+
+
+def handovers(trace: HostTrace) -> EventPairs:
+    """Return which event produced what each event consumes.
+
+    `_pt` and `_p` are kind and id of what is produced, `_ct` and `_c` those of what is consumed.
+    """
+    return _match(trace, _ends(trace, "_pt", "_p"), _ends(trace, "_ct", "_c"))
+
+
+def enqueued_runs(trace: HostTrace) -> EventPairs:
+    """Return from which event of the host each run of a program on a TPU chip was enqueued."""
+    if trace.device_kind != "tpu":
+        return EventPairs(NO_NUMBERS, NO_NUMBERS)
+    from tfperf.trace.device.tpu_runs import find_runs  # few traces are of TPUs
+
+    runs = find_runs(trace)
+    is_known = runs.enqueue >= 0
+    return EventPairs(runs.enqueue[is_known], runs.row[is_known])
+
+
+_Ends = tuple[Int64s, Int64s, Int64s]
+"""Kinds, ids and rows."""
+
+
+def _ends(trace: HostTrace, kind_stat: str, id_stat: str) -> _Ends:
+    kinds, ids = trace.stat(kind_stat), trace.stat(id_stat)
+    rows = ids.event.astype(np.int64)
+    if len(kinds.event) == len(rows) and bool((kinds.event == rows).all()):
+        return kinds.value, ids.value, rows
+    has_kind = trace.has_stat(kind_stat)[rows]
+    rows = rows[has_kind]
+    return trace.number_at(kind_stat, rows), ids.value[has_kind], rows
+
+
+def _match(trace: HostTrace, sources: _Ends, targets: _Ends) -> EventPairs:
+    """Match targets with sources: of several with the same key the last that starts no later, else the first."""
+    rows = np.concatenate((sources[2], targets[2]))
+    is_source = np.arange(len(rows)) < len(sources[2])
+    if not len(sources[2]) or not len(targets[2]):
+        return EventPairs(rows[:0], rows[:0])
+    kind, number = (np.concatenate((sources[i], targets[i])) for i in (0, 1))
+    # Kind and id as one key where that is possible, since each takes a round of sorting.
+    narrow = bool(((kind >= 0) & (kind < _NARROW_TYPES) & (number >= 0) & (number < _NARROW_IDS)).all())
+    keys = (number * _NARROW_TYPES + kind,) if narrow else (number, kind)
+    order = np.lexsort((~is_source, trace.start_ps[rows], *keys))
+    new_key = np.zeros(len(rows), np.bool_)
+    for key in keys:
+        new_key[1:] |= np.diff(key[order]) != 0
+    nearest = _nearest_source(is_source[order], new_key)
+    matched = np.flatnonzero(~is_source[order] & (nearest >= 0))
+    source, target = rows[order[nearest[matched]]], rows[order[matched]]
+    apart = source != target
+    return EventPairs(source[apart], target[apart])
+
+
+def _nearest_source(is_source: Bools, new_key: Bools) -> Int64s:
+    """Return for each place the last source up to it with the same key, else the next one, else -1."""
+    place, count = np.arange(len(new_key)), len(new_key)
+    first = np.maximum.accumulate(np.where(new_key, place, 0))
+    ends = np.concatenate((np.flatnonzero(new_key), [count]))
+    until = ends[np.cumsum(new_key)]
+    last = np.maximum.accumulate(np.where(is_source, place, -1))
+    following = np.minimum.accumulate(np.where(is_source, place, count)[::-1])[::-1]
+    return np.where(last >= first, last, np.where(following < until, following, -1))
+
+
+class PlacedArrows(Struct, frozen=True):
+    """Arrows between places: numbers of rows in the order in which the groups show them.
+
+    `cut` counts the arrows that lost an end, `backward` those that are turned around.
+    """
+
+    first_number: int
+    source: Int64s
+    target: Int64s
+    cut: int
+    backward: int
+
+    @classmethod
+    def between(cls, trace: HostTrace, shown: Sequence[Int64s], first_number: int) -> PlacedArrows:
+        """Return the arrows between shown rows; `shown` are the rows of each group."""
+        place = np.full(len(trace.name), -1, np.int64)
+        rows = np.concatenate(shown) if shown else NO_NUMBERS
+        place[rows] = np.arange(len(rows))
+        kinds = (launches(trace), handovers(trace), enqueued_runs(trace))
+        source, target = (np.concatenate(ends) for ends in zip(*kinds, strict=True))
+        if len(kinds[2].source):  # a flow may lead from the one to the other, too
+            first = np.unique(source * len(place) + target, return_index=True)[1]
+            source, target = source[np.sort(first)], target[np.sort(first)]
+        source, target = place[source], place[target]
+        whole = (source >= 0) & (target >= 0)
+        cut = int(len(whole) - whole.sum())
+        source, target = source[whole], target[whole]
+        # A viewer meets the ends of an arrow in order of time, and loses it if the end for the target comes first.
+        start_ns = trace.start_ps[rows] // PS_PER_NS
+        early = start_ns[target] < start_ns[source]
+        turned = early | ((start_ns[target] == start_ns[source]) & (target < source))
+        source, target = np.where(turned, target, source), np.where(turned, source, target)
+        return cls(first_number, source, target, cut, int(early.sum()))
+
+    def ends(self, start: int, stop: int) -> tuple[ArrowEnds, ArrowEnds]:
+        """Return where arrows leave and arrive in the places from `start` to `stop`."""
+        ends = []
+        for places in (self.source, self.target):
+            inside = np.flatnonzero((places >= start) & (places < stop))
+            inside = inside[np.argsort(places[inside], kind="stable")]
+            ends.append(ArrowEnds(places[inside] - start, inside + self.first_number))
+        return ends[0], ends[1]
+
+
+_ROUNDS = 8
+"""Of dealing out events to tracks, before the rest goes to tracks on which nothing nests."""
+
+
+def assign_tracks(start: Int64s, end: Int64s) -> Int64s:
+    """Return the track of each event of a line, 0 where all of them nest.
+
+    Rows are sorted by start, the longer first. An event that starts inside an earlier one and ends after it crosses it.
+    Those that cross none nest among each other and stay on track 0. Of the others, the outermost are dealt out to
+    tracks on which they do not overlap, and what is inside goes with them; what crosses even then has another round.
+    An event without duration crosses nothing.
+    """
+    track = np.zeros(len(start), np.int64)
+    rest = np.flatnonzero(end > start)
+    running = np.arange(len(rest)) - np.searchsorted(np.sort(end[rest]), start[rest], side="right")
+    if bool((running == nest(start[rest], end[rest]).depth).all()):
+        return track
+    rest = rest[_crosses(np.zeros(len(rest), np.int64), start[rest], end[rest])]
+    used = 1
+    for _ in range(_ROUNDS):
+        if not len(rest):
+            return track
+        lane, crosses = _round(start[rest], end[rest])
+        track[rest[~crosses]] = used + lane[~crosses]
+        used, rest = used + int(lane.max()) + 1, rest[crosses]
+    track[rest] = used + _deal(start[rest], end[rest])
+    return track
+
+
+def _round(start: Int64s, end: Int64s) -> tuple[Int64s, Bools]:
+    """Return a track for each event, and which events cross another there."""
+    outer = nest(start, end).parent
+    top = np.flatnonzero(outer < 0)
+    lane = np.zeros(len(start), np.int64)
+    lane[top] = _deal(start[top], end[top])
+    outer[top] = top
+    while bool((outer[outer] != outer).any()):
+        outer = outer[outer]
+    lane = lane[outer]
+    order = np.argsort(lane, kind="stable")
+    crosses = np.empty(len(start), np.bool_)
+    crosses[order] = _crosses(lane[order], start[order], end[order])
+    return lane, crosses
+
+
+def _crosses(lane: Int64s, start: Int64s, end: Int64s) -> Bools:
+    """Tell which events end after an earlier one that they started in; rows are sorted by lane, start, longer first.
+
+    Walk through starts and ends in order. After the start of an event, the first end of it or of an earlier row is its
+    own, or it crosses that row. Rows from behind and ends from the last make that a search for a parent.
+    """
+    count = len(start)
+    order = start_end_order(lane, start, end)
+    place = np.empty(2 * count, np.int64)
+    place[order] = np.arange(2 * count)
+    row, last = order % count, 2 * count - 1
+    parent = nest(np.arange(2 * count), 4 * count - row[::-1]).parent
+    return np.asarray(last - parent[last - place[:count]] != place[count:])
+
+
+def start_end_order(lane: Int64s, start: Int64s, end: Int64s) -> Int64s:
+    """Return starts (numbers of rows) and ends (those plus the count) by lane and time.
+
+    At one time, ends come first, the inner before the outer, then starts, the outer before the inner.
+    """
+    row = np.arange(len(start))
+    is_start = np.arange(2 * len(start)) < len(start)
+    keys = (np.concatenate((row, -row)), is_start, np.concatenate((start, end)), np.concatenate((lane, lane)))
+    return np.lexsort(keys)
+
+
+def _deal(start: Int64s, end: Int64s) -> Int64s:
+    """Return for each event a track that is free when it starts; rows are sorted by start.
+
+    With at most k events at once there are k tracks. They are handed out in the order in which they became free, so an
+    event gets the track of the one whose end was the k-th before: a chain, followed by pointers that double.
+    """
+    count = len(start)
+    by_end = np.argsort(end, kind="stable")
+    running = np.arange(1, count + 1) - np.searchsorted(end[by_end], start, side="right")
+    most = int(running.max(initial=0))
+    before = np.concatenate((np.arange(min(most, count)), by_end[: count - most]))
+    while bool((before >= most).any()):
+        before = before[before]
+    return np.asarray(before, np.int64)

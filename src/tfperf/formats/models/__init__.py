@@ -1,0 +1,1 @@
+"""Readers of models: graphs, checkpoints, SavedModels and Keras files."""

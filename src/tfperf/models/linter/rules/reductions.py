@@ -1,0 +1,360 @@
+"""Reductions and batch norms: what could run together, what could be fused, and norms that are written as many ops."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tfperf.formats.models.dtypes import Dims, shape_text
+from tfperf.formats.models.op_graph import FOLLOWED, OpGraph
+from tfperf.models.linter.graph import ELEMENTWISE, OPEN, REDUCTIONS, place
+from tfperf.models.linter.padding import MIB
+from tfperf.models.linter.program import PASSED, Place
+from tfperf.models.linter.rule import BOTH, TPU_NOTES, Ledger, Rule, Topic
+
+CHAIN = Rule(
+    id="TPU-RD-1",
+    title="Reductions one after the other",
+    device="tpu",
+    level="low",
+    reads=BOTH,
+    when="a reduction whose only reader is a reduction of the same kind",
+    advice="reduce over the dimensions of both at once",
+    unless="what is between them is read elsewhere too",
+    says="Rewrite sequential chains of reductions as parallel ones where possible.",
+    source=TPU_NOTES,
+)
+DEPENDENT = Rule(
+    id="TPU-RD-2",
+    title="Reductions that wait for each other",
+    device="tpu",
+    level="low, info",
+    reads=BOTH,
+    when=(
+        "a reduction depends on another of the same kind and shapes through elementwise ops only; not in a batch "
+        "norm (TPU-BN-1), and not the maximum of a softmax. info: several reductions of one tensor run in parallel"
+    ),
+    advice="reduce x and x * x in one pass, and compute the second result from both",
+    unless="E[x^2] - E[x]^2 loses precision where the mean is large beside the spread",
+    says="Reductions of the same input and output shapes can run in parallel, in one fusion.",
+    source=TPU_NOTES,
+)
+SCALED = Rule(
+    id="TPU-RD-3",
+    title="Factor on the result of a reduction",
+    device="tpu",
+    level="medium, info",
+    reads=BOTH,
+    when="only a product with, or division by, a factor that is constant over the reduced dimensions reads a sum",
+    advice="move the factor into the sum: sum(x) * y becomes sum(x * y)",
+    unless="the result is small: the product inside is of all elements, and costs more than it saves",
+    says="Reductions fuse elementwise ops into their input, not into their output.",
+    source=TPU_NOTES,
+)
+BATCH_NORM = Rule(
+    id="TPU-BN-1",
+    title="Batch norm of many ops",
+    device="tpu",
+    level="medium",
+    reads=BOTH,
+    when="Rsqrt of a variance over the batch plus a constant, which scales something, without a fused batch norm",
+    advice="use tf.raw_ops.FusedBatchNormV3; BatchNormalization of Keras 3 has no such argument",
+    unless="the input has not 4 or 5 dimensions, or is not of 16 or 32 bit; in inference the ops are few",
+    says="Prefer tf.nn.fused_batch_norm to tf.nn.batch_normalization.",
+    source=TPU_NOTES,
+)
+NAMED_BATCH_NORM = Rule(
+    id="TPU-BN-2",
+    title="Batch norm of many ops, by its name",
+    device="tpu",
+    level="low",
+    reads=("names",),
+    when="a scope named batch_norm or batchnorm, in any case, has an Rsqrt and no fused batch norm",
+    advice="lint the SavedModel or graph, which tells (TPU-BN-1)",
+    unless="the name misleads, or the compiler fuses the ops",
+    says="Prefer tf.nn.fused_batch_norm to tf.nn.batch_normalization.",
+    source=TPU_NOTES,
+)
+_LARGEST_BETWEEN = 1000
+_SCALES = ("Mul", "RealDiv", "Div")
+_BATCH_NORM = re.compile(r"batch_?norm", re.IGNORECASE)
+"""The name of a scope or op of a batch norm."""
+_INNER = "batchnorm"
+"""The scope that `tf.nn.batch_normalization` puts inside that of its layer."""
+_FUSED = frozenset((
+    "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "FusedBatchNormGrad", "FusedBatchNormGradV2",
+    "FusedBatchNormGradV3",
+))  # fmt: skip
+_VARIABLES = ("ReadVariableOp", "VariableV2", "Variable", "_Arg", "Placeholder", "Const", "ResourceGather")
+_THROUGH = FOLLOWED | {"Squeeze", "Reshape", "ExpandDims"}
+_ELEMENTWISE = PASSED | frozenset((
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "exponential", "log", "power",
+    "sqrt", "rsqrt", "tanh", "logistic", "select", "compare", "and", "or", "not", "clamp", "exponential-minus-one",
+    "log-plus-one", "sign", "floor", "ceil", "transpose",
+))  # fmt: skip
+
+
+def _check_reductions(graph: OpGraph, ledger: Ledger) -> None:
+    norms = tuple(f"{scope}/" if scope else "" for scope in batch_norm_scopes(graph))
+    for index in graph.of(REDUCTIONS):
+        if graph.constant(index) is not None:
+            continue  # a number of a shape, which is known before the program runs
+        output, given = graph.known(index), graph.input_shape(index, 0) or (-1,)
+        if output is None or -1 in given:
+            ledger.cannot(graph.name_of(index), OPEN)
+            continue
+        ledger.judge(graph.name_of(index))
+        _check_chain(graph, ledger, index)
+        if not graph.name_of(index).startswith(norms):
+            for after in _later_reductions(graph, index, given):
+                # The variance waits for the mean.
+                if graph.op(after) == graph.op(index) and graph.known(after) == output:
+                    what = f"one {graph.op(index)} of {shape_text(given)} waits for the other: two passes over it"
+                    ledger.add(DEPENDENT.found(place(graph, index, after), "low", what))
+        _check_scaled(graph, ledger, index)
+    _check_parallel(graph, ledger)
+
+
+def _check_chain(graph: OpGraph, ledger: Ledger, index: int) -> None:
+    users, output = graph.users(index), graph.known(index) or ()
+    if len(users) != 1 or graph.op(users[0][0]) != graph.op(index) or users[0][1] != 0 or not _has_several(output):
+        return
+    after = users[0][0]
+    shapes = (graph.input_shape(index, 0), output, graph.shape(after))
+    what = (
+        f"{graph.op(index)} of {graph.op(after)}, one after the other: "
+        f"{' to '.join(shape_text(dims or ()) for dims in shapes)}"
+    )
+    ledger.add(CHAIN.found(place(graph, index, after), "low", what, certainty="exact"))
+
+
+def _has_several(dims: Dims) -> bool:
+    return any(size != 1 for size in dims)
+
+
+def _later_reductions(graph: OpGraph, index: int, given: Dims) -> Iterator[int]:
+    """Yield reductions of a tensor of this shape that depend on one through elementwise ops only."""
+    waiting, seen = [index], {index}
+    while waiting:
+        for user, _ in graph.users(waiting.pop()):
+            if len(seen) >= _LARGEST_BETWEEN:
+                return
+            if user in seen:
+                continue
+            seen.add(user)
+            if graph.op(user) in REDUCTIONS:
+                if graph.input_shape(user, 0) == given:
+                    yield user
+            elif graph.op(user) in ELEMENTWISE and "Grad" not in graph.op(user):
+                waiting.append(user)
+
+
+def _check_scaled(graph: OpGraph, ledger: Ledger, index: int) -> None:
+    """Look for a factor on the result of a sum, which could be one of its input."""
+    users = graph.users(index)
+    if graph.op(index) != "Sum" or len(users) != 1 or graph.op(users[0][0]) not in _SCALES:
+        return
+    (user, at), output = users[0], graph.known(index) or ()
+    factor = graph.input_shape(user, 1 - at)
+    if (at and graph.op(user) != "Mul") or factor is None or (_has_several(factor) and factor != output):
+        return
+    is_large = math.prod(output) * graph.element_bytes(index) >= MIB
+    what = f"{graph.op(user)} after Sum ({shape_text(output)}) is not fused into it: sums fuse their inputs"
+    advice = f"write {'sum(x * y)' if graph.op(user) == 'Mul' else 'sum(x / y)'}, with y in the dimensions of x"
+    where = {**place(graph, index, user), "op_type": "Sum"}
+    ledger.add(SCALED.found(where, "medium" if is_large else "info", what, advice=advice))
+
+
+def _check_parallel(graph: OpGraph, ledger: Ledger) -> None:
+    together: dict[tuple[int, Dims], list[int]] = {}
+    for index in graph.of(REDUCTIONS):
+        output = graph.known(index)
+        if output is not None:
+            together.setdefault((graph.source(index, 0), output), []).append(index)
+    for found in together.values():
+        if len(found) > 1:
+            given = shape_text(graph.input_shape(found[0], 0) or ())
+            what = f"{len(found)} reductions of {given} run in parallel, in one fusion"
+            ledger.add(DEPENDENT.found(place(graph, *found), "info", what, advice="nothing to change"))
+
+
+def batch_norm_scopes(graph: OpGraph) -> dict[str, int]:
+    """Return the name scopes that hold a batch norm of many ops, with the op that tells: its Rsqrt.
+
+    The scope is that of the layer: the name without the op and without what TensorFlow puts around.
+    """
+    found: dict[str, int] = {}
+    for index in graph.of(frozenset(("Rsqrt",))):
+        before = graph.source(index, 0)
+        variance = _variance(graph, before)
+        users = {graph.op(user) for user, _ in graph.users(index)}
+        if variance >= 0 and "Mul" in users and _is_over_batch(graph, variance, before):
+            scope = graph.name_of(index).rpartition("/")[0].removesuffix(_INNER).rstrip("/")
+            found.setdefault(scope, index)
+    return found
+
+
+def _variance(graph: OpGraph, add: int) -> int:
+    """Return what epsilon is added to; -1 if no input is a constant or scalar."""
+    if add < 0 or graph.op(add) not in ("AddV2", "Add"):
+        return -1
+    scalar = [at for at in (0, 1) if graph.input_shape(add, at) == ()]
+    if len(scalar) != 1:
+        return -1
+    source = graph.source(add, 1 - scalar[0])
+    return graph.origin(source, _THROUGH) if source >= 0 else -1
+
+
+def _is_over_batch(graph: OpGraph, variance: int, add: int) -> bool:
+    """Tell whether a variance is one of each feature over the batch, or kept by a variable: not one of each example."""
+    if graph.op(variance) in REDUCTIONS:
+        given, axes = graph.input_shape(variance, 0), graph.constant_input(variance, 1)
+        return given is not None and axes is not None and 0 in [axis % len(given) for axis in axes if given]
+    dims = graph.known(add)
+    return graph.op(variance) in _VARIABLES and dims is not None and sum(size != 1 for size in dims) == 1
+
+
+def _check_batch_norms(graph: OpGraph, ledger: Ledger) -> None:
+    """Check batch norms, once for each layer."""
+    for index in graph.of(_FUSED):
+        ledger.judge(graph.name_of(index))
+    for scope, index in batch_norm_scopes(graph).items():
+        ledger.judge(graph.name_of(index))
+        trained = graph.op(_variance(graph, graph.source(index, 0))) in REDUCTIONS
+        parts = "mean, variance, Rsqrt and products" if trained else "Rsqrt, products and sums of its variables"
+        ledger.add(
+            BATCH_NORM.found(
+                {"ops": (scope or graph.name_of(index),), "op_type": "batch norm"},
+                "medium",
+                f"a batch norm of many ops: {parts}",
+                advice=(
+                    "use the fused op: tf.raw_ops.FusedBatchNormV3, or tf.compat.v1.nn.fused_batch_norm in old code. "
+                    "BatchNormalization of Keras 3 has no such argument: there it takes a layer of your own"
+                ),
+                unless=f"{BATCH_NORM.unless}, and are fused",
+                certainty="exact",
+            )
+        )
+
+
+class NamedOp(NamedTuple):
+    """An op of a profile, and its share of the device time (0 to 1); None for one of a host thread."""
+
+    name: str
+    type: str
+    share: float | None = None
+
+    @property
+    def batch_norm(self) -> str:
+        """The innermost scope that is named like a batch norm; empty without one."""
+        *scopes, _ = self.name.split("/")
+        while scopes and not _BATCH_NORM.search(scopes[-1]):
+            scopes.pop()
+        if len(scopes) > 1 and scopes[-1] == _INNER:
+            scopes.pop()
+        return "/".join(scopes)
+
+
+def check_op_names(ops: Iterable[NamedOp], ledger: Ledger) -> None:
+    """Check scopes that are named like a batch norm, and hold an Rsqrt but no fused batch norm."""
+    scopes: dict[str, list[NamedOp]] = {}
+    for op in ops:
+        if scope := op.batch_norm:
+            ledger.judge(op.name)
+            scopes.setdefault(scope, []).append(op)
+    for scope, inside in scopes.items():
+        types = {op.type for op in inside}
+        if "Rsqrt" in types and not any("FusedBatchNorm" in type for type in types):
+            shares = [op.share for op in inside if op.share is not None]
+            ledger.add(
+                NAMED_BATCH_NORM.found(
+                    {"ops": (scope,), "op_type": "batch norm"},
+                    "low",
+                    "by its name a batch norm, of many ops: it runs Rsqrt and no fused batch norm",
+                    advice=(
+                        f"{NAMED_BATCH_NORM.advice}; if it is one, use tf.raw_ops.FusedBatchNormV3. "
+                        "BatchNormalization of Keras 3 has no such argument"
+                    ),
+                    unless="the name misleads, or the ops are fused by the compiler",
+                    certainty="weak",
+                    share=sum(shares) if shares else None,
+                )
+            )
+
+
+def _check_instruction(at: Place, ledger: Ledger) -> None:
+    """Check reductions that a program asks for."""
+    if not at.name:
+        return
+    ledger.judge(at.instruction.name)
+    reducer = at.node.reducer
+    for user in at.graph.readers(at.index):
+        after = Place(at.graph, user)
+        own = after.name and after.name != at.name and "dot" not in at.name
+        if own and after.instruction.opcode == "reduce" and after.node.reducer == reducer:
+            ledger.add(CHAIN.found(at.where, "low", f"{reducer} of {reducer}, one after the other"))
+    if _is_awaited(at):
+        if _BATCH_NORM.search(at.name):
+            ledger.add(
+                BATCH_NORM.found(
+                    at.where,
+                    "medium",
+                    "a batch norm of many ops: the variance waits for the mean",
+                    advice=(
+                        "use the fused op, tf.raw_ops.FusedBatchNormV3; batch norms of Keras 3 and flax have no such "
+                        "argument"
+                    ),
+                    unless="it is written by hand on purpose, or takes little of the step",
+                    certainty="weak",
+                )
+            )
+        else:
+            what = f"one {reducer} of {at.operand(0)} waits for the other: two passes over it"
+            ledger.add(DEPENDENT.found(at.where, "low", what))
+    _check_scaled_instruction(at, ledger)
+
+
+def _is_awaited(at: Place) -> bool:
+    """Tell whether a reduction of the same shapes, kind and scope waits for this one, as the variance for the mean."""
+    waiting, seen = [at.index], {at.index}
+    while waiting:
+        for user in at.graph.users[waiting.pop()]:
+            at.graph.follow(1)
+            if len(seen) >= _LARGEST_BETWEEN:
+                return False
+            if user in seen:
+                continue
+            seen.add(user)
+            after = Place(at.graph, user)
+            if after.instruction.opcode == "reduce":
+                ours, other = (
+                    (each.operand(0), each.instruction.shape, each.node.reducer, each.name.rpartition("/")[0])
+                    for each in (at, after)
+                )
+                if ours == other:
+                    return True
+            elif after.instruction.opcode in _ELEMENTWISE:
+                waiting.append(user)
+    return False
+
+
+def _check_scaled_instruction(at: Place, ledger: Ledger) -> None:
+    users, shape = at.graph.users[at.index], at.instruction.shape
+    if len(users) != 1 or at.node.reducer != "add" or shape.is_tuple:
+        return
+    after = at.graph.nodes[users[0]]
+    apart = not at.node.is_fused or after.runs_in != at.node.runs_in
+    if after.instruction.opcode in ("multiply", "divide") and apart and shape.bytes >= MIB:
+        what = f"{after.instruction.opcode} after a sum ({shape}) is not fused into it"
+        advice = "move a factor that is constant over the reduced dimensions into the sum"
+        unless = "the factor changes along them, or the product inside costs more than it saves"
+        ledger.add(SCALED.found(at.where, "medium", what, advice=advice, unless=unless))
+
+
+TOPIC = Topic(
+    rules=(CHAIN, DEPENDENT, SCALED, BATCH_NORM, NAMED_BATCH_NORM),
+    check_graph=(_check_reductions, _check_batch_norms),
+    check_program={"reduce": _check_instruction},
+)

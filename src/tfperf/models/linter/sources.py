@@ -1,0 +1,138 @@
+"""Programs of XLA that rules look at: one of a file, or those that ran in a profile, with the time of their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from tfperf.analysis.load import Analysis, load
+from tfperf.base.errors import TraceNotFoundError
+from tfperf.base.files import TRACE_SUFFIXES
+from tfperf.base.units import counted
+from tfperf.formats.hlo import read
+from tfperf.formats.hlo.hlo_proto import read_proto
+from tfperf.formats.hlo.model import Module, ProgramError
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
+from tfperf.formats.wire.hlo import HLO_PROTO
+from tfperf.formats.wire.other_formats import is_graph, is_meta_graph, is_saved_model, is_text
+from tfperf.models.linter.rule import Device
+from tfperf.models.linter.rules.reductions import NamedOp
+from tfperf.trace.logdir import find_runs
+from tfperf.trace.read import read_host
+
+_HEAD = 1 << 16
+_GRAPHS = ("saved_model.pb", "saved_model.pbtxt", "graph.pb")
+_OF_CPU = "The programs ran on a CPU: shares of time are upper bounds, of all instructions."
+_COMPILED = (
+    "Compiled programs are judged by the rules that hold for them; others (fusion, reshapes) need the graph, as a "
+    "SavedModel has it."
+)
+
+
+_NAMES_ONLY = (
+    "The profile holds no program of XLA that ran, so its ops were judged by their names only: give the SavedModel or "
+    "graph for all rules."
+)
+
+
+class Programs(Struct, frozen=True, kw_only=True):
+    """Programs, the share of the device time (0 to 1) of each instruction by program and name, and what to know.
+
+    `named_ops` are ops of a profile that no program holds.
+    """
+
+    modules: dict[int, Module]
+    """By the id that events have."""
+    shares: dict[tuple[int, str], float] = {}
+    device: Device | None = None
+    """On which they ran, if a profile says so."""
+    named_ops: tuple[NamedOp, ...] = ()
+    notes: tuple[str, ...] = (_COMPILED,)
+
+
+def is_profile(path: Path) -> bool:
+    """Tell whether a path is a profile, and no model; raises TfprofInputError for a folder without either."""
+    if not path.is_dir():
+        return path.name.endswith(TRACE_SUFFIXES)
+    if any((path / name).is_file() for name in _GRAPHS):
+        return False
+    try:
+        return bool(find_runs(path))
+    except TraceNotFoundError as error:
+        raise TfprofInputError(f"{path} holds no saved_model.pb and no graph.pb, and {error}") from error
+
+
+def program_of(path: Path) -> Programs | None:
+    """Return the program of a file (HloProto, HloModuleProto, HloSnapshot or text); None if it is a graph, or a folder.
+
+    Raises ProgramError for text of XLA that cannot be read.
+    """
+    if path.is_dir():
+        return None
+    data = InputFile(path, "program of XLA or GraphDef").data
+    head = data[:_HEAD]
+    if read.is_text(head):
+        return Programs(modules={0: read.read_program(path)})
+    if is_text(head) or is_saved_model(head) or is_meta_graph(head) or is_graph(head):
+        return None
+    try:
+        return Programs(modules={0: read_proto(data)})
+    except ProgramError:
+        return None
+
+
+def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
+    """Return the programs of which the newest run of a logdir has events, and (`by_name`) ops that only have names.
+
+    Raises TfperfError if there is neither a program nor an op in a scope that a rule is about.
+    """
+    analysis = load(path, sections=("xla", "ops") if by_name else ("xla",))
+    xla = analysis["xla"]
+    serialized: dict[int, bytes] = {}
+    for file in analysis.run.files:
+        serialized |= read_host(file.path, stats=frozenset({HLO_PROTO})).hlo_protos or {}
+    modules = {}
+    for ran in xla.modules:
+        if ran.instructions is not None and ran.program_id in serialized:
+            modules[ran.program_id] = read_proto(serialized[ran.program_id])
+    named_ops = _named_ops(analysis, modules) if by_name else ()
+    if not modules and any(op.batch_norm for op in named_ops):
+        return Programs(modules={}, named_ops=named_ops, notes=(_NAMES_ONLY,))
+    if not modules:
+        raise TfprofInputError(
+            f"{path} holds no program of XLA that ran: profile code that is compiled (jit_compile=True, JAX), or give "
+            "the SavedModel or graph"
+        )
+    whole = max(xla.whole_ps, 1)
+    by_place: dict[tuple[int, str], float] = {}
+    for op in xla.ops:
+        key = (op.program_id, op.op)
+        by_place[key] = by_place.get(key, 0.0) + op.time_ps / whole
+    notes = (_COMPILED, *((_OF_CPU,) if xla.place == "cpu" else ()))
+    if xla.lost:
+        notes = (
+            *notes,
+            f"{counted(len(xla.lost), 'program')} that ran cannot be judged: the profile does not hold them.",
+        )
+    devices: dict[str, Device] = {"gpu": "gpu", "tpu": "tpu"}
+    device = devices.get(xla.place or "")
+    return Programs(modules=modules, shares=by_place, named_ops=named_ops, notes=notes, device=device)
+
+
+def _named_ops(analysis: Analysis, modules: Mapping[int, Module]) -> tuple[NamedOp, ...]:
+    """Return the ops of a profile that no program names: what it names is judged there."""
+    judged = {
+        item.metadata.op_name
+        for module in modules.values()
+        for computation in module.computations
+        for item in computation.instructions
+    }
+    found = []
+    for table in analysis["ops"].sides:
+        whole_ps = max(int(table.self_ps.sum()), 1)
+        shares = [time_ps / whole_ps if table.side == "device" else None for time_ps in table.self_ps.tolist()]
+        rows = zip(table.keys, shares, strict=True)
+        found += [NamedOp(key.name, key.type, share) for key, share in rows if key.name not in judged]
+    return tuple(found)

@@ -1,0 +1,332 @@
+"""The text that tfprof writes, to the letter: for scripts that read it, and to compare with it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfperf.base.arrays import Int64s
+from tfperf.formats.models.dtypes import Shapes
+from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.options import PLACE, Options
+from tfperf.models.tfprof.views import SCOPE_TYPE, Shown, ShownOps, View, show_ops, show_tree
+
+_OPTIONS = "=========================Options============================="
+_REPORT = "==================Model Analysis Report======================"
+_END = "======================End of Report=========================="
+_OPTION_WIDTH = 28
+_SHOWN = (
+    "max_depth",
+    "min_bytes",
+    "min_peak_bytes",
+    "min_residual_bytes",
+    "min_output_bytes",
+    "min_micros",
+    "min_accelerator_micros",
+    "min_cpu_micros",
+    "min_params",
+    "min_float_ops",
+    "min_occurrence",
+    "step",
+    "order_by",
+    "account_type_regexes",
+    "start_name_regexes",
+    "trim_name_regexes",
+    "show_name_regexes",
+    "hide_name_regexes",
+    "account_displayed_op_only",
+)
+_VIEWS: Mapping[str, str] = {
+    "scope": "scope: The nodes in the model graph are organized by their names, which is hierarchical like filesystem.",
+    "op": "op: The nodes are operation kernel type, such as MatMul, Conv2D. Graph nodes belonging to the same type are "
+    "aggregated together.",
+    "code": "code: When python trace is available, the nodes are python lines and their are organized by the python "
+    "call stack.",
+}
+_CPU = (
+    "cpu execution time: The time from the start to the end of the operation. It's the sum of actual cpu run time "
+    "plus the time that it spends waiting if part of computation is launched asynchronously."
+)
+_ACCELERATOR = (
+    "accelerator execution time: Time spent executing on the accelerator. This is normally measured by the actual "
+    "hardware library."
+)
+_MEANINGS: Mapping[str, tuple[str, ...]] = {
+    "accelerator_micros": (_ACCELERATOR,),
+    "bytes": ("requested bytes: The memory requested by the operation, accumulatively.",),
+    "cpu_micros": (_CPU,),
+    "device": ("device: which device is placed on.",),
+    "float_ops": ("flops: Number of float operations. Note: Please read the implementation for the math behind it.",),
+    "input_shapes": ("input shape: The shape of input tensors",),
+    "micros": ("total execution time: Sum of accelerator execution time and cpu execution time.", _CPU, _ACCELERATOR),
+    "occurrence": ("occurrence: The number of times it occurs",),
+    "op_types": (
+        "op_types: The attributes of the operation, includes the Kernel name device placed on and user-defined "
+        "strings.",
+    ),
+    "output_bytes": (
+        "output bytes: The memory that is output from the operation (not necessarily allocated by the operation)",
+    ),
+    "params": ("param: Number of parameters (in the Variable).",),
+    "peak_bytes": ("peak bytes: The peak amount of memory that the operation is holding at some point.",),
+    "residual_bytes": ("residual bytes: The memory not de-allocated after the operation finishes.",),
+}
+_TIME_HEADS = ("total execution time", "accelerator execution time", "cpu execution time")
+_HEADS: Mapping[str, str] = {
+    "params": "# parameters",
+    "float_ops": "# float_ops",
+    "bytes": "requested bytes",
+    "peak_bytes": "peak bytes",
+    "residual_bytes": "residual bytes",
+    "output_bytes": "output bytes",
+    "micros": " | ".join(_TIME_HEADS),
+    "accelerator_micros": _TIME_HEADS[1],
+    "cpu_micros": _TIME_HEADS[2],
+    "device": "assigned devices",
+    "op_types": "op types",
+    "occurrence": "op count (run|defined)",
+    "input_shapes": "input shapes",
+}
+_COUNTS_FIRST = ("scope", "graph")
+
+
+def reference_report(model: Model, view: View, options: Options, *, quirks: bool, to_file: str = "") -> str:
+    """Return what tfprof writes to stdout, or to the file of this name; `quirks` imitates its defect D1."""
+    body = [*_meanings(view, options), "", "Profile:", _heading(view, options), *_rows(model, view, options, quirks)]
+    if to_file:
+        return "\n".join(["", *body, ""])
+    return "\n".join(["", _OPTIONS, *_options(options), "", _REPORT, "", *body, "", _END, ""])
+
+
+def _options(options: Options) -> Iterator[str]:
+    for name in _SHOWN:
+        yield f"-{name}".ljust(_OPTION_WIDTH) + _value(getattr(options, name))
+    yield "-select".ljust(_OPTION_WIDTH) + ",".join(sorted(options.select))
+    yield "-output".ljust(_OPTION_WIDTH) + f"{options.output.partition(':')[0]}:"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _meanings(view: View, options: Options) -> Iterator[str]:
+    yield "Doc:"
+    yield _VIEWS["scope" if view == "graph" else view]
+    for name in sorted(options.select):
+        yield from _MEANINGS.get(name, (f"Unknown {name}",))
+
+
+def _heading(view: View, options: Options) -> str:
+    names, heads = list(_HEADS), {**_HEADS}
+    if view not in _COUNTS_FIRST:
+        names = [*names[2:9], *names[:2], *names[9:]]
+        heads["occurrence"] = "op occurrence (run|defined)"
+    asked = {*options.select} - ({"accelerator_micros", "cpu_micros"} if "micros" in options.select else set())
+    return " | ".join(["node name", *(heads[name] for name in names if name in asked)])
+
+
+def _rows(model: Model, view: View, options: Options, quirks: bool) -> Iterator[str]:
+    text = ModelText(model, quirks=quirks)
+    if view == "op":
+        return op_rows(show_ops(model, options), options, text, model.values(options.step))
+    return tree_rows(show_tree(model, view, options), view, options, text)
+
+
+_BYTES = ("bytes", "peak_bytes", "residual_bytes", "output_bytes")
+_TIMES = ("micros", "accelerator_micros", "cpu_micros")
+_GRAPH_TYPE = "_TFGraphParent"
+"""The type of the root of the graph view."""
+_NAME_WIDTH, _VALUE_WIDTH, _COUNT_WIDTH = 25, 30, 10
+
+
+def scaled(number: int) -> str:
+    """Return a count: 100.35k."""
+    return _in_units(number, ("", "k", "m", "b"))
+
+
+def time_text(micros: int) -> str:
+    """Return a time: 5.79ms."""
+    return _in_units(micros, ("us", "ms", "sec"))
+
+
+def bytes_text(size: int) -> str:
+    """Return a size: 483.07KB."""
+    return _in_units(size, ("B", "KB", "MB"))
+
+
+def _in_units(number: int, units: Sequence[str]) -> str:
+    if number < 1000:
+        return f"{number}{units[0]}"
+    power = next((power for power in range(1, len(units) - 1) if number < 1000 ** (power + 1)), len(units) - 1)
+    return f"{number / 1000**power:.2f}{units[power]}"
+
+
+_TEXT_OF: Mapping[str, Callable[[int], str]] = dict.fromkeys(_BYTES, bytes_text) | dict.fromkeys(_TIMES, time_text)
+
+
+def _on_one_line(name: str) -> str:
+    """Return a name that cannot look like a row of its own."""
+    return name if "\n" not in name and "\t" not in name else name.replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _wanted(options: Options, names: Sequence[str]) -> list[str]:
+    """Return which of the attributes are shown: who asks for micros gets all three."""
+    asked = {*options.select} | ({*_TIMES} if "micros" in options.select else set())
+    return [name for name in names if name in asked]
+
+
+class ModelText:
+    """What is written of nodes: their devices, types and the shapes of their inputs."""
+
+    def __init__(self, model: Model, *, quirks: bool = False) -> None:
+        self._model = model
+        self._input_shape = model.first_slot_shape if quirks else model.input_shape
+        self._first, self._count = (rows.tolist() for rows in model.input_rows())
+        node, kind = model.type_of
+        start = np.searchsorted(node, np.arange(len(model.names) + 1)).tolist()
+        kinds = kind.tolist()
+        self._types = [kinds[one:other] for one, other in itertools.pairwise(start)]
+
+    def types(self, nodes: Sequence[int]) -> str:
+        """Return the types of nodes."""
+        return "|".join(sorted({self._model.types[kind] for node in nodes for kind in self._types[node]}))
+
+    def devices(self, nodes: Sequence[int]) -> str:
+        """Return the devices of nodes; one that never ran has an empty one."""
+        return "|".join(sorted({self._model.device[node] for node in nodes}))
+
+    def inputs(self, node: int, separator: str = "|") -> str:
+        """Return the shapes of the inputs of a node."""
+        first = self._first[node]
+        shapes = (shape_text(self._input_shape, first + index) for index in range(self._count[node]))
+        return separator.join(f"{index}:{shape or 'unknown'}" for index, shape in enumerate(shapes))
+
+    def shape(self, node: int) -> str:
+        """Return the attribute shape of a node."""
+        return shape_text(self._model.shape, node)
+
+
+def shape_text(shapes: Shapes, place: int) -> str:
+    """Return a shape: 100x784; empty for one that is not known."""
+    return "x".join(map(str, shapes.dims(place)))
+
+
+def tree_rows(shown: Shown, view: View, options: Options, text: ModelText) -> Iterator[str]:
+    """Yield the lines of a scope, graph or code view."""
+    tree = shown.tree
+    columns = list((_code_cells if view == "code" else _node_cells)(shown, options, text))
+    if view == "graph" and "op_types" in options.select:
+        columns = [[_GRAPH_TYPE, *column[1:]] if column[0] == SCOPE_TYPE else column for column in columns]
+    for row, (name, depth) in enumerate(zip(tree.names, tree.depth.tolist(), strict=True)):
+        cells = ", ".join(cell for column in columns if (cell := column[row]) is not None)
+        yield f"{'  ' * depth}{_on_one_line(name)} ({cells})"
+
+
+def _node_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[list[str | None]]:
+    """Yield the columns of the scope and graph view: a cell for each row, None for one that is left out."""
+    nodes = shown.tree.node.tolist()
+    select = {*options.select}
+    if "params" in select:
+        yield [text.shape(node) or None if node >= 0 else None for node in nodes]
+        yield _own_and_total(shown, "params", scaled, " params")
+    if "float_ops" in select:
+        yield _own_and_total(shown, "float_ops", scaled, " flops")
+    for name in _wanted(options, (*_BYTES, *_TIMES)):
+        yield _own_and_total(shown, name, _TEXT_OF[name])
+    if "device" in select:
+        yield [text.devices([node]) or None if node >= 0 else None for node in nodes]
+    if "op_types" in select:
+        yield [text.types([node]) if node >= 0 else SCOPE_TYPE for node in nodes]
+    if "occurrence" in select:
+        runs, definitions = (_own_and_total(shown, name, str) for name in ("runs", "definitions"))
+        yield [f"{run}|{defined}" for run, defined in zip(runs, definitions, strict=True)]
+    if "input_shapes" in select:
+        yield [text.inputs(node) if node >= 0 else "" for node in nodes]
+
+
+def _code_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[list[str | None]]:
+    """Yield the columns of the code view."""
+    built = [shown.built.get(frame, []) for frame in shown.tree.node.tolist()]
+    select = {*options.select}
+    for name in _wanted(options, (*_BYTES, *_TIMES)):
+        yield _own_and_total(shown, name, _TEXT_OF[name])
+    if "params" in select:
+        yield _own_and_total(shown, "params", scaled, " params")
+    if "float_ops" in select:
+        yield _own_and_total(shown, "float_ops", scaled, " flops")
+    if "device" in select:
+        yield [text.devices(nodes) if nodes else None for nodes in built]
+    if "op_types" in select:
+        yield [text.types(nodes) for nodes in built]
+    for name in ("occurrence", "input_shapes"):
+        if name in select:
+            yield [f"{name} N/A in code view"] * len(built)
+
+
+def _own_and_total(shown: Shown, name: str, to_text: Callable[[int], str], unit: str = "") -> list[str | None]:
+    own, total = (values[PLACE[name]].tolist() for values in (shown.tree.own, shown.total))
+    texts = {number: to_text(number) for number in {*own, *total}}  # most rows have one of few values
+    counts = shown.tree.accounted.tolist()
+    return [
+        f"{texts[one] if counted else '--'}/{texts[every]}{unit}"
+        for one, every, counted in zip(own, total, counts, strict=True)
+    ]
+
+
+def op_rows(shown: ShownOps, options: Options, text: ModelText, values: Int64s) -> Iterator[str]:
+    """Yield the lines of the op view; `values` are those of all nodes."""
+    columns = list(_op_cells(shown, options, text))
+    for row, name in enumerate(shown.names):
+        cells = [column[row] for column in columns]
+        line = f"{_on_one_line(name).ljust(_NAME_WIDTH)}{', '.join(cells)}"
+        yield line
+        if "input_shapes" in options.select:
+            yield from ("", *_input_types(shown.nodes[row], text, values), "")
+
+
+def _op_cells(shown: ShownOps, options: Options, text: ModelText) -> Iterator[list[str]]:
+    select = {*options.select}
+    for name in _wanted(options, (*_BYTES, *_TIMES)):
+        yield _with_shares(shown, name, _TEXT_OF[name], "")
+    for name, unit in (("params", " params"), ("float_ops", " float_ops")):
+        if name in select:
+            yield _with_shares(shown, name, scaled, unit)
+    if "device" in select:
+        yield [text.devices(nodes.tolist()) for nodes in shown.nodes]
+    if "op_types" in select:
+        yield [text.types(nodes.tolist()) for nodes in shown.nodes]
+    if "occurrence" in select:
+        runs, definitions = (shown.own[PLACE[name]].tolist() for name in ("runs", "definitions"))
+        yield [f"{run}|{defined}".rjust(_COUNT_WIDTH) for run, defined in zip(runs, definitions, strict=True)]
+
+
+def _with_shares(shown: ShownOps, name: str, to_text: Callable[[int], str], unit: str) -> list[str]:
+    place = PLACE[name]
+    root = int(shown.root_total[place])
+    own, total = shown.own[place].tolist(), shown.total[place].tolist()
+    # The reference has no share of memory in the rest of the list for what takes none itself.
+    judged = own if name in _BYTES else total
+    shares = [
+        (100 * every / root, 100 * one / root) if judge > 0 and root else (0.0, 0.0)
+        for one, every, judge in zip(own, total, judged, strict=True)
+    ]
+    return [
+        f"{to_text(one)}{unit} ({of_total:.2f}%, {of_own:.2f}%)".rjust(_VALUE_WIDTH)
+        for one, (of_total, of_own) in zip(own, shares, strict=True)
+    ]
+
+
+def _input_types(nodes: Int64s, text: ModelText, values: Int64s) -> Iterator[str]:
+    """Yield a line for each distinct list of input shapes: how often it ran, most often first."""
+    totals: dict[str, list[int]] = {}
+    for node in nodes.tolist():
+        total = totals.setdefault(text.inputs(node, ",\t"), [0, 0, 0])
+        for place, number in enumerate((values[PLACE["runs"], node], 1, values[PLACE["micros"], node])):
+            total[place] += int(number)
+    for shapes, (runs, defined, micros) in sorted(totals.items(), key=lambda item: (-item[1][0], item[0])):
+        yield f"input_type: {shapes}\t(run*{runs}|defined*{defined})\texec_time: {time_text(micros)}"
