@@ -569,7 +569,7 @@ TRACE_OF_SOURCE: dict[str, tuple[Plane, ...]] = {
 
 
 def test_every_way_to_find_steps_is_on_the_page_of_the_architecture(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "architecture-reasons.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| `(.*?)` \|.*\| (.*?) \|$", page.split("| `step_source` |")[1].split("\n\n")[0], re.MULTILINE
     )

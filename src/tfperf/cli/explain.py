@@ -276,7 +276,7 @@ def _steps_and_causes() -> Iterator[Entry]:
     for name, source in STEP_SOURCES.items():
         text, confidence = plain_text(source.step), f"confidence: {source.confidence}"
         text = text if name == "none" else f"a step is {text}"
-        yield Entry("step source", (name,), text, "docs/architecture.md#how-steps-are-found", (confidence,))
+        yield Entry("step source", (name,), text, "docs/architecture-reasons.md#how-steps-are-found", (confidence,))
     for name, meaning in FLAGS.items():
         note = "a step with this flag does not count in averages, if three others do"
         yield Entry("flag", (name,), meaning, "docs/glossary.md#steps", (note,))
