@@ -138,7 +138,7 @@ def test_the_commands_of_the_baseline_work_with_enough_steps(
 ) -> None:
     section = TEXT.split("## Compare with a baseline")[1]
     blocks = re.findall(r"^```console\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)[:2]
-    # capture/test_recipe.py profiles real jobs; here a profile is there already.
+    # The recipes below profile real jobs; here a profile is there already.
     commands = [line for block in blocks for line in block.splitlines() if not line.startswith("tfperf run ")]
     assert commands[1:] == ["tfperf check logs --baseline baseline.json --max-regression 5%"]
     # 60 steps of about 1 ms: a run that is compared with itself holds.
