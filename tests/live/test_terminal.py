@@ -202,8 +202,7 @@ def test_a_terminal_without_colours_that_has_ascii_only(tmp_path: Path) -> None:
     steps = [event("train", 1000 * place, 900, step_num=place, _r=1) for place in range(5)]
     gpu = plane("/device:GPU:0", line("stream", *[event("kérnel", 1000 * place, 90) for place in range(5)]))
     with fake_job(gives(space(host(*steps), gpu))) as job:
-        variables = {"PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
-        terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", **variables)
+        terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", PYTHONIOENCODING="ascii", NO_COLOR="1")
         terminal.wait_for(r"k\xe9rnel")
         terminal.press("q")
         terminal.end()

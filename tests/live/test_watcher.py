@@ -258,7 +258,9 @@ def test_the_analysis_leaves_the_processor_to_others(empty: Path, own_process: N
 def test_an_analysis_that_dies_fails_one_sample(empty: Path, own_process: None) -> None:
     """The process of the analysis is killed, as the system does where memory is short; the next sample has another."""
     with fake_job(gives(steps_trace())) as job, Watch(request_to(job)) as watch:
-        watch._watchers[job.address]._pace.is_here = False  # as often as it can: importing takes a second of a processor
+        watch._watchers[
+            job.address
+        ]._pace.is_here = False  # as often as it can: importing takes a second of a processor
         wait_until(lambda: only(watch).samples)
         process = watch._shared.analyst._process
         assert process is not None

@@ -1,4 +1,4 @@
-"""`tfperf export-csv`: the files that spreadsheets and scripts read."""
+"""`tfperf export-csv`, `export-parquet` and `anonymize`."""
 
 from __future__ import annotations
 
@@ -163,3 +163,54 @@ def test_a_trace_without_steps_has_no_step_file(tmp_path: Path, run_tfperf: Run)
     found = export(logdir, tmp_path / "tables", run_tfperf)
     assert {"host_ops", "op_types", "op_scopes", "op_layers", "environment"} <= found.keys()
     assert not {"steps", "categories", "steps_by_host"} & found.keys()
+
+
+def test_it_says_what_it_wrote_and_keeps_what_is_there(
+    run_tfperf: Callable[..., Result], samples: Path, tmp_path: Path, asked_here: None
+) -> None:
+    target = tmp_path / "dataset"
+    done = run_tfperf("export-parquet", samples / "input_bound", "-o", target)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("wrote 8,980 events and ")
+    again = run_tfperf("export-parquet", samples / "input_bound", "-o", target)
+    assert again.exit_code == 1
+    assert "pass --force to replace it" in again.stderr
+    assert run_tfperf("export-parquet", samples / "input_bound", "-o", target, "--force").exit_code == 0
+    asked = run_tfperf("query", target, "select count(*) as n from events", "--format", "csv")
+    assert asked.stdout.split() == ["n", "8980"]
+    assert run_tfperf("query", target, "--schema").exit_code == 0
+
+
+def test_a_folder_with_something_else_is_refused_at_once(
+    run_tfperf: Callable[..., Result], samples: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    done = run_tfperf("export-parquet", samples / "input_bound", "-o", tmp_path)
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"Error: {tmp_path} exists and is not a dataset of tfperf; name a new folder\n",
+    )
+
+
+def test_it_says_what_it_wrote_and_that_people_should_look(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("anonymize", samples / "input_bound", "-o", tmp_path / "copy")
+    assert result.exit_code == 0
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"wrote 1 host to {tmp_path / 'copy' / 'plugins' / 'profile'}")
+    assert "words of names replaced" in first
+    assert second.startswith("look at it before you send it")
+    assert run_tfperf("analyze", tmp_path / "copy").exit_code == 0
+
+
+def test_an_existing_copy_is_replaced_with_force_only(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    arguments = ("anonymize", samples / "input_bound", "-o", tmp_path / "copy")
+    assert run_tfperf(*arguments).exit_code == 0
+    again = run_tfperf(*arguments)
+    assert (again.exit_code, "pass --force" in again.stderr) == (1, True)
+    assert run_tfperf(*arguments, "--force").exit_code == 0
+
+
+def test_errors_are_one_line(tmp_path: Path, run_tfperf: Run) -> None:
+    (tmp_path / "a.xplane.pb").write_bytes(b"no profile")
+    result = run_tfperf("anonymize", tmp_path, "-o", tmp_path / "copy")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
