@@ -325,20 +325,12 @@ def test_ctrl_c_before_anybody_is_asked_leaves_nothing(
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
 def test_a_capture_that_waits_for_its_job_ends_and_leaves_nothing(name: str, tmp_path: Path) -> None:
-    with fake_job(gives(steps_trace(2000), after_s=3.0)) as job:
-        command = [
-            sys.executable,
-            "-m",
-            "tfperf",
-            "capture",
-            "--port",
-            str(job.port),
-            "--duration",
-            "60s",
-            "--all-or-nothing",
-        ]
+    with fake_job(gives(steps_trace(2000), after_s=1.0)) as job:
+        asked = ["capture", "--port", str(job.port), "--duration", "60s", "--all-or-nothing"]
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        asking = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, env=environment, text=True)
+        asking = subprocess.Popen(
+            [sys.executable, "-m", "tfperf", *asked], cwd=tmp_path, stderr=subprocess.PIPE, env=environment, text=True
+        )
         until_s = time.monotonic() + 120
         while not job.asked:
             assert time.monotonic() < until_s
