@@ -26,11 +26,11 @@ from job_environment import job_environment
 from places import ROOT
 from shared_runs import make_program
 
-from tfperf.judge.gate import grammar
-from tfperf.judge.gate.config import read_config
-from tfperf.judge.gate.grammar import read_limit
-from tfperf.judge.gate.limits import FIGURES, NAMED, Metric, NamedLimit
-from tfperf.judge.gate.rests_on import RESTS_ON, rests_on_steps
+from tfperf.judge import grammar
+from tfperf.judge.config import read_config
+from tfperf.judge.grammar import read_limit
+from tfperf.judge.limits import FIGURES, NAMED, Metric, NamedLimit
+from tfperf.judge.measure import RESTS_ON, rests_on_steps
 from tfperf.trace.flaw import Part
 
 PAGE = ROOT / "docs" / "ci.md"
