@@ -23,7 +23,7 @@ from typing import Any
 
 import grpc
 
-from tfperf.formats.wire.profiler_service import SERVICE, message_class
+from tfperf.formats.wire.schema import PROFILER, SERVICE
 from tfperf.formats.wire.schema import message_class as xspace_class
 
 REQUEST_SECONDS = 0.5
@@ -78,7 +78,7 @@ def make_reply(size_bytes: int) -> bytes:
     thread = line.SerializeToString()
     for _ in range(size_bytes // len(thread)):
         plane.lines.add().MergeFromString(thread)
-    reply = message_class("ProfileResponse")(xspace=space.SerializeToString())
+    reply = PROFILER.message_class("ProfileResponse")(xspace=space.SerializeToString())
     return bytes(reply.SerializeToString())
 
 

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tfperf.formats.hlo.link import FoundComputation, FoundInstruction, link
-from tfperf.formats.hlo.model import UNKNOWN, Module, Shape
+from tfperf.formats.hlo.model import UNKNOWN, FoundComputation, FoundInstruction, Module, Shape, link
 
 ADD = "add.f32"
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from hlo_modules import computation, module, op, scalar
 
-from tfperf.formats.hlo.link import FoundComputation, FoundInstruction
-from tfperf.formats.hlo.model import Module, OpMetadata
+from tfperf.formats.hlo.model import FoundComputation, FoundInstruction, Module, OpMetadata
 from tfperf.models.linter.rule import Ledger
 from tfperf.models.linter.rules import RULES, check_program
 

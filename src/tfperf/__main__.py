@@ -69,7 +69,7 @@ def _watch_memory() -> tuple[int, int] | None:
     with suppress(BlockingIOError):
         came_to_its_end = bool(os.read(reader, 1))
     if was_killed or (ended >= 0 and not came_to_its_end):
-        from tfperf.base.available_memory import shortage
+        from tfperf.base.process import shortage
 
         how = f" (the process ended with {signal.Signals(-ended).name})" if was_killed else ""
         os.write(2, f"Error: {shortage(how)}\n".encode())
@@ -88,7 +88,7 @@ def run() -> None:
     except Exception as error:
         if limited and _is_used_up(limited[0]):
             os._exit(1)
-        from tfperf.base.available_memory import lacks_memory, shortage
+        from tfperf.base.process import lacks_memory, shortage
 
         if not lacks_memory(error):
             raise

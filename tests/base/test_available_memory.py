@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tfperf.base.available_memory import available_bytes, lacks_memory, resident_bytes, shortage
 from tfperf.base.errors import TfperfError
+from tfperf.base.process import available_bytes, lacks_memory, resident_bytes, shortage
 
 
 def write(path: Path, text: str) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tfperf.base.errors import OutputError, TfperfWarning
-from tfperf.base.folders import locked_place, new_folder
+from tfperf.base.files import locked_place, new_folder
 
 REPLACING = """
 import os, shutil, signal, sys
 from pathlib import Path
-from tfperf.base.folders import new_folder
+from tfperf.base.files import new_folder
 
 number, at, is_after = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "after"
 calls = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from tfperf.formats.wire.profiler_service import SERVICE, message_class
+from tfperf.formats.wire.schema import PROFILER, SERVICE
 
 Answer = Callable[[Any, grpc.ServicerContext], bytes]
 """Takes a ProfileRequest (or raises through `context.abort`), gives the serialized response."""
@@ -25,7 +25,7 @@ class _Methods(grpc.GenericRpcHandler):
             return None
 
         def respond(request: bytes, context: grpc.ServicerContext) -> bytes:
-            return answer(message_class("ProfileRequest").FromString(request), context)
+            return answer(PROFILER.message_class("ProfileRequest").FromString(request), context)
 
         return grpc.unary_unary_rpc_method_handler(respond)
 
@@ -51,7 +51,7 @@ def serving(
 
 def response(xspace: bytes | None = None, *, empty: bool = False) -> bytes:
     """Return a serialized ProfileResponse; without a trace, as older servers answer."""
-    reply = message_class("ProfileResponse")(empty_trace=empty)
+    reply = PROFILER.message_class("ProfileResponse")(empty_trace=empty)
     if xspace is not None:
         reply.xspace = xspace
     return bytes(reply.SerializeToString())

@@ -17,7 +17,7 @@ import pytest
 from job_environment import job_environment
 
 from tfperf.formats.wire.contents import Contents, look_into
-from tfperf.formats.wire.profiler_service import SERVICE, message_class, read_message
+from tfperf.formats.wire.schema import PROFILER, SERVICE, read_message
 
 _JOB = """
 import json, os, sys, threading, time
@@ -135,7 +135,9 @@ class ServingJob:
         self.wait_until(f"number >= {self.do('number') + count}")
 
     def terminate(self, session_id: str) -> None:
-        self.call("Terminate", message_class("TerminateRequest")(session_id=session_id).SerializeToString()).result()
+        self.call(
+            "Terminate", PROFILER.message_class("TerminateRequest")(session_id=session_id).SerializeToString()
+        ).result()
 
     def end(self) -> int:
         """Let the program end; return its exit code."""
@@ -157,8 +159,10 @@ def start_call(channel: Any, method: str, request: bytes) -> Any:
 
 def request(seconds: float, *, emit_xspace: bool = True, session_id: str = "test", **levels: int) -> bytes:
     options = {"version": 1, "host_tracer_level": 2, "device_tracer_level": 1, "duration_ms": round(seconds * 1000)}
-    made = message_class("ProfileRequest")(
-        opts=message_class("ProfileOptions")(**options | levels), emit_xspace=emit_xspace, session_id=session_id
+    made = PROFILER.message_class("ProfileRequest")(
+        opts=PROFILER.message_class("ProfileOptions")(**options | levels),
+        emit_xspace=emit_xspace,
+        session_id=session_id,
     )
     return bytes(made.SerializeToString())
 

@@ -14,8 +14,7 @@ from capture.conftest import Capture, Job, ended, free_port, read_until, wait_un
 
 import tfperf
 from tfperf.formats.wire.contents import look_into
-from tfperf.formats.wire.planes import read_header
-from tfperf.formats.wire.stats import WantedStats
+from tfperf.formats.wire.planes import WantedStats, read_header
 from tfperf.formats.wire.trace_file import TraceFile, walk
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")

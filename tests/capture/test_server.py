@@ -14,7 +14,7 @@ import pytest
 from capture.serving_job import ServingJob, contents, refusal, request, start_call
 
 from tfperf.formats.wire.capture_plane import CaptureFacts
-from tfperf.formats.wire.profiler_service import read_message
+from tfperf.formats.wire.schema import read_message
 from tfperf.trace.read import read_host
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")

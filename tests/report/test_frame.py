@@ -6,7 +6,8 @@ import math
 
 import pandas as pd
 
-from tfperf.report.model import Column, frame, table_of
+from tfperf.report.frame import frame
+from tfperf.report.model import Column, table_of
 
 COLUMNS = (
     Column("path", "Path", str, level="data"),

@@ -7,7 +7,7 @@ from builders import event, line, plane, trace_of
 from jax_builders import FORWARD, GRADIENT, OTHER, call, jax_trace, program, programs, run
 from msgspec.structs import replace
 
-from tfperf.formats.hlo.names import read_names
+from tfperf.formats.hlo.messages import read_names
 from tfperf.trace.event_names import canonical
 from tfperf.trace.jax import CLASSES, JaxCalls, find_jax_calls, find_runs, program_class
 from tfperf.trace.read import read_host

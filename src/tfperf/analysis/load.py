@@ -19,8 +19,8 @@ from tfperf.analysis.registry import By, Host, HostResults, MissingHost, Results
 from tfperf.base.display import cut
 from tfperf.base.errors import TfperfError, TraceFormatError
 from tfperf.base.files import TRACE_SUFFIX
-from tfperf.base.forked import allowing_forks, in_two
 from tfperf.base.patterns import pattern
+from tfperf.base.process import allowing_forks, in_two
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, listed
 from tfperf.report.model import Deferred, Finding, Quantity, Report, Section, Table

@@ -27,8 +27,7 @@ from tfperf.base.errors import CaptureError
 from tfperf.base.units import format_bytes
 from tfperf.capture.address import Address
 from tfperf.capture.outcomes import TracerOptions
-from tfperf.formats.wire.profiler_service import OPTIONS_VERSION, OVERHEAD_KEY, SERVICE, message_class, read_message
-from tfperf.formats.wire.schema import LARGEST_MESSAGE
+from tfperf.formats.wire.schema import LARGEST_MESSAGE, OPTIONS_VERSION, OVERHEAD_KEY, PROFILER, SERVICE, read_message
 from tfperf.formats.wire.trace_file import SUFFIX
 
 CONNECT_SECONDS = 5.0
@@ -43,7 +42,7 @@ def profile_request(options: TracerOptions, duration_ms: int, place: Path, start
     `start_timestamp_ns` is when to start, on the server's clock; 0 is at once.
     """
     session_id = place.parent.name
-    levels = message_class("ProfileOptions")(
+    levels = PROFILER.message_class("ProfileOptions")(
         version=OPTIONS_VERSION,
         include_dataset_ops=True,
         enable_hlo_proto=True,
@@ -52,7 +51,7 @@ def profile_request(options: TracerOptions, duration_ms: int, place: Path, start
         duration_ms=duration_ms,
         session_id=session_id,
     )
-    return message_class("ProfileRequest")(
+    return PROFILER.message_class("ProfileRequest")(
         duration_ms=duration_ms,
         opts=levels,
         repository_root=str(place.parent.parent),
@@ -175,7 +174,9 @@ class ProfilerClient:
 
     def terminate(self, session_id: str) -> PendingReply:
         """End a session early: the server then answers the call that started it."""
-        return self._call("Terminate", message_class("TerminateRequest")(session_id=session_id), _SHORT_CALL_SECONDS)
+        return self._call(
+            "Terminate", PROFILER.message_class("TerminateRequest")(session_id=session_id), _SHORT_CALL_SECONDS
+        )
 
     def start_continuous(self, request: Any) -> None:
         """Record until `stop_continuous`."""
@@ -183,11 +184,13 @@ class ProfilerClient:
 
     def snapshot(self, seconds: float) -> PendingReply:
         """Ask for what was recorded since the last snapshot."""
-        return self._call("GetSnapshot", message_class("Empty")(), seconds, continuous=True)
+        return self._call("GetSnapshot", PROFILER.message_class("Empty")(), seconds, continuous=True)
 
     def stop_continuous(self) -> None:
         """End continuous profiling."""
-        self._call("StopContinuousProfiling", message_class("Empty")(), _SHORT_CALL_SECONDS, continuous=True).result()
+        self._call(
+            "StopContinuousProfiling", PROFILER.message_class("Empty")(), _SHORT_CALL_SECONDS, continuous=True
+        ).result()
 
     def _call(self, method: str, request: Any, seconds: float, *, continuous: bool = False) -> PendingReply:
         def parsed(data: bytes) -> Any:

@@ -288,7 +288,7 @@ _UNLIMITED_BYTES = 1 << 60
 
 def job_facts(machine: Machine | None = None) -> CaptureFacts:
     """Return what is known about this process and its machine; never raises."""
-    from tfperf.base.version import __version__
+    from tfperf.base import __version__
 
     machine = machine or Machine()
     facts = CaptureFacts(tfperf_version=__version__, python_version=platform.python_version())

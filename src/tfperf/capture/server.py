@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfperf.base.available_memory import resident_bytes
 from tfperf.base.errors import CaptureError, TfperfError
+from tfperf.base.process import resident_bytes
 from tfperf.base.units import format_bytes
 from tfperf.capture import local
 from tfperf.capture.address import Address
@@ -33,8 +33,7 @@ from tfperf.capture.client import DaemonThreads
 from tfperf.capture.machine import USUAL_PORT, Machine, job_facts
 from tfperf.capture.outcomes import TracerOptions
 from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
-from tfperf.formats.wire.profiler_service import OVERHEAD_KEY, SERVICE, message_class, read_message
-from tfperf.formats.wire.schema import LARGEST_MESSAGE
+from tfperf.formats.wire.schema import LARGEST_MESSAGE, OVERHEAD_KEY, PROFILER, SERVICE, read_message
 
 if TYPE_CHECKING:
     from tfperf.formats.wire.contents import Contents
@@ -400,7 +399,9 @@ def _reply(file: Path, contents: Contents, addition: bytes) -> bytes:
             f"the trace takes {format_bytes(contents.size_bytes)}, more than a reply can hold; use a shorter duration"
         )
         raise _RefusalError("RESOURCE_EXHAUSTED", problem)
-    reply = message_class("ProfileResponse")(empty_trace=not contents.event_count, xspace=file.read_bytes() + addition)
+    reply = PROFILER.message_class("ProfileResponse")(
+        empty_trace=not contents.event_count, xspace=file.read_bytes() + addition
+    )
     return bytes(reply.SerializeToString())
 
 

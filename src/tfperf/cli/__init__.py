@@ -23,9 +23,9 @@ from click.exceptions import Exit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.available_memory import keep_freed_memory, lacks_memory, shortage
+from tfperf.base import __version__
 from tfperf.base.errors import TfperfError, TfperfWarning
-from tfperf.base.version import __version__
+from tfperf.base.process import keep_freed_memory, lacks_memory, shortage
 from tfperf.report.render import whole_stdout
 from tfperf.report.render.screen import Colour, Screen, screen
 

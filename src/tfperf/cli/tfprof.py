@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 from msgspec.structs import replace
 
-from tfperf.base.available_memory import lacks_memory
+from tfperf.base.process import lacks_memory
 from tfperf.cli import options, with_manners
 from tfperf.models.tfprof import OptionError
 from tfperf.report.render import FORMATS

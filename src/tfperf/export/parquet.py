@@ -19,8 +19,7 @@ from msgspec import Struct
 from tfperf.analysis.load import Analysis, load
 from tfperf.base.arrays import Bools, Int64s
 from tfperf.base.errors import OutputError
-from tfperf.base.files import cannot_write, replace_file
-from tfperf.base.folders import new_folder
+from tfperf.base.files import cannot_write, new_folder, replace_file
 from tfperf.export.query.arrow_tables import by_index, numbers, words
 from tfperf.export.query.sources import BY_HOST, FORMAT, MARKER, check_format, is_dataset, partition
 from tfperf.export.query.sql_tables import ID_STATS, TEXT_STATS

@@ -20,10 +20,9 @@ from msgspec.structs import replace
 
 from tfperf.base.arrays import NO_NUMBERS, Bools, Float64s, Int32s, Int64s, distinct_index, lookup
 from tfperf.base.storage.remote_path import Location
-from tfperf.formats.hlo.names import NamedProgram, read_names
+from tfperf.formats.hlo.messages import HLO_PROTO, NamedProgram, read_names
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.formats.wire.event_columns import NO_STAT, Line, Stat, StatRows
-from tfperf.formats.wire.hlo import HLO_PROTO
 from tfperf.trace.device.device_clock import DeviceClock
 from tfperf.trace.flaw import Oddities
 from tfperf.trace.host.python_activity import PythonActivity

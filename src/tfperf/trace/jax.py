@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, extents, group_equal, lookup
 from tfperf.base.units import counted, listed
+from tfperf.formats.hlo.messages import NamedProgram
 from tfperf.formats.hlo.model import ProgramError
-from tfperf.formats.hlo.names import NamedProgram
 from tfperf.trace.event_names import called_function, canonical, is_jax_compilation, is_jitted_call, mask
 from tfperf.trace.host.launches import begun_before, launch_links
 from tfperf.trace.host_trace import HostTrace

@@ -8,9 +8,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tfperf.formats.hlo.messages import HLO_PROTO
 from tfperf.formats.wire.event_columns import StatType
-from tfperf.formats.wire.hlo import HLO_PROTO
-from tfperf.formats.wire.stats import WantedStats
+from tfperf.formats.wire.planes import WantedStats
 from tfperf.trace.event_names import (
     carries_run_id,
     gives_task,

@@ -272,7 +272,7 @@ def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = (
 
 def _search_remote(path: RemotePath) -> _Found:
     """Do for an address what `_search` does for a folder; a service lists all of it at once, or nothing."""
-    from tfperf.base.storage.listing import list_files  # imports what only remote files need
+    from tfperf.base.storage.reading import list_files  # imports what only remote files need
 
     files = list_files(path, TRACE_SUFFIXES)
     found = _Found(others=[str(file) for file in files if _is_of_other_format(file.name)])

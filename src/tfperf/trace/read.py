@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s
 from tfperf.base.storage.remote_path import Location
 from tfperf.base.units import natural
+from tfperf.formats.hlo.messages import HLO_PROTO, PROGRAM_PLANE, read_programs
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.formats.wire.event_columns import (
     ASYNC_LINE,
@@ -24,7 +25,6 @@ from tfperf.formats.wire.event_columns import (
     join_columns,
     lines_of,
 )
-from tfperf.formats.wire.hlo import HLO_PROTO, PROGRAM_PLANE, read_programs
 from tfperf.formats.wire.planes import PlaneHeader, check_planes, read_events, read_header
 from tfperf.formats.wire.trace_file import PlaneSpan, TraceFile, walk
 from tfperf.trace.device.device_clock import LONGEST_PS, DeviceClock, put_on_device_clocks

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tfperf import RemotePath
-from tfperf.base.storage.failures import kind_of, reading_failed, writing_failed
+from tfperf.base.storage.calls import kind_of, reading_failed, writing_failed
 
 
 def of_class(*names: str, base: type[Exception] = Exception, **attributes: Any) -> Exception:

@@ -12,7 +12,7 @@ from click.testing import Result
 from storage_servers import WebServer, web_server
 
 from tfperf import RemotePath, TraceNotFoundError
-from tfperf.base.storage.listing import list_files, look_up
+from tfperf.base.storage.reading import list_files, look_up
 from tfperf.trace.logdir import choose_run, find_runs, run_names
 
 SUFFIX = ".xplane.pb"
@@ -126,7 +126,7 @@ def test_google(monkeypatch: pytest.MonkeyPatch) -> None:
     """An emulator stands for Google Cloud Storage: list, read in parts, write."""
     from gcp_storage_emulator.server import create_server
 
-    from tfperf.base.storage import download as downloads
+    from tfperf.base.storage import reading as downloads
     from tfperf.base.storage.upload import new_remote_file
 
     with web_server() as free:

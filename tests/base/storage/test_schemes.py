@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfperf.base.storage.schemes import SCHEMES
+from tfperf.base.storage.remote_path import SCHEMES
 
 if sys.version_info >= (3, 11):
     import tomllib

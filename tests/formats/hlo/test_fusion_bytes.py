@@ -7,8 +7,7 @@ from hlo_modules import computation as named
 from hlo_modules import module, of_one, op
 
 from tfperf.formats.hlo.cost import Counting, cost_of
-from tfperf.formats.hlo.link import FoundInstruction
-from tfperf.formats.hlo.model import Module
+from tfperf.formats.hlo.model import FoundInstruction, Module
 
 BIG, ROW = "f32[128,1000]", "f32[1000]"
 BOTH: tuple[Counting, ...] = ("xla", "corrected")

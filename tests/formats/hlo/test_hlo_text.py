@@ -11,9 +11,8 @@ from msgspec.structs import asdict
 from places import SHARED
 
 from tfperf.formats.hlo.cost import cost_of
-from tfperf.formats.hlo.hlo_text import read_text
+from tfperf.formats.hlo.hlo_text import read_program, read_text
 from tfperf.formats.hlo.model import ConvolutionDims, DotDims, Frame, Module, ProgramError, Shape, WindowDim
-from tfperf.formats.hlo.read import read_program
 
 RULES = SHARED / "tfprof" / "tpu_rules"
 """Programs of other people in both forms, which are no part of the project."""

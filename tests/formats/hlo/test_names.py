@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protobytes import field, message
 
-from tfperf.formats.hlo.names import NamedInstruction, read_names
+from tfperf.formats.hlo.messages import NamedInstruction, read_names
 
 SOURCE = field(7, message(field(1, b"MatMul"), field(2, b"model/dense/MatMul")))
 DOT = instruction(1, "dot.1", "dot", shape(F32, 8), extra=SOURCE)

@@ -9,9 +9,17 @@ import pytest
 from hlo_modules import of_one, op
 from msgspec.structs import replace
 
-from tfperf.formats.hlo.library_calls import kernel_product, sizes_of, vmem_bytes
+from tfperf.formats.hlo.cost_rules import (
+    Product,
+    kernel_product,
+    off_multiple,
+    product_by_shapes,
+    product_of,
+    rounded_up,
+    sizes_of,
+    vmem_bytes,
+)
 from tfperf.formats.hlo.model import ConvolutionDims, DotDims, OpMetadata, WindowDim
-from tfperf.formats.hlo.products import Product, off_multiple, product_by_shapes, product_of, rounded_up
 
 NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 IMAGE, KERNEL, MADE = "f16[8,32,32,3]", "f16[3,3,3,64]", "f16[8,32,32,64]"

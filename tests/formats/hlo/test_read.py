@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hlo_builders import F32, computation, instruction, program, shape
 
+from tfperf.formats.hlo.hlo_text import read_program
 from tfperf.formats.hlo.model import ProgramError
-from tfperf.formats.hlo.read import read_program
 
 TEXT = "// by hand\nHloModule jit_step\nENTRY main { r = f32[8] iota(), iota_dimension=0 }\n"
 

@@ -28,8 +28,7 @@ from tfperf.formats.wire.event_columns import (
     StatRows,
     join_columns,
 )
-from tfperf.formats.wire.planes import PlaneHeader, read_events, read_header
-from tfperf.formats.wire.stats import WantedStats
+from tfperf.formats.wire.planes import PlaneHeader, WantedStats, read_events, read_header
 from tfperf.formats.wire.trace_file import TraceFile, walk
 
 WANTED = WantedStats({"id": "number", "tf_op": "text"})

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfperf.export.timeline.perfetto import message_class, tag
 from tfperf.formats.wire.encode import below, beside, constant, fixed64, prefixed, sums, varint
-from tfperf.formats.wire.perfetto_schema import message_class, tag
 
 
 @pytest.fixture(scope="module", autouse=True)

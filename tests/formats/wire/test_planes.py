@@ -16,8 +16,7 @@ from tfperf.base.arrays import Bools
 from tfperf.base.errors import TraceFormatError
 from tfperf.formats.wire import planes, schema
 from tfperf.formats.wire.event_columns import EventColumns, Stat, join_columns
-from tfperf.formats.wire.planes import PlaneHeader, line_groups, line_pieces, read_events, read_header
-from tfperf.formats.wire.stats import WantedStats
+from tfperf.formats.wire.planes import PlaneHeader, WantedStats, line_groups, line_pieces, read_events, read_header
 from tfperf.formats.wire.trace_file import Span, TraceFile, walk
 
 WANTED = WantedStats({"id": "number", "step_num": "number", "tf_op": "text", "graph_type": "text"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from protobytes import field
 
-from tfperf.formats.wire.profiler_service import message_class, read_message
+from tfperf.formats.wire.schema import PROFILER, read_message
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,8 +19,8 @@ def test_a_reply_with_fields_that_are_not_declared() -> None:
 
 
 def test_a_request_is_what_tensorflow_reads() -> None:
-    levels = message_class("ProfileOptions")(version=1, host_tracer_level=2)
-    request = message_class("ProfileRequest")(duration_ms=300, opts=levels, session_id="s", emit_xspace=True)
+    levels = PROFILER.message_class("ProfileOptions")(version=1, host_tracer_level=2)
+    request = PROFILER.message_class("ProfileRequest")(duration_ms=300, opts=levels, session_id="s", emit_xspace=True)
     assert request.SerializeToString() == (
         field(1, 300) + field(4, field(2, 2) + field(5, 1)) + field(6, b"s") + field(9, 1)
     )

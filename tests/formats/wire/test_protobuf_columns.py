@@ -16,7 +16,7 @@ from protobytes import field
 
 from tfperf.base.errors import TraceFormatError
 from tfperf.formats.wire import schema
-from tfperf.formats.wire.protobuf_columns import record_batch
+from tfperf.formats.wire.decoder import record_batch
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 

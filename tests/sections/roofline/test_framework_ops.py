@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from places import ROOT
 
 from tfperf.analysis.load import load
-from tfperf.formats.hlo.products import Product
+from tfperf.formats.hlo.cost_rules import Product
 from tfperf.sections.roofline.analysis import Roofline, shorten
 from tfperf.sections.roofline.section import build
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.formats.hlo.products import Product
+from tfperf.formats.hlo.cost_rules import Product
 from tfperf.sections.roofline.analysis import Layers, OpShapes, OpWork, parse_shapes, work_of
 
 

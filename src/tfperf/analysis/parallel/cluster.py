@@ -14,8 +14,8 @@ from typing import Any
 from tfperf.analysis.parallel.outcomes import Analyze, HostOutcome, Work, attempt
 from tfperf.analysis.parallel.over_hosts import GROUPS, Workers
 from tfperf.analysis.parallel.worker_pool import WorkerProcess
+from tfperf.base import __version__
 from tfperf.base.errors import TfperfError
-from tfperf.base.version import __version__
 
 CONNECT_S, WORKERS_S = 10, 30
 """How long the scheduler may take to answer at first, and a worker to be there, the first or another after the last."""

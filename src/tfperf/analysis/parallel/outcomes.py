@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from tfperf.base.available_memory import available_bytes, lacks_memory, shortage
 from tfperf.base.errors import TfperfError, TraceNotFoundError
+from tfperf.base.process import available_bytes, lacks_memory, shortage
 from tfperf.base.units import format_bytes
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import Progress, progress_by_file

@@ -15,8 +15,8 @@ import traceback
 import warnings
 from typing import IO, Any
 
-from tfperf.base.available_memory import keep_freed_memory
 from tfperf.base.errors import TfperfWarning
+from tfperf.base.process import keep_freed_memory
 
 LENGTH = struct.Struct("<Q")
 

@@ -25,8 +25,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from tfperf.analysis.parallel.worker_main import main, read_message, write_message
-from tfperf.base.available_memory import address_space
 from tfperf.base.errors import TfperfWarning
+from tfperf.base.process import address_space
 from tfperf.base.units import format_bytes
 
 _START = "import sys; sys.path[:] = sys.argv[1:]; from tfperf.analysis.parallel.worker_main import main; main()"

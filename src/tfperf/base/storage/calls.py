@@ -1,18 +1,119 @@
-"""The one place where fsspec is opened and called: errors become those of tfperf, and a busy server is asked again."""
+"""The only module that opens and calls fsspec: errors become those of tfperf, and a busy server is asked again.
+
+Each library has its own errors, without a common base, so `kind_of` looks at their names.
+"""
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from tfperf.base.errors import TfperfError
-from tfperf.base.storage.failures import kind_of, reading_failed
-from tfperf.base.storage.remote_path import RemotePath
-from tfperf.base.storage.schemes import client_options, prepare
+from tfperf.base.errors import OutputError, TfperfError, TraceFormatError, TraceNotFoundError
+from tfperf.base.storage.remote_path import RemotePath, client_options, prepare, without_secrets
+
+Kind = Literal["missing", "forbidden", "nobody", "unreachable", "busy", "range", "other"]
+
+_NOBODY = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "CredentialRetrievalError",
+           "ProfileNotFound", "TokenRetrievalError", "SSOTokenLoadError", "UnauthorizedSSOTokenError",
+           "RefreshError"}  # fmt: skip
+_UNREACHABLE = {"EndpointConnectionError", "ConnectTimeoutError", "ClientConnectorError", "ServiceRequestError",
+                "ConnectionTimeoutError", "ProxyConnectionError", "ConnectionRefusedError", "gaierror",
+                "SSLError"}  # fmt: skip
+_BUSY = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "IncompleteRead", "ResponseParserError",
+         "TimeoutError", "FSTimeoutError", "ConnectionError", "ServiceResponseError", "IncompleteReadError",
+         "ProxyError", "ChecksumError", "ResponseStreamingError", "TransferEncodingError"}  # fmt: skip
+"""Names of errors and of their bases, so that no library is imported to tell them apart."""
+_OF_STATUS: dict[int, Kind] = {
+    400: "other", 401: "forbidden", 403: "forbidden", 404: "missing", 410: "missing", 412: "range", 416: "range",
+    408: "busy", 425: "busy", 429: "busy", 500: "busy", 502: "busy", 503: "busy", 504: "busy",
+}  # fmt: skip
+_BUSY_ERRNOS = {errno.EBUSY, errno.EIO, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, getattr(errno, "EREMOTEIO", 0)}
+_LONGEST_REASON = 200
+
+
+def kind_of(error: BaseException) -> Kind:
+    """Return what kind of failure an error of fsspec, or of a library below it, is."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if names & _NOBODY or "account_name" in str(error):  # adlfs says so in a ValueError
+        return "nobody"
+    status = _status(error)
+    if status is not None:
+        return _OF_STATUS.get(status, "busy" if status >= 500 else "other")
+    if "FileNotFoundError" in names:
+        # fsspec says so of whatever goes wrong when it asks a web server for the size of a file.
+        return kind_of(error.__cause__) if error.__cause__ else "missing"
+    if "PermissionError" in names or str(error).startswith("Forbidden"):
+        return "forbidden"
+    if names & _UNREACHABLE:
+        return "unreachable"
+    if names & _BUSY or getattr(error, "errno", None) in _BUSY_ERRNOS:
+        return "busy"
+    is_range = isinstance(error, OSError) and error.errno == errno.EINVAL and "range" in str(error).lower()
+    return "range" if is_range else "other"
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the status of HTTP that an error carries."""
+    for name in ("status", "status_code", "code"):
+        status = getattr(error, name, None)
+        if isinstance(status, int) and 100 <= status < 600:
+            return status
+    response = getattr(error, "response", None)
+    metadata = response.get("ResponseMetadata", {}) if isinstance(response, dict) else {}
+    status = metadata.get("HTTPStatusCode")
+    return status if isinstance(status, int) else None
+
+
+def reading_failed(path: RemotePath, error: BaseException) -> TfperfError:
+    """Return the error for a file or folder that cannot be listed or read."""
+    kind = kind_of(error)
+    if kind == "missing":
+        return TraceNotFoundError(f"{path} does not exist; check the address")
+    if kind == "range":
+        return changed(path)
+    return TraceNotFoundError(f"cannot read {path}: {_advice(path, kind, error)}")
+
+
+def writing_failed(path: RemotePath, error: BaseException) -> OutputError:
+    """Return the error for a file that cannot be written."""
+    return OutputError(f"cannot write {path}: {_advice(path, kind_of(error), error)}")
+
+
+def changed(path: RemotePath) -> TraceFormatError:
+    """Return the error for a file that was replaced while it was read."""
+    return TraceFormatError(f"{path} changed while it was read; try again when it is written completely")
+
+
+def _advice(path: RemotePath, kind: Kind, error: BaseException) -> str:
+    scheme = path.scheme
+    public = f"; if the {scheme.place} is public, pass --anonymous" if scheme.anonymous and not path.anonymous else ""
+    if path.anonymous and kind in ("forbidden", "missing"):
+        return f"the {scheme.place} is not public; omit --anonymous, and {scheme.identify}"
+    if kind == "forbidden":
+        return f"permission denied; {scheme.identify}{public}" if scheme.identify else "permission denied"
+    if kind == "nobody":
+        return f"no credentials; {scheme.identify}{public}"
+    if kind == "missing":
+        return f"the {scheme.place} does not exist; check the address"
+    if kind == "unreachable":
+        at = f" at {without_secrets(path.endpoint_url)}" if path.endpoint_url else ""
+        return f"no connection to the server{at}; check the address, the network and its proxy"
+    if kind == "busy":
+        return f"the server is busy or the connection broke, again and again ({_reason(error)}); try again later"
+    return "; ".join(filter(None, (_reason(error), scheme.setup)))
+
+
+def _reason(error: BaseException) -> str:
+    """Return the text of an error on one line, without secrets."""
+    status = _status(error)
+    text = f"status {status}" if status else without_secrets(" ".join(str(error).split()))
+    return text[:_LONGEST_REASON] or type(error).__name__
+
 
 PAUSES_S = (0.2, 1.0, 4.0)
 """How long to wait before each new try, in seconds."""

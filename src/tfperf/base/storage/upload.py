@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from tfperf.base.errors import OutputError
-from tfperf.base.storage.calls import call, file_system
-from tfperf.base.storage.failures import kind_of, writing_failed
+from tfperf.base.storage.calls import call, file_system, kind_of, writing_failed
 from tfperf.base.storage.remote_path import RemotePath
 
 FileType = Literal["file", "directory"]

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tfperf.analysis.parallel.worker_pool import WorkerDiedError, WorkerProcess
-from tfperf.base.available_memory import resident_bytes
 from tfperf.base.errors import TfperfError, TfperfWarning
+from tfperf.base.process import resident_bytes
 from tfperf.base.storage.remote_path import Location
 from tfperf.export.query.engine import ADVICE, MOST_ROWS, Answer, QueryLimits, begin, check, fetch, read
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tfperf.base.errors import TfperfError
-from tfperf.base.forked import end_with_parent
+from tfperf.base.process import end_with_parent
 from tfperf.base.storage.remote_path import Location
 from tfperf.base.units import format_bytes
 

@@ -1,18 +1,23 @@
-"""What each opcode computes and moves: the rules of XLA's own cost analysis, and what is wrong in them for hardware.
+"""What each opcode computes and moves: the rules of XLA's own cost analysis, and corrections for hardware.
 
 Bytes are by default those of all operands and of all results. A tuple that is an operand counts as a table of pointers,
-since an instruction does not go through it; one that is a result counts as its arrays.
+since an instruction does not go through it; one that is a result counts as its arrays. Custom calls (`library_work`),
+matrix products (`Product`) and the padding of convolutions (`valid_pairs`) follow below.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
-from tfperf.formats.hlo.lattice import valid_pairs
-from tfperf.formats.hlo.model import POINTER_BYTES, Instruction, ProgramError, Shape
+from tfperf.formats.hlo.model import POINTER_BYTES, DotDims, Instruction, ProgramError, Shape, WindowDim
 
 
 class Work(Struct, frozen=True, gc=False):
@@ -311,3 +316,284 @@ def rule_of(opcode: str, *, corrected: bool) -> Rule | None:
 def lacking(instruction: Instruction) -> ProgramError:
     """Return the error for an instruction that cannot be costed because something is not there."""
     return ProgramError(f"instruction {instruction.name[:200]!r} lacks what a {instruction.opcode[:40]} needs")
+
+
+MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"))
+"""Matrix products; on AMD devices, too, they are called so."""
+CONVOLUTION_CALLS = frozenset(
+    f"__cudnn$conv{kind}"
+    for kind in ("Forward", "ForwardGraph", "BiasActivationForward", "BackwardInput", "BackwardFilter")
+)
+KERNEL_CALL = "tpu_custom_call"
+"""A kernel that the program brings along for a TPU, as those of Pallas."""
+_PRODUCT_NAME = re.compile(r"matmul|gemm|(?<![a-z])dot(?![a-z])|(?<![a-z])mm(?![a-z])", re.IGNORECASE)
+_VMEM = re.compile(r'"memory_space":"1"[^{}]{0,500}?"size":"(\d{1,18})"')
+_FLOATS = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
+_MOST_TIMES = 1 << 63
+
+
+def library_work(site: Site) -> Work:
+    """Return the work of a custom call, as far as its target tells; raises IndexError if its operands do not fit."""
+    target = site.instruction.target
+    if target in MATRIX_CALLS:
+        flops = _product_flops(site)
+    elif target in CONVOLUTION_CALLS:
+        flops = _convolution_flops(site)
+    elif (product := kernel_product(site.instruction, site.operands)) is not None:
+        leaves = [leaf for shape in (*site.operands, site.shape) for leaf in shape.leaves()]
+        in_hbm = sum(leaf.bytes for leaf in leaves if not leaf.memory_space)
+        return Work(product.flops, bytes=in_hbm, matrix_flops=product.flops)
+    else:
+        flops = None
+    if flops is None:
+        return UNKNOWN_WORK
+    return Work(flops, bytes=site.operand_bytes + _result_bytes(site.shape), matrix_flops=flops)
+
+
+def kernel_product(instruction: Instruction, operands: Sequence[Shape]) -> Product | None:
+    """Return the product that a kernel of a TPU computes, if its name says so and its shapes leave one; else None.
+
+    The program says nothing else of what a kernel computes. It reads its operands at least once.
+    """
+    name = f"{instruction.name} {instruction.metadata.op_name.rpartition('/')[2]}"
+    shapes = (*operands, instruction.shape)
+    if (
+        instruction.target != KERNEL_CALL
+        or len(operands) != 2
+        or not all(shape.is_known and shape.type in _FLOATS for shape in shapes)
+        or not _PRODUCT_NAME.search(name)
+    ):
+        return None
+    return product_by_shapes(operands[0].dims, operands[1].dims, instruction.shape.dims)
+
+
+def vmem_bytes(instructions: Iterable[Instruction]) -> int | None:
+    """Return the most vector memory that one of the instructions of a TPU works in; None if none says so."""
+    found = (int(size) for each in instructions for size in _VMEM.findall(each.backend_config))
+    return max(found, default=None)
+
+
+def product_dims(instruction: Instruction) -> DotDims | None:
+    """Return which dimensions a product sums over: of a dot, or of a call into a library; None if that is not known."""
+    if instruction.dot is not None:
+        return instruction.dot
+    dims = _inside(config_of(instruction), "gemm_backend_config", "dot_dimension_numbers")
+    keys = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
+    stated = [dims.get(f"{key}_dimensions", []) if isinstance(dims, dict) else [] for key in keys]
+    numbers = [_whole_numbers(each) for each in stated]
+    if not numbers[0] or not numbers[1] or numbers[2] is None or numbers[3] is None:
+        return None
+    return DotDims(*(tuple(each or ()) for each in numbers))
+
+
+def sizes_of(instruction: Instruction, operands: Sequence[Shape]) -> Mapping[str, int]:
+    """Return the sizes that tiles of matrix units cover, by name: M, N, K of a product, channels of a convolution.
+
+    Empty for everything else, and where dimensions are not known. Fusions are not looked into.
+    """
+    if len(operands) < 2 or not all(shape.is_known for shape in (*operands[:2], instruction.shape)):
+        return {}
+    if instruction.opcode == "dot" or instruction.target in MATRIX_CALLS:
+        dims = product_dims(instruction)
+        product = None if dims is None else product_of(operands[0].dims, operands[1].dims, dims)
+        return {} if product is None else product.sizes
+    if instruction.target in CONVOLUTION_CALLS and instruction.convolution is not None:
+        of, (image, _, made) = instruction.convolution, roles_of(instruction, operands)
+        if has_dims(image.dims, [of.input_feature]) and has_dims(made.dims, [of.output_feature]):
+            return {"input channels": image.dims[of.input_feature], "output channels": made.dims[of.output_feature]}
+    return {}
+
+
+def _product_flops(site: Site) -> int | None:
+    dims = _inside(config_of(site.instruction), "gemm_backend_config", "dot_dimension_numbers")
+    depth = _whole_numbers(dims.get("lhs_contracting_dimensions")) if isinstance(dims, dict) else None
+    if not depth:
+        return None
+    return 2 * site.first.elements * math.prod(size_of(site.operands[0], at) for at in depth)
+
+
+def _convolution_flops(site: Site) -> int | None:
+    return convolution_flops(site.instruction, *roles_of(site.instruction, site.operands))
+
+
+def roles_of(instruction: Instruction, operands: Sequence[Shape]) -> tuple[Shape, Shape, Shape]:
+    """Return image, kernel and result of the forward convolution that a call into the library is, or is a gradient of.
+
+    Raises IndexError if there are fewer than two operands.
+    """
+    one, other, result = operands[0], operands[1], next(instruction.shape.leaves(), instruction.shape)
+    return {"__cudnn$convBackwardInput": (result, other, one), "__cudnn$convBackwardFilter": (one, result, other)}.get(
+        instruction.target, (one, other, result)
+    )
+
+
+def _result_bytes(shape: Shape) -> int:
+    """Return what a call writes: all results but its workspace, which is the last of several."""
+    results = list(shape.leaves())
+    if len(results) > 1 and results[-1].type in ("s8", "u8") and len(results[-1].dims) == 1:
+        results.pop()
+    return sum(each.bytes for each in results)
+
+
+def trip_count(loop: Instruction) -> int | None:
+    """Return how often a loop runs, where the compiler found out; None if not."""
+    count = _inside(config_of(loop), "known_trip_count", "n")
+    times = _whole_numbers([count])
+    return times[0] if times and times[0] < _MOST_TIMES else None
+
+
+def config_of(instruction: Instruction) -> Any:
+    """Return what the compiler keeps with an instruction, if it is JSON; else None."""
+    return _decoded(instruction.backend_config)
+
+
+@lru_cache(maxsize=64)  # rules ask for it again wherever a computation is put in
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+
+
+def _inside(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _whole_numbers(values: Any) -> list[int] | None:
+    """Return numbers, which protobuf writes as text in JSON; None if something is no whole number from 0 on."""
+    if not isinstance(values, list):
+        return None
+    texts = [str(value) for value in values if isinstance(value, str | int)]
+    if len(texts) != len(values) or not all(text.isascii() and text.isdigit() and len(text) < 20 for text in texts):
+        return None
+    return [int(text) for text in texts]
+
+
+ALIGNED_BYTES = 16
+"""Tensor cores are fastest at sizes that are multiples of so many bytes, whatever the type (NVIDIA, Deep Learning
+Performance: matrix multiplication background)."""
+Dims = Sequence[int]
+_MATRIX = 2
+"""Dimensions of a matrix."""
+
+
+class Product(NamedTuple):
+    """The sizes of a matrix product: M and N of the result, K that is summed over, and how many products there are."""
+
+    m: int
+    n: int
+    k: int
+    times: int = 1
+
+    @property
+    def flops(self) -> int:
+        """Return its operations, multiplications and additions."""
+        return 2 * self.m * self.n * self.k * self.times
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return M, N and K by their letters."""
+        return {"M": self.m, "N": self.n, "K": self.k}
+
+
+def product_of(left: Dims, right: Dims, dims: DotDims) -> Product | None:
+    """Return the product of two arrays; None where the dimensions are not those of the operands."""
+    of_left, of_right = (*dims.lhs_contracting, *dims.lhs_batch), (*dims.rhs_contracting, *dims.rhs_batch)
+    if not dims.lhs_contracting or not has_dims(left, of_left) or not has_dims(right, of_right):
+        return None
+    m, n = (
+        prod(size for place, size in enumerate(sizes) if place not in others)
+        for sizes, others in ((left, of_left), (right, of_right))
+    )
+    return Product(m, n, prod(left[at] for at in dims.lhs_contracting), prod(left[at] for at in dims.lhs_batch))
+
+
+def product_by_shapes(left: Dims, right: Dims, result: Dims) -> Product | None:
+    """Return the product of two matrices (or of their transposes) that has this result; None without one.
+
+    Sizes that leave several ways to multiply, with other operations, leave it unknown.
+    """
+    if not len(left) == len(right) == len(result) == _MATRIX:
+        return None
+    ways = [(i, j) for i in (0, 1) for j in (0, 1) if left[i] == right[j]]
+    found = {Product(left[1 - i], right[1 - j], left[i]) for i, j in ways if (*result,) == (left[1 - i], right[1 - j])}
+    return found.pop() if len(found) == 1 else None
+
+
+def has_dims(sizes: Dims, places: Iterable[int]) -> bool:
+    """Tell whether an array has all of these dimensions; a damaged program may name others, and negative ones."""
+    return all(0 <= place < len(sizes) for place in places)
+
+
+def off_multiple(sizes: Mapping[str, int], multiple: int) -> dict[str, int]:
+    """Return those of the sizes that are no multiple; vectors (size 1) have none."""
+    return {name: size for name, size in sizes.items() if size > 1 and size % multiple}
+
+
+def rounded_up(size: int, multiple: int) -> int:
+    """Return the next multiple."""
+    return -(-size // multiple) * multiple
+
+
+_MOST_RESIDUES = 64
+
+
+def valid_pairs(size: int, window: int, output: int, dim: WindowDim) -> int | None:
+    """Count the pairs of a place of the window and one of the output that meet an element of the input.
+
+    In dilated coordinates, place k of the window meets position `o * stride + k * window_dilation - low` when it
+    computes output o. That is an element if it is a multiple of the base dilation, and one of `size` elements. None:
+    the window has a large stride and a large base dilation, which no program has; the count would take too long.
+    """
+    stride, dilation, base = dim.stride, dim.window_dilation, dim.base_dilation
+    if min(stride, dilation, base) < 1 or min(size, window, output) < 1:
+        return 0
+    if base == 1:
+        return _pairs(window, output, dilation, stride, dim.low, size)
+    if stride == 1:
+        # Solved for the output: with the window backwards, elements of the input take the place of outputs.
+        return _pairs(window, size, dilation, base, dilation * (window - 1) - dim.low, output)
+    if base > _MOST_RESIDUES:
+        return None
+    # Places of the window by their remainder, which says at which outputs they may meet an element.
+    apart = math.gcd(stride, base)
+    step = base // apart
+    total = 0
+    for first in range(min(base, window)):
+        ahead = first * dilation - dim.low
+        if ahead % apart:
+            continue
+        start = -(ahead // apart) * pow(stride // apart, -1, step) % step
+        places, outputs = -(-(window - first) // base), max(-(-(output - start) // step), 0)
+        total += _pairs(places, outputs, dilation * base, stride * step, -ahead - start * stride, size * base)
+    return total
+
+
+def _pairs(columns: int, rows: int, across: int, down: int, low: int, size: int) -> int:
+    """Count the k below `columns` and o below `rows` with 0 <= o * down + k * across - low < size."""
+    return _below(columns, rows, across, down, low + size) - _below(columns, rows, across, down, low)
+
+
+def _below(columns: int, rows: int, across: int, down: int, limit: int) -> int:
+    """Count the k below `columns` and o below `rows` with o * down + k * across < limit."""
+    full = min(max((limit - 1 - (rows - 1) * down) // across + 1, 0), columns)
+    some = min(max((limit - 1) // across + 1, 0), columns)
+    count = some - full
+    if count <= 0:
+        return rows * full
+    # For the last of these columns first, so that the floor of a rising line is added up.
+    lowest = limit - 1 - (some - 1) * across
+    return rows * full + _floor_sum(count, down, across, lowest) + count
+
+
+def _floor_sum(count: int, divisor: int, slope: int, start: int) -> int:
+    """Return the sum of (start + slope * i) // divisor for i below `count`; none of them is negative."""
+    total = 0
+    while count:
+        total += (count - 1) * count // 2 * (slope // divisor) + count * (start // divisor)
+        slope, start = slope % divisor, start % divisor
+        top = slope * count + start
+        count, start, divisor, slope = top // divisor, top % divisor, slope, divisor
+    return total

@@ -9,21 +9,24 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tfperf.formats.hlo.frames import Frames
-from tfperf.formats.hlo.link import MOST_INSTRUCTIONS, FoundComputation, FoundInstruction, link
 from tfperf.formats.hlo.messages import ELEMENT_TYPES, XLA
 from tfperf.formats.hlo.model import (
     MOST_DIMS,
+    MOST_INSTRUCTIONS,
     UNKNOWN,
     BufferSizes,
     ConvolutionDims,
     DotDims,
+    FoundComputation,
+    FoundInstruction,
     Frame,
+    Frames,
     Module,
     OpMetadata,
     ProgramError,
     Shape,
     WindowDim,
+    link,
 )
 
 _OPCODE = re.compile(rb"[a-z][a-z0-9-]*")

@@ -1,13 +1,148 @@
-"""The messages of XLA that describe programs, as far as tfperf reads them.
+"""Compiled XLA programs in a profile: their protobuf messages, where a profile holds them, and their names.
 
-They are parts of those in `wire/hlo_schema.py`, which has all fields with their numbers. What occurs often with the
-same bytes (shapes, metadata, windows) is left as bytes, so that it is decoded once.
+`PROGRAMS` are all messages that say what a program computes, moves and holds in memory. Field numbers are those of the
+published `hlo.proto` and `xla_data.proto`. What is not declared is not kept when a program is rewritten: values of
+constants, shardings, profiles that a program was compiled with. `XLA` are the parts that tfperf reads: shapes, metadata
+and windows often have the same bytes, so they are left as bytes and decoded once.
 """
 
 from __future__ import annotations
 
-from tfperf.formats.wire.hlo_schema import PROGRAMS
-from tfperf.formats.wire.schema import Schema, parts_of
+from google.protobuf.message import DecodeError
+from msgspec import Struct
+
+from tfperf.formats.wire.schema import Messages, Schema, message_class, parts_of
+from tfperf.formats.wire.trace_file import PlaneSpan, TraceFile
+
+PROGRAM_PLANE = "/host:metadata"
+HLO_PROTO = "Hlo Proto"
+"""The stat that holds a program."""
+HBM = 1
+"""The main memory of the chip, as this stat numbers memories; layouts of programs have other numbers."""
+
+_PROGRAM: Messages = {
+    "HloProto": "hlo_module 1 HloModule, buffer_assignment 3 BufferAssignment",
+    "HloModule": (
+        "name 1 bytes, entry_computation_name 2 bytes, computations 3 []HloComputation, host_program_shape 4 "
+        "ProgramShape, id 5 int64, entry_computation_id 6 int64, schedule 7 Schedule, input_output_alias 8 Aliases, "
+        "is_dynamic 11 bool, device_assignment 15 DeviceAssignment, stack_frame_index 17 StackFrameIndex"
+    ),
+    "HloComputation": (
+        "name 1 bytes, instructions 2 []HloInstruction, program_shape 4 ProgramShape, id 5 int64, root_id 6 int64, "
+        "is_fusion_computation 7 bool, execution_thread 8 bytes"
+    ),
+    "HloInstruction": (
+        "name 1 bytes, opcode 2 bytes, shape 3 Shape, metadata 7 OpMetadata, parameter_number 9 int64, "
+        "fusion_kind 11 bytes, tuple_index 13 int64, dimensions 14 []int64, window 15 Window, "
+        "convolution_dimension_numbers 16 ConvolutionDimensions, slice_dimensions 17 []SliceDimensions, "
+        "exponent_bits 18 int32, mantissa_bits 19 int32, dynamic_slice_sizes 20 []int64, padding_config 21 Padding, "
+        "distribution 23 int32, epsilon 24 float, feature_index 25 int64, channel_id 26 int64, "
+        "custom_call_target 28 bytes, outfeed_shape 29 Shape, dot_dimension_numbers 30 DotDimensions, "
+        "fft_type 31 int32, fft_length 32 []int64, gather_dimension_numbers 33 GatherDimensions, "
+        "gather_slice_sizes 34 []int64, id 35 int64, operand_ids 36 []int64, control_predecessor_ids 37 []int64, "
+        "called_computation_ids 38 []int64, backend_config 43 bytes, all_reduce_id 45 int64, "
+        "is_host_transfer 47 bool, scatter_dimension_numbers 48 ScatterDimensions, replica_groups 49 []ReplicaGroup, "
+        "feature_group_count 50 int64, precision_config 51 Precision, source_target_pairs 52 []SourceTarget, "
+        "constrain_layout 56 bool, operand_shapes_with_layout 57 []Shape, batch_group_count 58 int64, "
+        "triangular_solve_options 59 TriangularSolve, is_stable 60 bool, cholesky_options 62 Cholesky, "
+        "comparison_direction 63 bytes, custom_call_has_side_effect 65 bool, delta 66 int64, "
+        "indices_are_sorted 67 bool, unique_indices 69 bool, rng_algorithm 70 int32, use_global_device_ids 71 bool, "
+        "comparison_type 72 bytes, output_operand_aliasing 74 []OperandAlias, padding_type 75 int32, "
+        "custom_call_schedule 76 int32, custom_call_api_version 77 int32, async_execution_thread 79 bytes, "
+        "k 81 int64, largest 85 bool, collective_device_list 87 DeviceList, is_reverse 94 bool, num_carries 95 int64"
+    ),
+    "OpMetadata": (
+        "op_type 1 bytes, op_name 2 bytes, source_file 3 bytes, source_line 4 int32, "
+        "size_of_generated_code_in_bytes 8 int64, size_of_memory_working_set_in_bytes 9 int64, "
+        "deduplicated_name 12 bytes, stack_frame_id 15 int32, scheduling_name 16 bytes, source_end_line 17 int32, "
+        "source_column 18 int32, source_end_column 19 int32"
+    ),
+    "StackFrameIndex": (
+        "file_names 1 []bytes, function_names 2 []bytes, file_locations 3 []FileLocation, stack_frames 4 []StackFrame"
+    ),
+    "FileLocation": (
+        "file_name_id 1 int32, function_name_id 2 int32, line 3 int32, column 4 int32, end_line 5 int32, "
+        "end_column 6 int32"
+    ),
+    "StackFrame": "file_location_id 1 int32, parent_frame_id 2 int32",
+    "DeviceAssignment": "replica_count 1 int64, computation_count 2 int64, computation_devices 3 []ComputationDevices",
+    "ComputationDevices": "replica_device_ids 1 []int64",
+}
+_SHAPES: Messages = {
+    "Shape": (
+        "element_type 2 int32, dimensions 3 []int64, tuple_shapes 4 []Shape, layout 5 Layout, "
+        "is_dynamic_dimension 6 []bool"
+    ),
+    "Layout": (
+        "minor_to_major 1 []int64, tiles 6 []Tile, element_size_in_bits 7 int64, memory_space 8 int64, "
+        "dim_level_types 9 []int32, physical_shape 10 Shape, index_primitive_type 11 int32, "
+        "pointer_primitive_type 12 int32, dim_unique 13 []bool, dim_ordered 14 []bool, "
+        "dynamic_shape_metadata_prefix_bytes 15 int64, tail_padding_alignment_in_elements 16 int64, "
+        "split_configs 17 []Split"
+    ),
+    "Tile": "dimensions 1 []int64",
+    "Split": "dimension 1 int64, split_indices 2 []int64",
+    "ProgramShape": "parameters 1 []Shape, result 2 Shape, parameter_names 3 []bytes",
+    "Window": "dimensions 1 []WindowDimension",
+    "WindowDimension": (
+        "size 1 int64, stride 2 int64, padding_low 3 int64, padding_high 4 int64, window_dilation 5 int64, "
+        "base_dilation 6 int64, window_reversal 7 bool"
+    ),
+    "ConvolutionDimensions": (
+        "kernel_input_feature_dimension 3 int64, kernel_output_feature_dimension 4 int64, "
+        "kernel_spatial_dimensions 6 []int64, input_batch_dimension 7 int64, input_feature_dimension 8 int64, "
+        "output_batch_dimension 9 int64, output_feature_dimension 10 int64, input_spatial_dimensions 11 []int64, "
+        "output_spatial_dimensions 12 []int64"
+    ),
+    "SliceDimensions": "start 1 int64, limit 2 int64, stride 3 int64",
+    "Padding": "dimensions 1 []PaddingDimension",
+    "PaddingDimension": "edge_padding_low 1 int64, edge_padding_high 2 int64, interior_padding 3 int64",
+    "DotDimensions": (
+        "lhs_contracting_dimensions 1 []int64, rhs_contracting_dimensions 2 []int64, lhs_batch_dimensions 3 []int64, "
+        "rhs_batch_dimensions 4 []int64"
+    ),
+    "GatherDimensions": (
+        "offset_dims 1 []int64, collapsed_slice_dims 2 []int64, start_index_map 3 []int64, index_vector_dim 4 int64, "
+        "operand_batching_dims 5 []int64, start_indices_batching_dims 6 []int64"
+    ),
+    "ScatterDimensions": (
+        "update_window_dims 1 []int64, inserted_window_dims 2 []int64, scatter_dims_to_operand_dims 3 []int64, "
+        "index_vector_dim 4 int64, input_batching_dims 5 []int64, scatter_indices_batching_dims 6 []int64"
+    ),
+    "ReplicaGroup": "replica_ids 1 []int64",
+    "DeviceList": "replica_groups 1 []ReplicaGroup, iota_replica_group_list 2 IotaGroups",
+    "IotaGroups": (
+        "num_replica_groups 1 int64, num_devices_per_group 2 int64, iota_reshape_dims 3 []int64, "
+        "iota_transpose_perm 4 []int32"
+    ),
+    "Precision": "operand_precision 1 []int32, algorithm 2 int32",
+    "SourceTarget": "source 1 int64, target 2 int64",
+    "TriangularSolve": "left_side 1 bool, lower 2 bool, unit_diagonal 3 bool, transpose_a 4 int32",
+    "Cholesky": "lower 1 bool",
+    "OperandAlias": "output_shape_index 1 []int64, operand_index 2 int64, operand_shape_index 3 []int64",
+}
+_MEMORY: Messages = {
+    "Schedule": "sequences 1 []Sequences",
+    "Sequences": "key 1 int64, value 2 Sequence",
+    "Sequence": "instruction_ids 1 []int64",
+    "Aliases": "entries 1 []Alias",
+    "Alias": "output_shape_index 1 []int64, parameter_number 2 int64, parameter_shape_index 3 []int64, kind 4 int32",
+    "BufferAssignment": (
+        "logical_buffers 1 []LogicalBuffer, buffer_aliases 2 []BufferAlias, buffer_allocations 3 []BufferAllocation"
+    ),
+    "LogicalBuffer": "id 1 int64, size 2 int64, defined_at 3 Location, color 4 int64",
+    "Location": "instruction_name 2 bytes, shape_index 3 []int64, instruction_id 4 int64",
+    "BufferAlias": "source_buffer_id 1 int64, location 2 Location",
+    "BufferAllocation": (
+        "index 1 int64, size 2 int64, is_thread_local 3 bool, is_entry_computation_parameter 5 bool, "
+        "parameter_number 6 int64, maybe_live_out 7 bool, color 8 int64, assigned 9 []Assigned, "
+        "parameter_shape_index 10 []int64, is_tuple 11 bool, is_constant 12 bool, "
+        "is_parameter_aliased_with_output 13 bool"
+    ),
+    "Assigned": "logical_buffer_id 1 int64, offset 2 int64, size 3 int64, element_type 4 int32",
+}
+PROGRAMS = Schema("tfperf.formats.wire.hlo", {**_PROGRAM, **_SHAPES, **_MEMORY})
+
 
 XLA = Schema(
     "tfperf.formats.hlo",
@@ -78,3 +213,72 @@ ELEMENT_TYPES: dict[int, str] = {
     28: "f8e4m3", 29: "f8e3m4", 30: "s1", 31: "u1", 32: "f4e2m1fn", 33: "f8e8m0fnu",
 }  # fmt: skip
 """`PrimitiveType`; one that was not known when this was written is refused."""
+
+
+def read_programs(file: TraceFile, span: PlaneSpan) -> dict[int, bytes]:
+    """Return the serialized programs of the plane by program id; none if it cannot be parsed."""
+    plane = message_class("XPlane")()
+    try:
+        plane.ParseFromString(file.read_all(span.header))
+    except DecodeError:
+        return {}
+    names = {entry.key: entry.value.name.decode("utf-8", "replace") for entry in plane.stat_metadata}
+    programs: dict[int, bytes] = {}
+    for entry in plane.event_metadata:
+        stats = {names.get(stat.metadata_id, ""): stat for stat in entry.value.stats}
+        if HLO_PROTO in stats:
+            stat = stats.get("program_id")
+            program_id = int(stat.int64_value or stat.uint64_value) if stat is not None else entry.key
+            signed = program_id - (1 << 64) if program_id >= 1 << 63 else program_id
+            programs[signed] = stats[HLO_PROTO].bytes_value
+    return programs
+
+
+class NamedInstruction(Struct, frozen=True, gc=False):
+    """An instruction: its opcode, and the op of the framework that it was compiled from."""
+
+    opcode: str
+    op_name: str
+    op_type: str
+
+
+class NamedProgram(Struct, frozen=True):
+    """A program: its name, its instructions by name, and the numbers of the devices that it runs on (none: unknown)."""
+
+    module: str
+    instructions: dict[str, NamedInstruction]
+    devices: tuple[int, ...] = ()
+
+
+def read_names(serialized: bytes) -> NamedProgram | None:
+    """Return the names in a serialized `HloProto`, or None for bytes that are none."""
+    try:
+        module = XLA.message_class("NamedProto").FromString(serialized).hlo_module
+    except DecodeError:
+        return None
+    instructions = {
+        _text(item.name): NamedInstruction(
+            _text(item.opcode), _text(item.metadata.op_name), _text(item.metadata.op_type)
+        )
+        for computation in module.computations
+        for item in computation.instructions
+    }
+    devices = {each for of_one in module.device_assignment.computation_devices for each in of_one.replica_device_ids}
+    return NamedProgram(_text(module.name), instructions, tuple(sorted(devices)))
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def accessed_bytes(breakdown: str, space: int = HBM) -> int | None:
+    """Return the bytes that one run reads and writes in a memory; `breakdown` is the stat, a byte for each character.
+
+    0: it touches only other memories, as the start of a copy to the device does. None: the stat is damaged.
+    """
+    try:
+        accesses = message_class("MemoryAccesses").FromString(breakdown.encode("latin-1")).accesses
+    except (DecodeError, UnicodeEncodeError):
+        return None
+    sizes = [access.bytes for access in accesses if access.space == space]
+    return sum(sizes) if all(size >= 0 for size in sizes) else None

@@ -1,18 +1,20 @@
 """A program of XLA: a module, its computations, their instructions, and shapes.
 
-What refers to another part does so by position: an operand is the position of an instruction in its own computation, a
-called computation that of a computation in the module. Ids of files are arbitrary numbers, and texts have none.
-`link.py` makes sure that every position exists, and that neither operands nor calls form a circle.
+One part refers to another by position: an operand is the position of an instruction in its own computation, a called
+computation that of a computation in the module. Readers find ids (arbitrary numbers) or names instead; `link` replaces
+them, and checks that every position exists and that neither operands nor calls form a circle. `Frames` are the stacks
+of source lines that a program holds once, and instructions name by a number.
 
-What there are tens of thousands of is hidden from the garbage collector (`gc=False`), which would go through all of it
-again and again while a program is read: nothing of it can refer to itself.
+A program has tens of thousands of these objects, so they are hidden from the garbage collector (`gc=False`), which
+would go through all of them again and again while a program is read. They cannot refer to themselves.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from msgspec import Struct
 
@@ -318,3 +320,140 @@ class Module(Struct, frozen=True, dict=True):
 
 
 _NOWHERE = Frame()
+
+
+MOST_INSTRUCTIONS = 2_000_000
+MOST_CALL_LEVELS = 1_000
+"""How deep computations may call each other; compilers nest some tens."""
+
+
+class FoundInstruction(Struct, gc=False):
+    """An instruction whose operands and called computations are still ids or names."""
+
+    key: Hashable
+    fields: dict[str, Any]
+    """Those of `Instruction`, but for operands and calls."""
+    operands: Sequence[Hashable]
+    calls: Sequence[Hashable]
+
+
+class FoundComputation(Struct):
+    """A computation as it was read."""
+
+    key: Hashable
+    name: str
+    instructions: Sequence[FoundInstruction]
+    root: Hashable
+
+
+def link(name: str, found: Sequence[FoundComputation], entry: Hashable, **facts: Any) -> Module:
+    """Return the module; `facts` are further fields of it.
+
+    Raises ProgramError if something refers to what is not there, or to itself, if a computation has no root, or if
+    there is more than fits.
+    """
+    if not found:
+        raise ProgramError(f"module {name[:200]!r} holds no computations")
+    count = sum(len(each.instructions) for each in found)
+    if count > MOST_INSTRUCTIONS:
+        raise ProgramError(f"the program has {count:,} instructions, more than the {MOST_INSTRUCTIONS:,} that are read")
+    places = _places((each.key for each in found), "computations")
+    if entry not in places:
+        raise ProgramError(f"there is no computation {entry!r} for a run to start with")
+    computations = tuple(_computation(each, places) for each in found)
+    calls = [[call for each in computation.instructions for call in each.calls] for computation in computations]
+    order, level = _sources_first(calls, "computations call each other in a circle")
+    if max(level) > MOST_CALL_LEVELS:
+        raise ProgramError(f"computations call each other {max(level):,} levels deep; {MOST_CALL_LEVELS:,} are read")
+    return Module(name=name, computations=computations, entry_at=places[entry], callees_first=tuple(order), **facts)
+
+
+def _computation(found: FoundComputation, computations: Mapping[Hashable, int]) -> Computation:
+    where = f"computation {found.name[:200]!r}"
+    places = _places((each.key for each in found.instructions), f"instructions in {where}")
+    if found.root not in places:
+        raise ProgramError(f"{where} has no root: its result is instruction {found.root!r}, which it does not hold")
+    linked = []
+    for each in found.instructions:
+        try:
+            operands = tuple([places[key] for key in each.operands]) if each.operands else ()
+            calls = tuple([computations[key] for key in each.calls]) if each.calls else ()
+        except KeyError as error:
+            lost = f"instruction {str(each.fields.get('name', ''))[:200]!r} in {where}"
+            raise ProgramError(f"{lost} refers to {error.args[0]!r}, which is not there") from error
+        linked.append(Instruction(operands=operands, calls=calls, **each.fields))
+    if any(operands and max(operands) >= at for at, operands in enumerate(each.operands for each in linked)):
+        _sources_first([each.operands for each in linked], f"instructions in {where} need each other in a circle")
+    return Computation(found.name, tuple(linked), places[found.root])
+
+
+def _places(keys: Iterable[Hashable], what: str) -> dict[Hashable, int]:
+    """Return the position of each key; raises ProgramError for one that occurs twice."""
+    places: dict[Hashable, int] = {}
+    for at, key in enumerate(keys):
+        if places.setdefault(key, at) != at:
+            raise ProgramError(f"two {what} have the name or id {key!r}")
+    return places
+
+
+def _sources_first(sources: Sequence[Sequence[int]], circle: str) -> tuple[list[int], list[int]]:
+    """Return all positions, each after its sources, and how many levels of sources each has.
+
+    Raises ProgramError with the text `circle` if that is impossible.
+    """
+    waits_for = [len(each) for each in sources]
+    users: list[list[int]] = [[] for _ in sources]
+    for at, each in enumerate(sources):
+        for source in each:
+            users[source].append(at)
+    level = [0] * len(sources)
+    order = [at for at, count in enumerate(waits_for) if not count]
+    for at in order:  # grows while it is gone through
+        for user in users[at]:
+            level[user] = max(level[user], level[at] + 1)
+            waits_for[user] -= 1
+            if not waits_for[user]:
+                order.append(user)
+    if len(order) < len(sources):
+        raise ProgramError(circle)
+    return order, level
+
+
+_MOST_FRAMES = 64
+
+
+class Frames:
+    """The tables of a module. All of them count from 1, and 0 is nothing."""
+
+    def __init__(
+        self,
+        files: Sequence[str] = (),
+        functions: Sequence[str] = (),
+        places: Sequence[tuple[int, int, int]] = (),
+        frames: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """`places` are file, function and line; `frames` are place and calling frame."""
+        self._files, self._functions, self._places, self._frames = files, functions, places, frames
+        self._stacks: dict[int, tuple[Frame, ...]] = {}
+        self._known: dict[int, Frame] = {}
+
+    def stack(self, frame: int) -> tuple[Frame, ...]:
+        """Return the places of a frame, the innermost first; none for a frame that is not there."""
+        if frame not in self._stacks:
+            found: list[Frame] = []
+            at = frame
+            for _ in range(_MOST_FRAMES):
+                if not 0 < at <= len(self._frames):
+                    break
+                place, at = self._frames[at - 1]
+                if 0 < place <= len(self._places):
+                    if place not in self._known:
+                        file, function, line = self._places[place - 1]
+                        self._known[place] = Frame(_item(self._files, file), line, _item(self._functions, function))
+                    found.append(self._known[place])
+            self._stacks[frame] = tuple(found)
+        return self._stacks[frame]
+
+
+def _item(texts: Sequence[str], number: int) -> str:
+    return texts[number - 1] if 0 < number <= len(texts) else ""

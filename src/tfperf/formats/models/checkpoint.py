@@ -20,7 +20,7 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
-from tfperf.base.available_memory import available_bytes
+from tfperf.base.process import available_bytes
 from tfperf.base.units import format_bytes
 from tfperf.formats.models.dtypes import as_numbers, bytes_of_element, dtype_name, has_numbers
 from tfperf.formats.models.input_file import InputFile, TfprofInputError

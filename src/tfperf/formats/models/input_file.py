@@ -7,8 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tfperf.base.available_memory import available_bytes
 from tfperf.base.errors import TfperfError
+from tfperf.base.process import available_bytes
 from tfperf.base.units import format_bytes, without_middle
 from tfperf.formats.wire.trace_file import described, open_regular
 

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from tfperf.formats.wire import decoder
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE, longest_recording_s
-from tfperf.formats.wire.planes import check_planes, decoded_lines, read_header
-from tfperf.formats.wire.stats import WantedStats
+from tfperf.formats.wire.planes import WantedStats, check_planes, decoded_lines, read_header
 from tfperf.formats.wire.trace_file import TraceFile, walk
 
 _SESSION_PLANE, _START = "Task Environment", "profile_start_time"

@@ -1,7 +1,7 @@
 """Serialized messages to Arrow columns: the only module that calls the decoder (`ptars`), and access to its arrays.
 
-`ptars` is fast, and young. Where it is missing, or of a version that was not tried, protobuf does its work
-(`protobuf_columns.py`), with a warning; TFPERF_DECODER names one of the two.
+`ptars` is fast, and young. Where it is missing, or of a version that was not tried, protobuf decodes the same columns
+(`record_batch`), far slower, with a warning; TFPERF_DECODER names one of the two.
 
 Nested groups (a wire type that no XSpace uses) make `ptars` recurse without limit until the process dies, and some
 lengths make it panic. So protobuf's own parser, which refuses both, sees every message first that is long enough to
@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,9 +26,10 @@ from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from tfperf.base.arrays import Int32s, Uint8s
-from tfperf.base.available_memory import lacks_memory
 from tfperf.base.errors import TfperfError, TfperfWarning
+from tfperf.base.process import lacks_memory
 from tfperf.formats.wire import schema
+from tfperf.formats.wire.schema import XSPACE, Schema, fields_of
 from tfperf.formats.wire.trace_file import TraceFile
 
 _INSTALL = "pip install 'ptars>=0.0.25,<0.1'"
@@ -116,7 +118,6 @@ def is_known(version: str) -> bool:
 
 
 def _with_protobuf(of: schema.Schema, message: str, payloads: Any, _: list[bytes]) -> Any:
-    from tfperf.formats.wire.protobuf_columns import record_batch
 
     return record_batch(message, payloads, of)
 
@@ -209,3 +210,44 @@ def take(array: Any, rows: npt.NDArray[np.intp]) -> Any:
     place = np.repeat(ends[rows] - stops[:-1], length)
     place += np.arange(len(place), dtype=np.int32)
     return binary(stops, bytes_of(array)[place])
+
+
+_TYPES = {"int64": pa.int64(), "uint64": pa.uint64(), "double": pa.float64(), "bytes": pa.binary()}
+
+
+def record_batch(message: str, payloads: Any, schema: Schema = XSPACE) -> Any:
+    """Decode an array of serialized messages into an Arrow record batch, one row each; raises DecodeError."""
+    parse = schema.message_class(message).FromString
+    rows = [parse(payload) for payload in payloads.to_pylist()]
+    return pa.RecordBatch.from_struct_array(_structs(schema, message, rows))
+
+
+def _structs(schema: Schema, message: str, rows: Sequence[Any], absent: Any = None) -> Any:
+    """Return parsed messages as an Arrow array of structs; `absent` marks those that are not there."""
+    columns, fields = [], []
+    for name, _, kind, oneof in fields_of(schema.messages[message]):
+        column = _column(schema, (name, kind, bool(oneof)), rows)
+        columns.append(column)
+        fields.append(pa.field(name, column.type, nullable=bool(oneof) or (kind[0].isupper())))
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=absent)
+
+
+def _column(schema: Schema, field: tuple[str, str, bool], rows: Sequence[Any]) -> Any:
+    """Return one field (name, type, whether it is optional) of all messages."""
+    name, kind, optional = field
+    values = [getattr(row, name) for row in rows]
+    if kind.startswith("[]"):
+        ends = pa.array(accumulate(map(len, values), initial=0), pa.int32())
+        items = _items(schema, kind.removeprefix("[]"), [item for value in values for item in value])
+        return pa.ListArray.from_arrays(ends, items, type=pa.list_(pa.field("item", items.type, nullable=False)))
+    if not (optional or kind[0].isupper()):
+        return _items(schema, kind, values)
+    absent = [not row.HasField(name) for row in rows]
+    if kind[0].isupper():
+        return _structs(schema, kind, values, pa.array(absent, pa.bool_()))
+    return pa.array([None if none else value for none, value in zip(absent, values, strict=True)], _TYPES[kind])
+
+
+def _items(schema: Schema, kind: str, values: list[Any]) -> Any:
+    """Return values that are all there."""
+    return _structs(schema, kind, values) if kind[0].isupper() else pa.array(values, _TYPES[kind])

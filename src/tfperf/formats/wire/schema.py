@@ -1,13 +1,15 @@
-"""The XSpace schema as tables, built into protobuf descriptors of our own.
+"""The schemas of XSpace and of TensorFlow's profiler server as tables, built into protobuf descriptors of our own.
 
-Field numbers are those of `xplane.proto` (the published profiler format); the messages live in a descriptor pool and a
-package of their own, so that TensorFlow's copy can be loaded in the same process. Two views of the same bytes:
+Field numbers are those of `xplane.proto` (the published profiler format), and of `/tensorflow.ProfilerService` as
+TensorFlow 2.21 answers it. The messages live in descriptor pools and packages of their own, so that TensorFlow's copies
+can be loaded in the same process. Of XSpace there are two views of the same bytes:
 
 - the full messages (`XSpace`, ...), for writing test traces and for reading plane-level facts;
-- projections (`Line`, `Event`, `Stat`, ...) that leave fields out or keep a nested message as bytes. What is left
-  out is skipped by the decoder, not stored.
+- projections (`Line`, `Event`, `Stat`, ...) that leave fields out or keep a nested message as bytes. The decoder skips
+  the fields that are left out.
 
-Text is declared as bytes in the projections: a name with invalid UTF-8 must not make a whole trace unreadable.
+Text is declared as bytes in the projections: a name with invalid UTF-8 must not make a whole trace unreadable. The
+server's `xspace` is declared as bytes, because a trace is passed on, not parsed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -159,3 +162,37 @@ class Schema:
 
 XSPACE = Schema(PACKAGE, MESSAGES)
 descriptor, message_class = XSPACE.descriptor, XSPACE.message_class
+
+
+SERVICE = "tensorflow.ProfilerService"
+OPTIONS_VERSION = 1
+"""In version 1 of the options, an omitted level is zero, not TensorFlow's default."""
+
+OVERHEAD_KEY = "tfperf-overhead-percent"
+"""Trailing metadata with which `tfperf.serve` reports by how much profiling made steps longer."""
+
+_SERVICE_MESSAGES: Messages = {
+    "ProfileOptions": (
+        "include_dataset_ops 1 bool, host_tracer_level 2 uint32, device_tracer_level 3 uint32, "
+        "python_tracer_level 4 uint32, version 5 uint32, device_type 6 int32, enable_hlo_proto 7 bool, "
+        "start_timestamp_ns 8 uint64, duration_ms 9 uint64, repository_path 10 string, "
+        "raise_error_on_start_failure 13 bool, session_id 14 string, override_hostname 15 string"
+    ),
+    "ProfileRequest": (
+        "duration_ms 1 uint64, max_events 2 uint64, tools 3 []string, opts 4 ProfileOptions, "
+        "repository_root 5 string, session_id 6 string, host_name 7 string, emit_xspace 9 bool"
+    ),
+    "ProfileResponse": "empty_trace 7 bool, xspace 8 bytes",
+    "TerminateRequest": "session_id 1 string",
+    "Empty": "",
+}
+
+PROFILER = Schema("tfperf.service", _SERVICE_MESSAGES)
+
+
+def read_message(message_name: str, data: bytes) -> Any:
+    """Parse one of the messages above; raises ValueError if the bytes are not one."""
+    try:
+        return PROFILER.message_class(message_name).FromString(data)
+    except DecodeError as error:
+        raise ValueError(f"not a {message_name}") from error

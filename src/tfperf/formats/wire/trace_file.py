@@ -87,7 +87,7 @@ def open_anywhere(path: Location, *, buffering: int = -1) -> BinaryIO:
     """
     if isinstance(path, Path):
         return open_regular(path, buffering=buffering)
-    from tfperf.base.storage.download import download  # imports what only remote files need
+    from tfperf.base.storage.reading import download  # imports what only remote files need
 
     return download(path)
 
@@ -187,7 +187,7 @@ class TraceFile:
 
     def _refuse_without_memory(self, size: int) -> None:
         """Raise TraceFormatError: the decoder ends the process where it gets no memory."""
-        from tfperf.base.available_memory import available_bytes  # only a damaged file has such pieces
+        from tfperf.base.process import available_bytes  # only a damaged file has such pieces
 
         free = available_bytes()
         if free < _DECODED * size:

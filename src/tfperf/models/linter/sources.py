@@ -11,11 +11,11 @@ from tfperf.analysis.load import Analysis, load
 from tfperf.base.errors import TraceNotFoundError
 from tfperf.base.files import TRACE_SUFFIXES
 from tfperf.base.units import counted
-from tfperf.formats.hlo import read
+from tfperf.formats.hlo import hlo_text as read
 from tfperf.formats.hlo.hlo_proto import read_proto
+from tfperf.formats.hlo.messages import HLO_PROTO
 from tfperf.formats.hlo.model import Module, ProgramError
 from tfperf.formats.models.input_file import InputFile, TfprofInputError
-from tfperf.formats.wire.hlo import HLO_PROTO
 from tfperf.formats.wire.other_formats import is_graph, is_meta_graph, is_saved_model, is_text
 from tfperf.models.linter.rule import Device
 from tfperf.models.linter.rules.reductions import NamedOp

@@ -65,10 +65,12 @@ FORMATS: Mapping[str, Format] = {
     each.name: each
     for each in (
         Format("table", (".txt",), "brief", True, "tfperf.report.render.terminal:render_terminal"),
-        Format("json", (".json",), "data", False, "tfperf.report.render.data_files:render_json"),
-        Format("csv", (".csv",), "data", False, "tfperf.report.render.data_files:render_csv"),
+        Format("json", (".json",), "data", False, "tfperf.report.render.json_file:render_json"),
+        Format("csv", (".csv",), "data", False, "tfperf.report.render.csv_file:render_csv"),
         Format("markdown", (".md", ".markdown"), "brief", False, "tfperf.report.render.markdown:render_markdown"),
-        Format("html", (".html", ".htm"), "full", False, "tfperf.report.render.page:render_page", has_pictures=True),
+        Format(
+            "html", (".html", ".htm"), "full", False, "tfperf.report.render.page.page:render_page", has_pictures=True
+        ),
     )
 }
 """Every format by name, in the order of the help."""
@@ -130,7 +132,7 @@ def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = Fa
     Raises OutputError if there is no room for all, if one exists (except with `force`), and while another process
     writes into the folder.
     """
-    from tfperf.base.folders import locked_place, new_folder  # imports what only folders need
+    from tfperf.base.files import locked_place, new_folder  # imports what only folders need
 
     targets = {folder / name: _encoded(text) for name, text in files.items()}
     refuse_existing(list(targets), force=force)
@@ -160,7 +162,7 @@ def _encoded(text: str) -> bytes:
 def _showed_in_pager(text: str, screen: Screen) -> bool:
     if not screen.pages:
         return False
-    from tfperf.report.render.screen import is_longer, show_in_pager
+    from tfperf.report.render.pager import is_longer, show_in_pager
 
     sys.stdout.flush()
     return is_longer(text, screen.width, screen.height) and show_in_pager(text, os.environ)

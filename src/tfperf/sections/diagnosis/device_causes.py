@@ -19,7 +19,7 @@ from tfperf.base.units import (
     percent,
     without_middle,
 )
-from tfperf.formats.hlo.products import ALIGNED_BYTES, off_multiple, rounded_up
+from tfperf.formats.hlo.cost_rules import ALIGNED_BYTES, off_multiple, rounded_up
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, count_devices, in_categories
 from tfperf.sections.diagnosis.catalogue import ADVICE

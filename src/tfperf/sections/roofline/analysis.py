@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum, covers, group_equal, union
 from tfperf.base.units import percent
-from tfperf.formats.hlo.products import Product
+from tfperf.formats.hlo.cost_rules import Product
 from tfperf.sections.ops.analysis import op_runs
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Bound, Judged, Work, judge, time_by_bound

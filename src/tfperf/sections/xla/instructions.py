@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.base.arrays import MOST, Int32s, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
-from tfperf.formats.hlo.library_calls import vmem_bytes
+from tfperf.formats.hlo.cost_rules import vmem_bytes
+from tfperf.formats.hlo.messages import accessed_bytes
 from tfperf.formats.hlo.model import HOST_MEMORY
 from tfperf.formats.wire.event_columns import MODULE_LINE, OP_LINES
-from tfperf.formats.wire.memory_access import accessed_bytes
 from tfperf.sections.ops.analysis import op_runs
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Work
@@ -266,7 +266,7 @@ def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[
 
 
 def _facts_of_program(module: Module, computation: int, place: int) -> dict[str, Any]:
-    from tfperf.formats.hlo.library_calls import sizes_of
+    from tfperf.formats.hlo.cost_rules import sizes_of
 
     inside = module.computations[computation]
     instruction = inside.instructions[place]

@@ -27,7 +27,7 @@ from tfperf.base.arrays import (
     union_all,
     union_sorted,
 )
-from tfperf.formats.hlo.names import NamedInstruction, NamedProgram
+from tfperf.formats.hlo.messages import NamedInstruction, NamedProgram
 from tfperf.formats.wire.event_columns import OP_LINES, Line
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host.activities import TPU_WAITS, Activity, Attribution, Codes, device_codes, tpu_codes

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.base.arrays import MOST, NO_NUMBERS, Int64s, capped_sum, distinct, lookup
-from tfperf.formats.hlo.names import NamedInstruction, NamedProgram
+from tfperf.formats.hlo.messages import NamedInstruction, NamedProgram
 from tfperf.formats.wire.event_columns import OP_LINES
 from tfperf.trace.device.device_work import device_work
 from tfperf.trace.event_names import (

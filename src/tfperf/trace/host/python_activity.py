@@ -8,8 +8,7 @@ from msgspec import Struct
 from tfperf.base.arrays import Float64s, Int64s, Intervals, overlap
 from tfperf.formats.wire.capture_plane import CPU_LINE, PAUSES_LINE, RECORD_STATS
 from tfperf.formats.wire.event_columns import NO_STAT, join_columns
-from tfperf.formats.wire.planes import PlaneHeader, read_events
-from tfperf.formats.wire.stats import WantedStats
+from tfperf.formats.wire.planes import PlaneHeader, WantedStats, read_events
 from tfperf.formats.wire.trace_file import PlaneSpan, TraceFile
 
 _WANTED = WantedStats({name: "text" if name == "place" else "number" for name in RECORD_STATS})

@@ -8,8 +8,7 @@ import pytest
 from hlo_modules import op
 from hlo_rule_builders import named, parameter, rules_in
 
-from tfperf.formats.hlo.link import FoundInstruction
-from tfperf.formats.hlo.model import ConvolutionDims, WindowDim
+from tfperf.formats.hlo.model import ConvolutionDims, FoundInstruction, WindowDim
 
 NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 IMAGE, KERNEL = "f32[32,32,32,16]", "f32[3,3,16,16]"

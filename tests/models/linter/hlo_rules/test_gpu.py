@@ -8,8 +8,7 @@ import pytest
 from hlo_modules import computation, module, op
 from hlo_rule_builders import named, parameter
 
-from tfperf.formats.hlo.link import FoundInstruction
-from tfperf.formats.hlo.model import ConvolutionDims, DotDims, WindowDim
+from tfperf.formats.hlo.model import ConvolutionDims, DotDims, FoundInstruction, WindowDim
 from tfperf.models.linter.rule import Ledger, Violation
 from tfperf.models.linter.rules import RULES, check_program
 

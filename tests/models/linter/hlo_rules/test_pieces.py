@@ -6,7 +6,7 @@ import pytest
 from hlo_modules import op
 from hlo_rule_builders import named, parameter, rules_in
 
-from tfperf.formats.hlo.link import FoundInstruction
+from tfperf.formats.hlo.model import FoundInstruction
 
 
 def cut(limit: int, name: str = "jit(f)/slice", size: int = 1024) -> list[FoundInstruction]:

@@ -6,8 +6,7 @@ import pytest
 from hlo_modules import op
 from hlo_rule_builders import named, parameter, rules_in
 
-from tfperf.formats.hlo.link import FoundInstruction
-from tfperf.formats.hlo.model import DotDims
+from tfperf.formats.hlo.model import DotDims, FoundInstruction
 
 PLAIN = DotDims((1,), (0,))
 

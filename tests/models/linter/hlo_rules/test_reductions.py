@@ -6,7 +6,7 @@ import pytest
 from hlo_modules import computation, op
 from hlo_rule_builders import MAX, SQUARE, SUM, ZERO, named, parameter, rules_in
 
-from tfperf.formats.hlo.link import FoundInstruction
+from tfperf.formats.hlo.model import FoundInstruction
 
 
 def reduced(name: str, of: str, operand: str, kind: str = "sum", scope: str = "f") -> FoundInstruction:

@@ -11,9 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfperf.base.units import format_bytes
-from tfperf.formats.hlo.library_calls import CONVOLUTION_CALLS, MATRIX_CALLS, product_dims
+from tfperf.formats.hlo.cost_rules import (
+    ALIGNED_BYTES,
+    CONVOLUTION_CALLS,
+    MATRIX_CALLS,
+    has_dims,
+    off_multiple,
+    product_dims,
+    product_of,
+    rounded_up,
+)
 from tfperf.formats.hlo.model import Instruction
-from tfperf.formats.hlo.products import ALIGNED_BYTES, has_dims, off_multiple, product_of, rounded_up
 from tfperf.formats.models.dtypes import Dims, shape_text
 from tfperf.formats.models.op_graph import OpGraph
 from tfperf.models.linter.graph import CONVOLUTIONS, FORWARD, MATMULS, OPEN, place

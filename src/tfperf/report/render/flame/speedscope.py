@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfperf.base import __version__
 from tfperf.base.units import Unit
-from tfperf.base.version import __version__
 from tfperf.report.flame_tree import FlameTree
 from tfperf.report.render.flame.stacks import Flame, stack_rows, whole_numbers
 from tfperf.report.render.values import COMMAND_MARK, encodable

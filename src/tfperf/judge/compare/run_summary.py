@@ -1,0 +1,138 @@
+"""What is kept of a run: its step times, and what takes its time, per step. Two runs are compared by these.
+
+Nothing in a summary names a folder of the machine. Numbers have six digits. The annotations are checked when a
+summary is read from a baseline file.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta, Struct
+
+LONGEST_NAME = 200
+MOST_MS = 1e15
+LONGEST_STEP_MS = 2e9
+"""23 days: no capture is longer, so longer steps are of damaged files."""
+MOST_COUNT = 1 << 53
+
+Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
+Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
+Number = Annotated[float, Meta(ge=0, le=MOST_MS)]
+StepMs = Annotated[float, Meta(gt=0, le=LONGEST_STEP_MS)]
+
+RankingName = Literal["device_ops", "host_ops", "kernels", "copies", "stages", "functions", "idle"]
+RANKING_NAMES: tuple[RankingName, ...] = get_args(RankingName)
+
+
+class RankedEntry(Struct, frozen=True):
+    """One op, kernel, kind of copy, tf.data stage, tf.function, or cause of idle time; None is unknown."""
+
+    name: Name
+    """For stages their path."""
+    detail: Name
+    """For ops their type; for stages their name; else empty."""
+    ms: Number | None
+    """Milliseconds per step: self time of ops (summed over threads or streams) and tf.functions, time of kernels and
+    copies, time in which the step waits for this stage, idle time of a device."""
+    count: Number | None = None
+    """How often per step; for tf.functions, tracings in the capture."""
+    element_ms: Number | None = None
+    """For stages: own work for one element, on all threads."""
+
+
+class Ranking(Struct, frozen=True):
+    """Entries, longest first; `total_rows` says how many there were before the list was cut."""
+
+    rows: tuple[RankedEntry, ...] = ()
+    total_rows: Count = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Tell whether entries were omitted."""
+        return self.total_rows > len(self.rows)
+
+
+class Rankings(Struct, frozen=True, kw_only=True):
+    """All rankings of a run; empty where the profile shows no such thing, or has no steps to divide by."""
+
+    device_ops: Ranking = Ranking()
+    host_ops: Ranking = Ranking()
+    kernels: Ranking = Ranking()
+    copies: Ranking = Ranking()
+    stages: Ranking = Ranking()
+    functions: Ranking = Ranking()
+    idle: Ranking = Ranking()
+
+
+class HostSummary(Struct, frozen=True, kw_only=True):
+    """One host. `step_ms` are its averaged whole steps in time order (`step_count`, before a long list was cut)."""
+
+    host: Name
+    step_ms: tuple[StepMs, ...]
+    step_count: Count
+    category_ms: dict[Name, Number | None]
+    """Average of each category, and of the two parts of input, over these steps; empty without steps."""
+    input_percent: Number | None
+    input_class: Name
+    device_type: Name
+    device_model: Name
+    device_count: Count
+    half_precision_percent: Number | None
+    """16-bit compute / all device compute; None without any."""
+    cpu_model: Name = ""
+    """Of the host; empty where the profile does not say, as `cores` is None then."""
+    cores: Number | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a count that contradicts the list."""
+        if self.step_count < len(self.step_ms):
+            raise ValueError(f"`step_count` is {self.step_count}, but there are {len(self.step_ms)} step times")
+
+
+class AllocatorPeak(Struct, frozen=True):
+    """The most bytes in use in an allocator, over all hosts."""
+
+    name: Name
+    peak_bytes: Count
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """What is kept of a run. `host_count` counts the hosts before a long list was cut to the slowest."""
+
+    label: Name
+    run: Name
+    tfperf_version: Name
+    attribution: Name
+    skip_first: Count
+    step_kind: Name
+    step_source: Name
+    step_confidence: Name
+    batches_per_step: Count | None
+    """None where the profile shows none."""
+    batch_size: Count | None
+    """Examples of a batch on all hosts and replicas; None where the profile does not show it."""
+    hosts: tuple[HostSummary, ...]
+    host_count: Count
+    rankings: Rankings
+    allocators: tuple[AllocatorPeak, ...]
+    """The most important first."""
+    examples_per_step: Count | None = None
+    """Of a batch, times the batches of a step; None where one of them is unknown, or of low confidence."""
+    tensorflow_version: Name = ""
+    """Empty where the profile does not say."""
+    wall_step_ms: Number | None = None
+    """Wall time per step of the host where it is longest, with the time between steps and steps that are not averaged;
+    None where it is unknown, as in baselines of earlier versions."""
+    doubt: Name = ""
+    """What makes the step times doubtful or wrong; empty if nothing does, and in baselines of earlier versions."""
+
+    def __post_init__(self) -> None:
+        """Refuse a count that contradicts the list."""
+        if self.host_count < len(self.hosts):
+            raise ValueError(f"`host_count` is {self.host_count}, but there are {len(self.hosts)} hosts")
+
+    def ranking(self, name: RankingName) -> Ranking:
+        """Return one of the rankings."""
+        ranking: Ranking = getattr(self.rankings, name)
+        return ranking
