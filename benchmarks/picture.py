@@ -53,7 +53,7 @@ MOVE = """(seconds) => new Promise((done) => {
 
 def large_picture() -> Any:
     """Return a picture of so many blocks in rows of one lane, each wide enough to be seen at once."""
-    from tfperf.report.step_picture import BlockName, Blocks, Lane, LaneGroup, Links, StepPicture
+    from tfperf.report.model import BlockName, Blocks, Lane, LaneGroup, Links, StepPicture
 
     per_row, none, rows = BLOCKS // ROWS, np.zeros(0, np.int64), np.zeros(0, np.int32)
     duration = 20_000_000

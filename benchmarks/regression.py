@@ -86,8 +86,8 @@ def child(job: str, captures: int) -> None:
     import tensorflow as tf
 
     import tfperf
-    from tfperf.judge.compare.baseline_file import baseline_text
-    from tfperf.judge.compare.summarize import summarize_run
+    from tfperf.judge.run_summary import baseline_text
+    from tfperf.judge.summarize import summarize_run
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     kinds = {rounds: build(job, rounds) for rounds in (ROUNDS, MORE_ROUNDS)}
@@ -161,7 +161,7 @@ def judge(captures: list[Capture]) -> bool:
 
 def verdicts(before: list[Probed], after: list[Probed], kind: str) -> list[str]:
     """Return the verdict on each capture against others."""
-    from tfperf.judge.compare.regression import compare_with_baselines
+    from tfperf.judge.regression import compare_with_baselines
 
     draw = random.Random(1)
     texts: list[str] = []
@@ -177,7 +177,7 @@ def verdicts(before: list[Probed], after: list[Probed], kind: str) -> list[str]:
 
 def run_summary(text: str) -> Any:
     """Return the summary of a run from the baseline that a process wrote."""
-    from tfperf.judge.compare.baseline_file import read_baseline
+    from tfperf.judge.run_summary import read_baseline
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "baseline.json"

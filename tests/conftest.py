@@ -23,7 +23,6 @@ NEEDS = {
         "capture/test_doctor_job.py",
         "capture/test_keras_callback.py",
         "capture/test_local.py",
-        "capture/test_recipe.py",
         "capture/test_remote.py",
         "capture/test_script_run.py",
         "capture/test_server.py",

@@ -26,11 +26,11 @@ from job_environment import job_environment
 from places import ROOT
 from shared_runs import make_program
 
-from tfperf.judge.gate import grammar
-from tfperf.judge.gate.config import read_config
-from tfperf.judge.gate.grammar import read_limit
-from tfperf.judge.gate.limits import FIGURES, NAMED, Metric, NamedLimit
-from tfperf.judge.gate.rests_on import RESTS_ON, rests_on_steps
+from tfperf.judge import grammar
+from tfperf.judge.config import read_config
+from tfperf.judge.grammar import read_limit
+from tfperf.judge.limits import FIGURES, NAMED, Metric, NamedLimit
+from tfperf.judge.measure import RESTS_ON, rests_on_steps
 from tfperf.trace.flaw import Part
 
 PAGE = ROOT / "docs" / "ci.md"
@@ -138,7 +138,7 @@ def test_the_commands_of_the_baseline_work_with_enough_steps(
 ) -> None:
     section = TEXT.split("## Compare with a baseline")[1]
     blocks = re.findall(r"^```console\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)[:2]
-    # capture/test_recipe.py profiles real jobs; here a profile is there already.
+    # The recipes below profile real jobs; here a profile is there already.
     commands = [line for block in blocks for line in block.splitlines() if not line.startswith("tfperf run ")]
     assert commands[1:] == ["tfperf check logs --baseline baseline.json --max-regression 5%"]
     # 60 steps of about 1 ms: a run that is compared with itself holds.
@@ -168,7 +168,7 @@ _SLOW_INPUT = """
 import time
 
 def decode(features, label):
-    tf.py_function(lambda: time.sleep(0.12), [], [])
+    tf.py_function(lambda: time.sleep(0.05), [], [])
     return features, label
 
 data = data.map(decode)

@@ -30,12 +30,13 @@ from shared_runs import make_program
 from test_docs import PAGES, follow, shell
 
 SHORTER = {
-    "--after 30s": "--after 500ms",
     "--duration 2s": "--duration 500ms",
     "--duration 5s": "--duration 1s",
     "--on-slow-step 50ms": "--on-slow-step 1us",
-    # As on other pages: `shared_runs.py` runs each once.
+    # As on other pages: `shared_runs.py` runs each once. capture/test_script_run.py has steps, and profiles by time.
     "train.py --epochs 3": "train.py",
+    "--steps 50..59 train.py": "train.py",
+    "--after 30s --duration 2s train.py": "train.py",
     "--stop-after-profile train.py": "--stop-after-profile -o report.html train.py",
 }
 HERE = {
@@ -193,6 +194,8 @@ def as_here(line: str) -> str:
         line = line.replace(long, short)
     for address, path in HERE.items():
         line = line.replace(address, path)
+    if line.startswith("tfperf capture") and "--duration" not in line:
+        line = line.replace("tfperf capture", "tfperf capture --duration 500ms")
     return line.removeprefix(".venv/bin/").replace(" NAME", " overview")
 
 

@@ -29,7 +29,7 @@ def users_requirements(root: Path) -> dict[str, Requirement]:
 
 
 def test_every_dependency_is_explained_with_its_bounds(root: Path) -> None:
-    page = (root / "docs" / "architecture.md").read_text()
+    page = (root / "docs" / "architecture-reasons.md").read_text()
     section = page.split("## Which library does what")[1].split("\n## ")[0]
     bounds = map(Requirement, re.findall(r"^\|[^|]+\|[^|]+\| `([^`]+)`", section, re.MULTILINE))
     explained = {canonicalize_name(requirement.name): requirement.specifier for requirement in bounds}

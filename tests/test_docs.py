@@ -40,9 +40,9 @@ from tfperf.analysis.registry import OURS, all_tables
 from tfperf.capture.outcomes import Captured
 from tfperf.cli import main
 from tfperf.cli.explain import glossary_terms, page_of
-from tfperf.judge.compare import diff_tables
-from tfperf.judge.compare.diff_tables import COLUMNS as DIFF_COLUMNS
-from tfperf.judge.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
+from tfperf.judge import diff_report as diff_tables
+from tfperf.judge.diff_report import COLUMNS as DIFF_COLUMNS
+from tfperf.judge.outcome import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.live.sampling import CAPTURED_COLUMNS, capture_report
 from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
 from tfperf.models.linter.rules import RULES
@@ -569,7 +569,7 @@ TRACE_OF_SOURCE: dict[str, tuple[Plane, ...]] = {
 
 
 def test_every_way_to_find_steps_is_on_the_page_of_the_architecture(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "architecture-reasons.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| `(.*?)` \|.*\| (.*?) \|$", page.split("| `step_source` |")[1].split("\n\n")[0], re.MULTILINE
     )

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from tfperf.export.parquet import write_parquet
     from tfperf.export.query.apart import sql
     from tfperf.export.timeline.export import write_timeline
-    from tfperf.judge.compare.diff_report import diff
-    from tfperf.judge.gate.check import check_profile as check
-    from tfperf.judge.gate.lint_output import lint
+    from tfperf.judge.check import check_profile as check
+    from tfperf.judge.diff_report import diff
+    from tfperf.judge.lint_output import lint
     from tfperf.live.sampling import Sampled, sample
     from tfperf.report.model import Column, Fact, Finding, Ranked, Section
 
@@ -84,9 +84,9 @@ __all__ = [
 
 _PUBLIC = {
     "load": ("analysis.load:load", "read and analyze a profile; returns an Analysis"),
-    "check": ("judge.gate.check:check_profile", "judge a profile by limits, as tfperf check does"),
-    "lint": ("judge.gate.lint_output:lint", "judge shapes and ops of a model; raises in tests, as tfperf lint does"),
-    "diff": ("judge.compare.diff_report:diff", "compare two runs or more"),
+    "check": ("judge.check:check_profile", "judge a profile by limits, as tfperf check does"),
+    "lint": ("judge.lint_output:lint", "judge shapes and ops of a model; raises in tests, as tfperf lint does"),
+    "diff": ("judge.diff_report:diff", "compare two runs or more"),
     "sql": ("export.query.apart:sql", "query a profile by SQL; returns a DataFrame"),
     "write_parquet": ("export.parquet:write_parquet", "write a profile as a dataset of Parquet files"),
     "write_timeline": ("export.timeline.export:write_timeline", "write a profile as a file for Perfetto or Chrome"),

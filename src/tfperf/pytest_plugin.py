@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from tfperf.analysis.load import Analysis
     from tfperf.capture.local import profile
-    from tfperf.judge.compare.bootstrap import StepStatistic
-    from tfperf.judge.gate.outcome import Outcome
+    from tfperf.judge.outcome import Outcome
+    from tfperf.judge.regression import StepStatistic
 
 __all__ = ["FigureError", "Profiled", "tfperf_profile"]
 
@@ -139,7 +139,7 @@ class Profiled:
 
         It is the high end of its range, as `tfperf check --max-cost` judges.
         """
-        from tfperf.judge.gate.limits import check_cause
+        from tfperf.judge.limits import check_cause
 
         try:
             check_cause(code)
@@ -154,7 +154,7 @@ class Profiled:
 
     def step_time(self, stat: StepStatistic = "mean") -> float:
         """Return the step time in milliseconds: its "mean", "median" or "p95"."""
-        from tfperf.judge.compare.bootstrap import STATISTICS
+        from tfperf.judge.regression import STATISTICS
 
         if stat not in STATISTICS:
             raise FigureError(f"{stat!r} is not a statistic of step times: choose mean, median or p95")
@@ -172,7 +172,7 @@ class Profiled:
 
     def report(self, sections: Sequence[str] = ("diagnosis", "overview")) -> str:
         """Return the report as text of 80 columns, without colour; `sections` are those of `tfperf analyze -s`."""
-        from tfperf.judge.compare.summarize import whole_steps
+        from tfperf.judge.summarize import whole_steps
         from tfperf.report.render import RenderOptions, render
 
         skipped = self._reading.skip_first
@@ -195,8 +195,8 @@ class Profiled:
         Raises AssertionError with the table of limits if one is breached or cannot be judged, FigureError if there is
         no profile, LimitError if a limit cannot be read or there is none.
         """
-        from tfperf.judge.gate.check import check_profile
-        from tfperf.judge.gate.outcome_report import check_report
+        from tfperf.judge.check import check_profile
+        from tfperf.judge.outcome import check_report
         from tfperf.report.render import render
 
         reading = self._reading
@@ -217,9 +217,9 @@ class Profiled:
 
     def _figure(self, name: str, stat: StepStatistic = "mean", cause: str = "") -> float:
         """Measure a figure, in percent, ms or bytes."""
-        from tfperf.judge.gate.check import check
-        from tfperf.judge.gate.config import CheckConfig
-        from tfperf.judge.gate.limits import Limit, Metric
+        from tfperf.judge.check import check
+        from tfperf.judge.config import CheckConfig
+        from tfperf.judge.limits import Limit, Metric
 
         # A limit that always holds, so that a host that cannot be judged leaves the figure unknown.
         limit = Limit(name, Metric(name, cause=cause), "<=", float("inf"), "tfperf_profile")

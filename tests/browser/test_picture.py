@@ -14,10 +14,9 @@ from synthetic_gpu import synthetic_gpu
 
 import tfperf
 from tfperf.analysis.registry import section_names
-from tfperf.report.model import Report
+from tfperf.report.model import Report, StepPicture
 from tfperf.report.render import render
-from tfperf.report.render.page.picture_data import picture_data
-from tfperf.report.step_picture import StepPicture
+from tfperf.report.render.page.data import picture_data
 
 Open = Callable[..., Any]
 

@@ -1,22 +1,25 @@
-"""Calls and how they end: with a real gRPC server, and with servers made by hand that break one rule each.
-
-The errors of calls (connection.py) are tested here, too.
-"""
+"""One server: calls, connections, why they fail, and the threads that never keep a program from ending."""
 
 from __future__ import annotations
 
+import re
+import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import grpc
 import pytest
-from capture.conftest import free_port
-from capture.double import Answer, response, serving
+from builders import event, host, space
+from capture.conftest import Capture, ended, free_port
+from capture.double import Answer, refuse, response, serving
 from capture.handmade import (
     CERTIFICATE,
     IS_GRPC,
@@ -39,14 +42,17 @@ from capture.handmade import (
     message,
     profile_at,
     refusal,
+    saying,
     silent,
     trailers,
 )
 from protobytes import field
 
 from tfperf.base.errors import CaptureError
-from tfperf.capture.address import Address
-from tfperf.capture.client import PendingReply, ProfilerClient
+from tfperf.capture.address import Address, parse_address
+from tfperf.capture.client import DaemonThreads, PendingReply, ProfilerClient, check_greeting
+from tfperf.capture.outcomes import Captured, TracerOptions
+from tfperf.capture.remote import CaptureRequest, profile_workers
 from tfperf.formats.wire.schema import LARGEST_MESSAGE
 
 # --- what goes well ---
@@ -317,3 +323,437 @@ def test_a_process_does_not_wait_for_its_calls() -> None:
     with listening(silent) as port:
         command = [sys.executable, "-c", script, str(port)]
         subprocess.run(command, check=True, timeout=60, cwd=Path(__file__).parents[1])
+
+
+def failure(address: Address, seconds: float = 20.0, *, tls_ca: Path | None = None) -> CaptureError:
+    with pytest.raises(CaptureError) as caught:
+        check_greeting(address, seconds, tls_ca=tls_ca)
+    return caught.value
+
+
+def resolve(monkeypatch: pytest.MonkeyPatch, *places: tuple[str, int]) -> None:
+    """Let every name stand for these addresses."""
+    entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: entries)
+
+
+def encrypted(handle: Handler) -> Handler:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE, KEY)
+    context.set_alpn_protocols(["h2"])
+
+    def shake(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as secret:
+            handle(secret)
+
+    return shake
+
+
+# --- a gRPC server ---
+
+
+def test_a_server_that_greets() -> None:
+    with listening(greet) as port:
+        check_greeting(here(port))
+    with listening(encrypted(greet)) as port:
+        check_greeting(here(port), tls_ca=CERTIFICATE)
+
+
+def test_a_greeting_that_comes_byte_by_byte() -> None:
+    def hesitate(connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in frame(4, 0, 0, bytes(6)):
+            connection.sendall(bytes([byte]))
+        silent(connection)
+
+    with listening(hesitate) as port:
+        check_greeting(here(port))
+
+
+def test_the_second_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(greet) as port:
+        resolve(monkeypatch, ("127.0.0.1", free_port()), ("127.0.0.1", port))
+        check_greeting(Address("two.example", port))
+
+
+# --- nobody, or somebody else ---
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    for address in (here(free_port()), Address("", 0, str(tmp_path / "none")), Address("", 0, str(tmp_path))):
+        error = failure(address)
+        assert (error.reason, "nothing listens on" in str(error)) == ("not_listening", True)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "a" * 70 + ".example"])
+def test_an_unknown_name(host: str) -> None:
+    error = failure(Address(host, 1))
+    assert (error.reason, "check the spelling" in str(error)) == ("unknown_host", True)
+
+
+def test_an_invalid_path() -> None:
+    error = failure(Address("", 0, "/" + "a" * 200))
+    assert (error.reason, "too long" in str(error)) == ("unreachable", True)
+
+
+@pytest.fixture
+def full_queue() -> Iterator[Address]:
+    """A listener with a full queue: Linux drops what wants to connect, as a firewall does."""
+    with socket.socket() as full, socket.socket() as first:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        first.connect(full.getsockname())
+        yield Address(*full.getsockname())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux does that")
+def test_a_machine_that_does_not_answer(full_queue: Address) -> None:
+    error = failure(full_queue, 0.3)
+    assert (error.reason, "does not answer" in str(error)) == ("unreachable", True)
+
+
+def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait(20) and [])
+    try:
+        assert failure(Address("slow.example", 1), 0.1).reason == "unreachable"
+    finally:
+        release.set()
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        pytest.param(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"), id="HTTP/1"),
+        pytest.param(saying(b"SSH-2.0-OpenSSH_9.6\r\n"), id="SSH"),
+        pytest.param(saying(b""), id="closes"),
+        pytest.param(saying(b"abc"), id="short"),
+        pytest.param(saying(frame(6, 0, 0, bytes(8))), id="PING first"),
+        pytest.param(saying(frame(4, 0, 0, b"odd")), id="odd settings"),
+    ],
+)
+def test_something_else_listens(handle: Handler) -> None:
+    with listening(handle) as port:
+        error = failure(here(port))
+    assert (error.reason, "does not speak gRPC" in str(error)) == ("not_a_profiler", True)
+
+
+def test_a_server_that_accepts_and_says_nothing() -> None:
+    with listening(silent) as port:
+        assert (error := failure(here(port), 0.3)).reason == "timeout"
+        assert "accepts connections but never answers; is it a profiler" in str(error)
+        assert (error := failure(here(port), 0.3, tls_ca=CERTIFICATE)).reason == "timeout"
+        assert "check that it uses TLS" in str(error)
+
+
+# --- encryption ---
+
+
+def test_a_server_that_speaks_tls_to_a_client_that_does_not() -> None:
+    with listening(saying(b"\x15\x03\x01\0\2\2\x46")) as port:
+        error = failure(here(port))
+    assert (error.reason, "no --tls-ca is given" in str(error)) == ("tls", True)
+    with listening(encrypted(silent)) as port:
+        assert failure(here(port)).reason == "not_a_profiler", "OpenSSL closes without a word"
+
+
+@pytest.mark.parametrize("handle", [saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"), saying(b""), greet])
+def test_a_client_that_speaks_tls_to_a_server_that_does_not(handle: Handler) -> None:
+    with listening(handle) as port:
+        assert failure(here(port), tls_ca=CERTIFICATE).reason == "tls"
+
+
+def test_a_certificate_for_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(encrypted(greet)) as port:
+        resolve(monkeypatch, ("127.0.0.1", port))
+        error = failure(Address("other.example", port), tls_ca=CERTIFICATE)
+    assert (error.reason, "Hostname mismatch" in str(error)) == ("tls", True)
+
+
+def test_a_file_without_certificates() -> None:
+    with listening(encrypted(greet)) as port:
+        assert failure(here(port), tls_ca=Path(__file__)).reason == "tls"
+
+
+TRACE = space(host(event("a/b:MatMul", 0, 5), event("a/b:MatMul", 9, 5)))
+
+NO_PERMISSION = field(2, b"Failed to start the GPU tracer: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
+
+
+def give(xspace: bytes | None = TRACE, *, empty: bool = False) -> Answer:
+    return lambda request, context: response(xspace, empty=empty)
+
+
+def ask_odd(answers: Mapping[str, Answer], logdir: Path, **options: Any) -> Captured:
+    with serving(answers) as port:
+        return ask_at(f"127.0.0.1:{port}", logdir, **options)
+
+
+def ask_at(address: str, logdir: Path, **options: Any) -> Captured:
+    request = CaptureRequest(workers=[parse_address(address)], **{"duration_s": 0.05, "timeout_s": 5.0, **options})
+    _, (captured,) = profile_workers(request, logdir)
+    return captured
+
+
+def test_the_request_says_all_that_was_asked_for(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def answer(request: Any, context: grpc.ServicerContext) -> bytes:
+        seen.append(request)
+        return response(TRACE)
+
+    captured = ask_odd({"Profile": answer}, tmp_path, duration_s=1.5, options=TracerOptions(3, 0, 1))
+    (request,) = seen
+    assert captured.path is not None
+    assert (request.duration_ms, request.emit_xspace) == (1500, True)
+    assert request.repository_root == str(captured.path.parents[1])
+    assert request.session_id == request.opts.session_id == captured.path.parent.name
+    assert f"{request.host_name}.xplane.pb" == captured.path.name
+    levels = request.opts
+    assert (levels.host_tracer_level, levels.device_tracer_level, levels.python_tracer_level) == (3, 0, 1)
+    assert (levels.version, levels.duration_ms, levels.start_timestamp_ns) == (1, 1500, 0)
+    assert captured.reason == "no_python_frames", "the double recorded none"
+
+
+def test_several_workers_get_one_start_a_moment_ahead(tmp_path: Path) -> None:
+    starts_ns: list[int] = []
+
+    def respond(request: Any, context: grpc.ServicerContext) -> bytes:
+        starts_ns.append(request.opts.start_timestamp_ns)
+        return response(TRACE)
+
+    asked_ns = time.time_ns()
+    with serving({"Profile": respond}) as first, serving({"Profile": respond}) as second:
+        workers = [parse_address(f"127.0.0.1:{port}") for port in (first, second)]
+        _, captured = profile_workers(CaptureRequest(workers=workers, duration_s=0.01), tmp_path)
+    assert [result.reason for result in captured] == ["", ""]
+    assert starts_ns[0] == starts_ns[1] > asked_ns + 0.3e9
+
+
+def test_an_old_server_that_wrote_where_we_can_read(tmp_path: Path) -> None:
+    def answer(request: Any, context: grpc.ServicerContext) -> bytes:
+        folder = Path(request.repository_root) / request.session_id
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{request.host_name}.xplane.pb").write_bytes(TRACE)
+        return response()
+
+    captured = ask_odd({"Profile": answer}, tmp_path / "logs")
+    assert (captured.reason, captured.event_count) == ("", 2)
+    assert captured.path is not None
+    assert captured.path.read_bytes() == TRACE
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [captured.path]
+
+
+def test_an_old_server_that_wrote_on_its_own_disk(tmp_path: Path) -> None:
+    captured = ask_odd({"Profile": give(None)}, tmp_path / "logs")
+    assert (captured.reason, captured.path) == ("written_remotely", None)
+    assert str(tmp_path / "logs/plugins/profile/2") in captured.message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("xspace", [None, b"", space(host())])
+def test_an_empty_trace_is_an_idle_job(xspace: bytes | None, tmp_path: Path) -> None:
+    captured = ask_odd({"Profile": give(xspace, empty=True)}, tmp_path / "logs")
+    assert (captured.reason, captured.path) == ("idle", None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_that_is_cut_off_is_not_kept(tmp_path: Path) -> None:
+    captured = ask_odd({"Profile": give(TRACE[:-3])}, tmp_path / "logs")
+    assert (captured.reason, captured.path) == ("bad_reply", None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reply_that_is_no_reply(tmp_path: Path) -> None:
+    captured = ask_odd({"Profile": lambda request, context: b"\x42\xff\xff"}, tmp_path)
+    assert captured.reason == "bad_reply"
+
+
+def test_a_trace_larger_than_allowed(tmp_path: Path) -> None:
+    large = space(host(*[event(f"a/op{n}:MatMul", n, 1) for n in range(500)]))
+    captured = ask_odd({"Profile": give(large)}, tmp_path, max_reply_bytes=1000)
+    assert (captured.reason, captured.path) == ("too_large", None)
+    assert "--max-size" in captured.message
+
+
+def test_a_trace_larger_than_grpc_allows_by_default(tmp_path: Path) -> None:
+    padded = space(host(event("a/b:MatMul", 0, 5, note="x" * 5_000_000)))
+    assert len(padded) > 4 << 20
+    captured = ask_odd({"Profile": give(padded)}, tmp_path)
+    assert (captured.reason, captured.size_bytes) == ("", len(padded))
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "reason"),
+    [
+        (grpc.StatusCode.ALREADY_EXISTS, "profiler running", "busy"),
+        (grpc.StatusCode.INTERNAL, "Another profiling session active.", "busy"),
+        (grpc.StatusCode.UNAVAILABLE, "Another profiler session is active", "busy"),
+        (grpc.StatusCode.INVALID_ARGUMENT, "unknown device type", "refused"),
+        (grpc.StatusCode.PERMISSION_DENIED, "", "refused"),
+        (grpc.StatusCode.UNIMPLEMENTED, "", "not_a_profiler"),
+    ],
+)
+def test_refusals(code: grpc.StatusCode, words: str, reason: str, tmp_path: Path) -> None:
+    captured = ask_odd({"Profile": refuse(code, words)}, tmp_path / "logs")
+    assert (captured.reason, captured.path) == (reason, None)
+    assert "127.0.0.1" in captured.message
+    assert reason != "refused" or words in captured.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_grpc_server_without_the_service(tmp_path: Path) -> None:
+    with serving({"Profile": give()}, service="tensorflow.WorkerService") as port:
+        captured = ask_at(f"127.0.0.1:{port}", tmp_path)
+    assert captured.reason == "not_a_profiler"
+
+
+def test_a_server_that_takes_the_request_and_never_answers(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    def answer(request: Any, context: grpc.ServicerContext) -> bytes:
+        release.wait(10)
+        return response(TRACE)
+
+    with serving({"Profile": answer}) as port:
+        captured = ask_at(f"127.0.0.1:{port}", tmp_path, timeout_s=0.5)
+        release.set()
+    assert captured.reason == "timeout"
+    assert "--timeout" in captured.message
+
+
+def test_ctrl_c_waits_for_no_server_that_is_silent(capture: Capture) -> None:
+    """It is interrupted before the greeting times out, which would be another reason."""
+    accepted = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        accepted.set()
+        silent(connection)
+
+    with listening(handle) as port:
+        process = capture.start("--port", port, "--format", "json")
+        assert accepted.wait(60)
+        process.send_signal(signal.SIGINT)
+        done = ended(process)
+    assert (done.code, done.json["summary"]["reason"]) == (130, "interrupted")
+
+
+def test_stderr_has_our_line_alone(capture: Capture) -> None:
+    """Of a server that goes away with an error, gRPC would write a line, too."""
+    going_away = frame(7, 0, 0, b"\0\0\0\0" + b"\0\0\0\2" + b"stopping")
+    with listening(answering(going_away, close=True)) as port:
+        done = capture("--port", port)
+    (line,) = done.err.splitlines()
+    assert line.startswith(f"Error: the connection to localhost:{port} broke during profiling")
+
+
+def test_an_interrupted_trace_says_how_long_was_recorded(tmp_path: Path) -> None:
+    """That is less than until the trace came, since the server takes a second to send it."""
+    asked, ended_early = threading.Event(), threading.Event()
+
+    def profile(request: Any, context: grpc.ServicerContext) -> bytes:
+        asked.set()
+        ended_early.wait(20)
+        time.sleep(1)
+        return response(TRACE)
+
+    def terminate(request: Any, context: grpc.ServicerContext) -> bytes:
+        ended_early.set()
+        return b""
+
+    def interrupt() -> None:
+        asked.wait(20)
+        signal.raise_signal(signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    begin_s = time.monotonic()
+    captured = ask_odd({"Profile": profile, "Terminate": terminate}, tmp_path, duration_s=60.0)
+    elapsed_s = time.monotonic() - begin_s
+    said = re.fullmatch(r"interrupted after ([\d.]+) s; what was recorded is kept", captured.message)
+    assert said
+    assert float(said[1]) < elapsed_s - 0.9
+
+
+def test_what_the_profiler_reported_about_the_gpu(tmp_path: Path) -> None:
+    captured = ask_odd({"Profile": give(TRACE + NO_PERMISSION)}, tmp_path)
+    assert captured.reason == "gpu_missing"
+    assert captured.path is not None, "the host part is worth keeping"
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in captured.message
+
+
+def test_without_the_device_tracer_no_gpu_part_is_missed(tmp_path: Path) -> None:
+    captured = ask_odd({"Profile": give(TRACE + NO_PERMISSION)}, tmp_path, options=TracerOptions(2, 0, 0))
+    assert captured.reason == ""
+
+
+def test_the_overhead_that_a_server_measured(tmp_path: Path) -> None:
+    def answer(value: str) -> Answer:
+        def respond(request: Any, context: grpc.ServicerContext) -> bytes:
+            context.set_trailing_metadata((("tfperf-overhead-percent", value),))
+            return response(TRACE)
+
+        return respond
+
+    assert ask_odd({"Profile": answer("12.5")}, tmp_path).overhead_percent == 12.5
+    for odd in ("nan", "inf", "much"):
+        assert ask_odd({"Profile": answer(odd)}, tmp_path).overhead_percent is None
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    with serving({"Profile": give()}, f"unix:{tmp_path}/s"):
+        captured = ask_at(f"unix://{tmp_path}/s", tmp_path)
+    assert (captured.reason, captured.event_count) == ("", 2)
+
+
+def test_ipv6(tmp_path: Path) -> None:
+    with serving({"Profile": give()}, "[::1]:0") as port:
+        captured = ask_at(f"grpc://[::1]:{port}", tmp_path)
+    assert (captured.reason, captured.worker) == ("", f"[::1]:{port}")
+
+
+def test_tls(tmp_path: Path, capture: Capture) -> None:
+    credentials = grpc.ssl_server_credentials([(KEY.read_bytes(), CERTIFICATE.read_bytes())])
+    with serving({"Profile": give()}, credentials=credentials) as port:
+        done = capture("--port", port, "--tls-ca", CERTIFICATE, "--format", "json")
+        plain = ask_at(f"localhost:{port}", tmp_path / "plain")
+        wrong = ask_at(f"localhost:{port}", tmp_path / "wrong", tls_ca=Path(__file__))
+    assert done.code == 0, done.err
+    assert (plain.path, plain.reason in ("tls", "not_a_profiler")) == (None, True)
+    assert (wrong.path, wrong.reason) == (None, "tls")
+
+
+def test_continuous_profiling_of_a_server_that_cannot(capture: Capture) -> None:
+    with serving({"Profile": give()}) as port:
+        done = capture("--port", port, "--continuous", "--format", "json")
+    assert (done.code, done.json["summary"]["reason"]) == (1, "unsupported")
+    assert "cannot profile continuously" in done.err
+
+
+def test_a_full_disk_or_no_permission_is_said_before_anything_is_asked(capture: Capture) -> None:
+    (capture.folder / "file").touch()
+    done = capture("--port", 1, "--logdir", "file/logs")
+    assert (done.code, done.out) == (1, "")
+    assert "name a folder" in done.err
+
+
+def test_results_and_errors_are_in_the_futures() -> None:
+    with DaemonThreads(2, "test") as threads:
+        futures = [threads.submit(divmod, 7, divisor) for divisor in (2, 0)]
+    assert futures[0].result(20) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        futures[1].result(20)
+
+
+def test_calls_run_side_by_side() -> None:
+    barrier = threading.Barrier(3)
+    with DaemonThreads(3, "test") as threads:
+        futures = [threads.submit(barrier.wait, 20) for _ in range(3)]
+    assert sorted(future.result(20) for future in futures) == [0, 1, 2]
+
+
+def test_the_end_of_the_program_waits_for_none() -> None:
+    script = (
+        "import time; from tfperf.capture.client import DaemonThreads\n"
+        "with DaemonThreads(1, 'test') as threads: threads.submit(time.sleep, 600)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -1,7 +1,12 @@
-"""Many workers at once: a file of each in one run, whoever is slow, dies, refuses or sends garbage."""
+"""Many servers at once: replies as they come, late ones, and what Ctrl-C ends."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,15 +18,27 @@ from typing import Any
 import grpc
 import pytest
 from builders import event, host, space
-from capture.conftest import free_port
+from capture.conftest import Capture, ended, free_port
 from capture.double import Answer, _Methods, refuse, response, serving
-from capture.handmade import IS_GRPC, answering, headers, listening
+from capture.handmade import IS_GRPC, answering, frame, headers, listening
 from click.testing import Result
+from live.fake_jobs import fake_job, gives, steps_trace
 
+from tfperf.base.errors import CaptureError
+from tfperf.capture import remote
 from tfperf.capture.address import Address, parse_address
 from tfperf.capture.client import PendingReply, ProfilerClient
 from tfperf.capture.outcomes import Captured
-from tfperf.capture.remote import RECEIVERS, CaptureRequest, Replies, TimeLimits, profile_workers
+from tfperf.capture.remote import (
+    RECEIVERS,
+    CaptureRequest,
+    Replies,
+    TimeLimits,
+    on_each,
+    on_each_within,
+    profile_workers,
+    stop_on_signal,
+)
 from tfperf.formats.wire.schema import SERVICE
 
 Run = Callable[..., Result]
@@ -189,3 +206,163 @@ def test_wrong_usage(arguments: list[str], words: str, run_tfperf: Run) -> None:
     done = run_tfperf("capture", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert words in " ".join(done.stderr.split())
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("options", [(), ("--continuous",)])
+def test_ctrl_c_waits_for_none_of_several_servers_that_are_stuck(capture: Capture, options: tuple[str, ...]) -> None:
+    """They greet, take the request, and answer neither that nor the end of the session."""
+    asked, most_s = threading.Semaphore(0), 8.0
+
+    def handle(connection: socket.socket) -> None:
+        connection.sendall(frame(4, 0, 0, b""))
+        received = b""
+        while data := connection.recv(1 << 16):
+            received += data
+            if b"plugins" in received:  # The request names the folder.
+                received = b""
+                asked.release()
+
+    with ExitStack() as stack:
+        ports = [stack.enter_context(listening(handle)) for _ in range(6)]
+        workers = [word for port in ports for word in ("--worker", f"127.0.0.1:{port}")]
+        process = capture.start(*workers, *options)
+        for _ in ports:
+            assert asked.acquire(timeout=60)
+        begin_s = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        done = ended(process)
+        elapsed_s = time.monotonic() - begin_s
+    assert (done.code, done.out) == (130, "")
+    assert elapsed_s < most_s, "one such server took 10 to 30 s"
+    assert "interrupted" in done.err.splitlines()[-1]
+
+
+def test_a_server_that_answers_may_take_longer_to_send(capture: Capture) -> None:
+    """It answers Terminate at once, and sends the trace after more than two seconds."""
+    asked, is_over = threading.Event(), threading.Event()
+
+    def profile(request: Any, context: grpc.ServicerContext) -> bytes:
+        asked.set()
+        is_over.wait(60)
+        time.sleep(3)
+        return response(empty=True)
+
+    def terminate(request: Any, context: grpc.ServicerContext) -> bytes:
+        is_over.set()
+        return b""
+
+    with serving({"Profile": profile, "Terminate": terminate}) as port:
+        process = capture.start("--port", port, "--duration", "60s", "--format", "json")
+        assert asked.wait(60)
+        process.send_signal(signal.SIGINT)
+        done = ended(process)
+    assert (done.code, done.json["summary"]["reason"]) == (1, "idle"), "the reply came, and it is empty"
+
+
+def test_on_each_returns_what_was_done_and_the_errors_and_leaves_the_rest_at_the_stop() -> None:
+    clients = [ProfilerClient(Address("localhost", port)) for port in (1, 2, 3)]
+    stop, release = threading.Event(), threading.Event()
+
+    def work(client: ProfilerClient) -> None:
+        if client is clients[0]:
+            raise CaptureError("busy", "busy")
+        if client is clients[1]:
+            stop.set()
+            release.wait(60)
+
+    done, errors = on_each(clients, work, stop)
+    release.set()
+    assert clients[1] not in done
+    assert errors[clients[1]].reason == "interrupted"
+    assert set(done) | set(errors) == set(clients)
+    done, errors = on_each(clients[:1], work, threading.Event())
+    assert (done, errors[clients[0]].reason) == ([], "busy")
+    done, errors = on_each(clients[2:], work, threading.Event())
+    assert (done, errors) == (clients[2:], {})
+    on_each_within(60, clients[:1], work)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
+def test_the_first_signal_stops_whichever_it_is(name: str) -> None:
+    number = getattr(signal, name, None)
+    if number is None:
+        pytest.skip("this system has no such signal")
+    before = signal.getsignal(number)
+    with stop_on_signal() as stop:
+        signal.raise_signal(number)
+        assert stop.wait(60)
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no such signal")
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signal() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop.is_set()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_ctrl_c_before_anybody_is_asked_leaves_nothing(
+    run_tfperf: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def stopped() -> Iterator[threading.Event]:
+        stop = threading.Event()
+        stop.set()
+        yield stop
+
+    monkeypatch.setattr(remote, "stop_on_signal", stopped)
+    workers = ("--worker", "127.0.0.1:1", "--worker", "127.0.0.1:2")
+    done = run_tfperf("capture", *workers, "--logdir", tmp_path / "logs")
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted; 0 of 2 workers gave a trace\n")
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
+def test_a_capture_that_waits_for_its_job_ends_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+    with fake_job(gives(steps_trace(2000), after_s=1.0)) as job:
+        asked = ["capture", "--port", str(job.port), "--duration", "60s", "--all-or-nothing"]
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        asking = subprocess.Popen(
+            [sys.executable, "-m", "tfperf", *asked], cwd=tmp_path, stderr=subprocess.PIPE, env=environment, text=True
+        )
+        until_s = time.monotonic() + 120
+        while not job.asked:
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        asking.send_signal(getattr(signal, name))
+        _, said = asking.communicate(timeout=120)
+    assert "Traceback" not in said
+    left = [path for path in tmp_path.rglob("*") if not path.name.endswith(".xplane.pb") and path.is_file()]
+    assert left == [], "no temporary files"
+    for folder in tmp_path.rglob("plugins/profile/*"):
+        assert [*folder.iterdir()], "no empty run folder"
+
+
+def test_the_first_signal_stops_and_a_later_one_interrupts() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with stop_on_signal() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.wait(60)
+        time.sleep(0.6)  # Signals within half a second count as one.
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_another_thread_cannot_catch_signals_and_is_left_alone() -> None:
+    stops: list[bool] = []
+
+    def run() -> None:
+        with stop_on_signal() as stop:
+            stops.append(stop.is_set())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert stops == [False]

@@ -1,16 +1,28 @@
-"""Where captured traces go: whole or not at all, beside what is there."""
+"""Run folders: traces in them, their names, and how processes of a job agree on one."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from tfperf.base.errors import CaptureError, TraceFormatError
-from tfperf.capture.run_folder import RunFolder, RunName, local_folder
+from tfperf.base.errors import CaptureError, TfperfError, TraceFormatError
+from tfperf.capture.machine import this_task
+from tfperf.capture.run_folder import (
+    ProfileCount,
+    RunFolder,
+    RunName,
+    agreed_run,
+    check_run_name,
+    local_folder,
+    process_start_s,
+)
 from tfperf.formats.wire.schema import message_class
 
 
@@ -224,3 +236,179 @@ def test_a_relative_logdir_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
     path, _ = folder.save("vm", space())
     assert path is not None
     assert path.is_relative_to(tmp_path / "logs")
+
+
+def task(index: int, **cluster: list[str]) -> dict[str, str]:
+    """The environment of a worker."""
+    config = {"cluster": cluster or {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": index}}
+    return {"TF_CONFIG": json.dumps(config)}
+
+
+def names(environment: dict[str, str], *moments: str, run: str | None = None) -> list[RunName]:
+    """Return the names of the profiles that one process takes."""
+    count, of_process = ProfileCount(), this_task(environment, {})
+    return [count.next_name(run, moment, environment, of_process) for moment in moments]
+
+
+def test_a_name_that_is_given_comes_first() -> None:
+    environment = {**task(0), "TFPERF_RUN": "of-the-launcher"}
+    assert names(environment, "", "step 10", run="mine") == [RunName(given="mine")] * 2
+
+
+def test_the_name_of_the_launcher_counts_the_profiles_of_a_process() -> None:
+    environment = {**task(0), "TFPERF_RUN": "4711"}
+    assert [name.given for name in names(environment, "", "step 10", "")] == ["4711", "4711_2", "4711_3"]
+    assert names({**task(0), "TFPERF_RUN": ""}, "")[0].given == "", "as an unset variable"
+
+
+def test_workers_of_a_cluster_agree_by_the_count_or_the_step() -> None:
+    moments = ("", "", "step 10", "step 20", "step 10")
+    first, second = names(task(0), *moments), names(task(1), *moments)
+    assert first == second
+    assert len({name.key for name in first}) == 5
+    assert all(len(name.key) == 16 and not name.given for name in first)
+    assert names(task(1), "step 20")[0] == first[3], "whatever else was profiled before"
+    assert names(task(0, worker=["a:1", "c:1"]), "step 20")[0] != first[3]
+
+
+@pytest.mark.parametrize("environment", [{}, {"RANK": "0"}, task(0, worker=["a:1"]), {"TF_CONFIG": "{}"}])
+def test_a_process_without_fellows_has_a_run_of_its_own(environment: dict[str, str]) -> None:
+    assert names(environment, "step 10") == [RunName()]
+
+
+def test_a_name_that_no_folder_can_have() -> None:
+    with pytest.raises(TfperfError, match="run 'a/b' cannot be"):
+        names({}, "", run="a/b")
+    with pytest.raises(TfperfError, match=r"TFPERF_RUN '\.\./x' cannot be"):
+        names({"TFPERF_RUN": "../x"}, "")
+
+
+KEY = "0123456789abcdef"
+
+
+class Runs:
+    """A folder of runs, and a process that makes runs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.made: list[str] = []
+
+    def make(self) -> Path:
+        path = self.folder / f"run{len(self.made)}"
+        path.mkdir()
+        self.made.append(path.name)
+        return path
+
+    def agreed(self, key: str = KEY) -> str:
+        path = agreed_run(self.folder, key, self.make)
+        assert path.parent == self.folder
+        return path.name
+
+    def mark(self, number: int, text: str | None = None, *, run: str = "earlier", time_s: float = 0.0) -> Path:
+        marker = self.folder / f".tfperf-{KEY}.{number}"
+        marker.write_text(json.dumps({"run": run, "time_s": time_s or time.time()}) + "\n" if text is None else text)
+        return marker
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def test_who_comes_later_joins(runs: Runs) -> None:
+    assert [runs.agreed(), runs.agreed(), runs.agreed("fedcba9876543210"), runs.agreed()] == [
+        "run0",
+        "run0",
+        "run1",
+        "run0",
+    ]
+    assert runs.made == ["run0", "run1"]
+
+
+def test_processes_that_come_at_the_same_time(tmp_path: Path) -> None:
+    """Eight real processes, forty runs: each run is made once, and all go there."""
+    script = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom tfperf.capture.run_folder import agreed_run\n"
+        "runs = Path(sys.argv[1])\n"
+        "children = []\n"
+        "for child in range(8):\n"
+        "    process = os.fork()\n"
+        "    if not process:\n"
+        "        go = time.monotonic() + 0.2\n"
+        "        while time.monotonic() < go: pass\n"
+        "        for key in range(40):\n"
+        "            def make():\n"
+        "                folder = runs / f'{key}-made-by-{child}'\n"
+        "                folder.mkdir()\n"
+        "                return folder\n"
+        "            (agreed_run(runs, f'{key:016x}', make) / str(child)).touch()\n"
+        "        os._exit(0)\n"
+        "    children.append(process)\n"
+        "sys.exit(any(os.waitpid(process, 0)[1] for process in children))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    folders = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert len(folders) == 40
+    assert all(len(list(folder.iterdir())) == 8 for folder in folders)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
+def test_the_run_of_an_earlier_execution_of_the_job_is_not_joined(runs: Runs) -> None:
+    started_s = process_start_s()
+    assert started_s is not None
+    assert 0 <= time.time() - started_s < 86400
+    runs.mark(0, run="old", time_s=started_s - 1)
+    assert runs.agreed() == "run0"
+    assert sorted(path.name for path in runs.folder.glob(".*")) == [f".tfperf-{KEY}.0", f".tfperf-{KEY}.1"]
+    assert runs.agreed() == "run0", "the newest counts"
+
+
+def test_who_comes_much_later_makes_a_run_of_its_own(runs: Runs) -> None:
+    runs.mark(3, time_s=time.time() - 301)
+    assert runs.agreed() == "run0"
+
+
+@pytest.mark.parametrize("text", ["{}\n", "[1]\n", '{"run": "../up", "time_s": 1}\n', '{"run": 7}\n', "\x00\n"])
+def test_what_is_no_marker_is_passed_over(runs: Runs, text: str) -> None:
+    runs.mark(0, text)
+    assert runs.agreed() == "run0"
+    assert runs.agreed() == "run0"
+
+
+def test_a_process_that_died_while_it_named_the_run_is_not_waited_for(runs: Runs) -> None:
+    marker = runs.mark(0, "")
+    os.utime(marker, (time.time() - 6, time.time() - 6))
+    assert runs.agreed() == "run0"
+
+
+def test_a_folder_that_cannot_be_made_leaves_the_name_to_the_next(runs: Runs) -> None:
+    def fail() -> Path:
+        raise PermissionError("no")
+
+    with pytest.raises(PermissionError):
+        agreed_run(runs.folder, KEY, fail)
+    assert list(runs.folder.iterdir()) == []
+
+
+def test_markers_do_not_pile_up(runs: Runs) -> None:
+    old = [runs.folder / f".tfperf-{number:016x}.0" for number in range(3)]
+    for marker in old:
+        marker.touch()
+        os.utime(marker, (time.time() - 4000, time.time() - 4000))
+    others = runs.folder / ".profile"
+    others.touch()
+    runs.agreed()
+    assert sorted(runs.folder.glob(".*")) == [others, runs.folder / f".tfperf-{KEY}.0"]
+
+
+@pytest.mark.parametrize("name", ["job-4711", "2026_11_24", "a b", "läuft", "x" * 200])
+def test_a_run_name(name: str) -> None:
+    assert check_run_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", " ", ".", "..", ".hidden", "a/b", "a\\b", "C:x", "a\nb", "a\0b", "x" * 201])
+def test_what_is_no_name_of_a_folder(name: str) -> None:
+    with pytest.raises(TfperfError, match=r"TFPERF_RUN '.*' cannot be the name of a folder; use letters") as caught:
+        check_run_name(name, "TFPERF_RUN")
+    assert "\n" not in str(caught.value)

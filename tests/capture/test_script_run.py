@@ -391,9 +391,8 @@ def test_a_script_that_fails_has_no_advice_but_its_own(run: Runs) -> None:
 
 
 def test_a_script_that_ends_too_early_is_told_what_to_try_and_steps_are_not_asked_for_where_time_is(run: Runs) -> None:
-    code, out, err = run(_KERAS, "0", options=("--after", "60s"))
-    assert code == 1, err
-    assert out == f"arguments ['0'] input hello\ntrained {run.folder}/train.py\n", "nothing was captured"
+    code, out, err = run("import tensorflow\nprint('trained')", options=("--after", "60s"))
+    assert (code, out) == (1, "trained\n"), "nothing was captured"
     assert "before profiling started at 60 s; pass --after" in err
     assert not (run.folder / "logs").exists()
 
@@ -454,7 +453,9 @@ def test_the_script_is_stopped_when_the_profile_is_written(run: Runs) -> None:
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, ""), err
     assert "KeyboardInterrupt" not in err
-    assert_steps_from_10([row["step"] for row in run.report()["sections"]["steps"]["tables"]["steps"]["rows"]])
+    steps = tfperf.load(run.folder / "logs", sections=["steps"])["steps"].steps
+    assert_steps_from_10(steps.numbers.tolist())
+    assert len(steps) in (10, 200) or steps.duration_ps.sum() >= 3.9e12, "it profiles for four seconds"
 
 
 def test_a_script_that_is_stopped_may_save_its_work_and_says_how_it_ended(run: Runs) -> None:

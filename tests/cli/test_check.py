@@ -22,7 +22,7 @@ from click.testing import Result
 from places import SAMPLES
 
 from tfperf.formats.wire import schema
-from tfperf.judge.gate.limits import NAMED
+from tfperf.judge.limits import NAMED
 from tfperf.trace.event_names import is_fetch, is_iterator
 
 Run = Callable[..., Result]

@@ -26,8 +26,8 @@ from synthetic_tpu import offload_tpu
 
 from tfperf.base.errors import TfperfError
 from tfperf.formats.wire import schema
-from tfperf.judge.gate.check import check_profile
-from tfperf.judge.gate.outcome import Judged
+from tfperf.judge.check import check_profile
+from tfperf.judge.outcome import Judged
 from tfperf.trace.event_names import runs_function
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host

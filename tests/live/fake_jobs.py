@@ -14,6 +14,8 @@ from capture.double import response, serving
 
 from tfperf.capture.address import Address
 from tfperf.live.board import TopRequest
+from tfperf.live.sample import Measured, measure
+from tfperf.live.watcher import Analyst
 
 Give = Callable[[int], bytes]
 """Takes the number of the request, from 0, and returns the reply."""
@@ -79,6 +81,13 @@ def fake_job(give: Give, port: int = 0) -> Iterator[FakeJob]:
     job = FakeJob(give)
     with serving({"Profile": job.profile, "Terminate": job.terminate}, f"127.0.0.1:{port}") as job.port:
         yield job
+
+
+class AnalystHere(Analyst):
+    """Analyzes samples in this process: a process of its own takes a second to start."""
+
+    def _measure(self, trace: bytes) -> Measured:
+        return measure(trace)
 
 
 def request_to(*jobs: FakeJob | Address, **options: Any) -> TopRequest:

@@ -16,12 +16,18 @@ import pytest
 from capture.conftest import free_port
 from click.testing import Result
 from job_environment import job_environment
-from live.fake_jobs import FakeJob, fake_job, gives, steps_trace
+from live.fake_jobs import AnalystHere, FakeJob, fake_job, gives, steps_trace
 from live.test_terminal import Terminal
 
 from tfperf.live.top import KEYS
 
 QUICK = ("--duration", "10ms", "--interval", "100ms")
+
+
+@pytest.fixture(autouse=True)
+def analyst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Analyze in this process, where the command runs in it."""
+    monkeypatch.setattr("tfperf.live.watcher.Analyst", AnalystHere)
 
 
 @pytest.fixture
@@ -74,10 +80,16 @@ def test_lines_of_a_job_that_never_answers_are_written_and_the_exit_code_is_1(
     assert [json.loads(line)["reason"] for line in done.stdout.splitlines()] == ["not_listening"] * 2
 
 
-def test_ctrl_c_ends_lines_of_json(job: FakeJob, tmp_path: Path) -> None:
+def test_ctrl_c_ends_lines_of_json_and_without_a_port_for_metrics_nothing_listens(job: FakeJob, tmp_path: Path) -> None:
     process = start(tmp_path, "--port", job.port, *QUICK, "--format", "jsonl")
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
+    if sys.platform == "linux":
+        sockets = {str(path.readlink()) for path in Path(f"/proc/{process.pid}/fd").iterdir() if path.is_symlink()}
+        tables = (Path("/proc/net") / name for name in ("tcp", "tcp6"))
+        rows = [row.split() for table in tables if table.exists() for row in table.read_text().splitlines()[1:]]
+        assert sockets, "or this test looks at the wrong process"
+        assert not sockets & {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
@@ -107,21 +119,6 @@ def test_metrics_are_served_beside_the_lines(job: FakeJob, tmp_path: Path) -> No
     process.communicate(timeout=60)
     assert f'tfperf_step_time_seconds{{worker="localhost:{job.port}"}} 0.002' in text
     assert text.endswith("# EOF\n")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
-def test_without_a_port_for_metrics_nothing_listens(job: FakeJob, tmp_path: Path) -> None:
-    process = start(tmp_path, "--port", job.port, *QUICK, "--format", "jsonl")
-    assert process.stdout is not None
-    process.stdout.readline()
-    sockets = {str(path.readlink()) for path in Path(f"/proc/{process.pid}/fd").iterdir() if path.is_symlink()}
-    tables = (Path("/proc/net") / name for name in ("tcp", "tcp6"))
-    rows = [row.split() for table in tables if table.exists() for row in table.read_text().splitlines()[1:]]
-    listening = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A"}
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert sockets, "or this test looks at the wrong process"
-    assert not sockets & listening
 
 
 def test_a_port_for_metrics_that_is_taken_is_said(job: FakeJob, run_tfperf: Callable[..., Result]) -> None:

@@ -1,18 +1,24 @@
-"""OpenMetrics text, read back by the parser of prometheus-client."""
+"""The metrics, and the server that only scrapers on this machine reach."""
 
 from __future__ import annotations
 
+import http.client
+import socket
+import sys
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from capture.conftest import free_port
 from live.views import EVIL, gone, measured, sample, worker
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.live.board import WorkerView
-from tfperf.live.openmetrics import COUNTERS, FAMILIES, metrics_text
+from tfperf.live.openmetrics import CONTENT_TYPE, COUNTERS, FAMILIES, metrics_served, metrics_text
 from tfperf.live.sample import FirstCause
 
 Values = dict[tuple[str, str], float]
@@ -89,3 +95,66 @@ def test_the_page_lists_every_metric(root: Path, compare_gold: Callable[[Path, s
     before, start, rest = page.read_text(encoding="utf-8").partition("<!-- metrics -->\n")
     _, end, after = rest.partition("<!-- end -->")
     compare_gold(page, f"{before}{start}| metric | type | meaning |\n|---|---|---|\n{rows}{end}{after}")
+
+
+def get(port: int, path: str = "/metrics", host: str = "") -> tuple[int, str, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path, headers={"Host": host} if host else {})
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_metrics_are_served_until_the_end() -> None:
+    texts = iter(("one\n", "two\n"))
+    with metrics_served(free_port(), lambda: next(texts)) as port:
+        assert get(port) == (200, CONTENT_TYPE, "one\n")
+        assert get(port, "/metrics?x=1")[2] == "two\n"
+        assert get(port, "/")[0] == 404
+    with pytest.raises(ConnectionRefusedError):
+        get(port)
+
+
+def test_a_page_whose_name_was_turned_to_this_machine_gets_nothing() -> None:
+    with metrics_served(free_port(), lambda: "secret") as port:
+        for host in ("evil.example", "evil.example:80", f"127.0.0.1.evil.example:{port}"):
+            status, _, text = get(port, host=host)
+            assert (status, "secret" in text) == (403, False)
+        assert get(port, host=f"localhost:{port}")[0] == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
+def test_it_listens_on_loopback_only() -> None:
+    with metrics_served(free_port(), lambda: "") as port:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        listening = [row[1] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port]
+    assert [address.split(":")[0] for address in listening] == ["0100007F"]
+
+
+def test_a_client_that_says_nothing_holds_nobody_up() -> None:
+    with metrics_served(free_port(), lambda: "text") as port, socket.create_connection(("127.0.0.1", port)):
+        assert get(port)[2] == "text"
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(CaptureError, match=f"port {port}: another program has it") as caught,
+            metrics_served(port, lambda: ""),
+        ):
+            pass
+    assert caught.value.reason == "port_taken"
+
+
+def test_many_ask_at_once() -> None:
+    statuses: list[int] = []
+    with metrics_served(free_port(), lambda: "text") as port:
+        threads = [threading.Thread(target=lambda: statuses.append(get(port)[0])) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert statuses == [200] * 8

@@ -6,8 +6,7 @@ import math
 
 import pandas as pd
 
-from tfperf.report.frame import frame
-from tfperf.report.model import Column, table_of
+from tfperf.report.model import Column, frame, table_of
 
 COLUMNS = (
     Column("path", "Path", str, level="data"),

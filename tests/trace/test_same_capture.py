@@ -10,7 +10,7 @@ from builders import Plane, event, host, line, logdir_of, plane, space, trace_of
 from places import ROOT
 
 import tfperf
-from tfperf.judge.gate.check import check_profile
+from tfperf.judge.check import check_profile
 from tfperf.trace.soundness import CaptureIdentity, capture_identity, foreign_hosts
 
 SHARED = ROOT.parent / "shared" / "traces"

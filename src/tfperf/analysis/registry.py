@@ -22,8 +22,7 @@ from tfperf.analysis.many_hosts import MANY_HOSTS, combined_in_tree, unpacked
 from tfperf.base.display import Shown
 from tfperf.base.errors import TfperfError
 from tfperf.base.units import counted, listed
-from tfperf.report.declared_table import DeclaredTable
-from tfperf.report.model import Column, Data, Ranked, Table, table_of
+from tfperf.report.model import Column, Data, DeclaredTable, Ranked, Table, table_of
 from tfperf.trace.logdir import Run
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ ANALYZED_FIRST = ("steps", "environment", "xla")
 UNREPORTED = {
     "op_sums": "tfperf.sections.ops.sums:OP_SUMS",
     "python_stacks": "tfperf.sections.python.analysis:STACKS",
-    "step_sums": "tfperf.judge.compare.step_sums:STEP_SUMS",
+    "step_sums": "tfperf.judge.summarize:STEP_SUMS",
 }
 """Where sections are declared that no report has: only a command asks for what they find out."""
 

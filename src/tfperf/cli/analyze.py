@@ -152,14 +152,14 @@ def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) 
     needed = (*sections, "batch") if sections and wants_summary else sections
     # A baseline rests on more than is shown.
     if baseline:
-        from tfperf.judge.compare.summarize import summary_sections
+        from tfperf.judge.summarize import summary_sections
 
         needed = (*summary_sections(), *needed)
     analysis = options.load_analysis(path, sections=needed, peaks=values["peaks"], step=values["step"], **reading)
     report = analysis.report(sections, by=values["by"], filters=values["filters"])
     if baseline:
-        from tfperf.judge.compare.baseline_file import baseline_text
-        from tfperf.judge.compare.summarize import summarize_run
+        from tfperf.judge.run_summary import baseline_text
+        from tfperf.judge.summarize import summarize_run
         from tfperf.report.render import write
 
         summary = summarize_run(analysis, str(path), skip_first=values["skip_first"] or 0)

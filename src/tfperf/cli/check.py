@@ -17,13 +17,13 @@ from tfperf.base.errors import OutputError, TfperfError
 from tfperf.base.files import refuse_existing
 from tfperf.base.storage.remote_path import Location
 from tfperf.cli import options
-from tfperf.judge.gate.limits import NAMED, LimitError
+from tfperf.judge.limits import NAMED, LimitError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from tfperf.judge.gate.config import CheckConfig
-    from tfperf.judge.gate.outcome import Outcome
+    from tfperf.judge.config import CheckConfig
+    from tfperf.judge.outcome import Outcome
 
 _NO_LIMITS = "there is no limit to check: pass one, for example --max-input-bound 10%, or write some in tfperf.toml"
 
@@ -91,9 +91,9 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
       tfperf check logs/ --baseline baseline.json --max-regression 5%
       tfperf check logs/ --max-input-bound 10% --junit tfperf.xml --github
     """
-    from tfperf.judge.gate.check import check, needed_sections
-    from tfperf.judge.gate.ci_output import is_own_junit
-    from tfperf.judge.gate.outcome import not_judged
+    from tfperf.judge.check import check, needed_sections
+    from tfperf.judge.ci_output import is_own_junit
+    from tfperf.judge.outcome import not_judged
     from tfperf.report.render import STDOUT
 
     junit, github = values.pop("junit"), values.pop("github")
@@ -119,7 +119,7 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
         write_to = None if isinstance(error, OutputError) else junit
         _notify(not_judged(config.limits, str(error)), write_to, github=github, force=replaces)
         raise
-    from tfperf.judge.gate.outcome_report import check_report
+    from tfperf.judge.outcome import check_report
 
     notified = _notify(outcome, junit, github=github, force=replaces)
     notified &= _done(lambda: options.show(check_report(outcome), format_name, output, force=force))
@@ -130,9 +130,9 @@ def _config(
     limits: tuple[str, ...], config_file: Path | None, no_config: bool, max_regression: str | None, **values: Any
 ) -> CheckConfig:
     """Return the limits and settings of the file, and of the command line, which go first."""
-    from tfperf.judge.gate.config import CheckConfig, find_config, read_config
-    from tfperf.judge.gate.grammar import read_limit
-    from tfperf.judge.gate.limits import merged, named_limits, regression_tolerance
+    from tfperf.judge.config import CheckConfig, find_config, read_config
+    from tfperf.judge.grammar import read_limit
+    from tfperf.judge.limits import merged, named_limits, regression_tolerance
 
     if config_file is not None and no_config:
         raise click.UsageError("--config and --no-config exclude each other")
@@ -157,7 +157,7 @@ def _config(
 
 def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:
     """Tell the CI systems what a gate came to; return whether all could be told."""
-    from tfperf.judge.gate.ci_output import annotation_text, junit_text, write_summary
+    from tfperf.judge.ci_output import annotation_text, junit_text, write_summary
     from tfperf.report.render import write
     from tfperf.report.render.values import safe
 

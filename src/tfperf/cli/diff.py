@@ -36,7 +36,7 @@ def command(
       tfperf diff logs/
       tfperf diff baseline.json logs/ -o diff.html
     """
-    from tfperf.judge.compare.diff_report import diff_report, run_summaries
+    from tfperf.judge.diff_report import diff_report, run_summaries
 
     if len(paths) < 2:
         paths = _two_newest(paths[0])

@@ -276,14 +276,14 @@ def _steps_and_causes() -> Iterator[Entry]:
     for name, source in STEP_SOURCES.items():
         text, confidence = plain_text(source.step), f"confidence: {source.confidence}"
         text = text if name == "none" else f"a step is {text}"
-        yield Entry("step source", (name,), text, "docs/architecture.md#how-steps-are-found", (confidence,))
+        yield Entry("step source", (name,), text, "docs/architecture-reasons.md#how-steps-are-found", (confidence,))
     for name, meaning in FLAGS.items():
         note = "a step with this flag does not count in averages, if three others do"
         yield Entry("flag", (name,), meaning, "docs/glossary.md#steps", (note,))
 
 
 def _figures_and_rules() -> Iterator[Entry]:
-    from tfperf.judge.gate.limits import FIGURES, NAMED
+    from tfperf.judge.limits import FIGURES, NAMED
     from tfperf.models.linter.rules import RULES
 
     for name, figure in FIGURES.items():
@@ -328,8 +328,8 @@ def _tables() -> Iterator[Entry]:
 def _columns() -> Iterator[Entry]:
     """Yield columns of one name and meaning together, whatever their tables."""
     from tfperf.analysis.registry import OURS, find_section
-    from tfperf.judge.compare.diff_tables import COLUMNS
-    from tfperf.judge.gate.outcome_report import BASELINE_COLUMNS, LIMIT_COLUMNS
+    from tfperf.judge.diff_report import COLUMNS
+    from tfperf.judge.outcome import BASELINE_COLUMNS, LIMIT_COLUMNS
     from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
 
     tables = [(table.name, table.columns) for name in OURS for table in find_section(name).tables]

@@ -39,7 +39,7 @@ def command(path: Location, output: Location, force: bool, csv_safe: bool, **val
       tfperf export-csv logs/ -o tables/
     """
     from tfperf.report.render import write_folder
-    from tfperf.report.render.csv_file import csv_files
+    from tfperf.report.render.data_files import csv_files
 
     files = csv_files(options.load_analysis(path, **values).report(), for_spreadsheets=csv_safe)
     write_folder(files, output, force=force)

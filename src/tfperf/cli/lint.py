@@ -73,7 +73,7 @@ def command(
       tfperf lint module.hlo_proto.pb --device gpu
       tfperf lint saved_model/ --batch 32 --ignore TPU-BN-1 --format github
     """
-    from tfperf.judge.gate.lint_output import exit_code, github_text, junit_text
+    from tfperf.judge.lint_output import exit_code, github_text, junit_text
     from tfperf.models.linter.engine import LintError, LintOptions, lint_path
     from tfperf.models.linter.report import lint_report
     from tfperf.report.render import write

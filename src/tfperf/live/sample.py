@@ -217,7 +217,7 @@ def stay_in_the_background() -> None:
 
 def _measured(path: Path) -> Measured:
     from tfperf.analysis.load import load
-    from tfperf.judge.compare.summarize import whole_steps
+    from tfperf.judge.summarize import whole_steps
 
     analysis = load(path, sections=_SECTIONS)
     # Half a step, as a short sample shows it, would look like a fast one.

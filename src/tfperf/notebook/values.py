@@ -23,11 +23,9 @@ from tfperf.base.arrays import Float64s
 from tfperf.base.display import Shown
 from tfperf.base.errors import TfperfError
 from tfperf.base.units import PS_PER_MS, format_bytes, format_percent
-from tfperf.judge.gate.outcome import Outcome
-from tfperf.judge.gate.outcome_report import check_report
+from tfperf.judge.outcome import Outcome, check_report
 from tfperf.live.sampling import Sampled
-from tfperf.report.declared_table import DeclaredTable
-from tfperf.report.model import BarChart, Chart, Level, Report, Section, Table
+from tfperf.report.model import BarChart, Chart, DeclaredTable, Level, Report, Section, Table
 from tfperf.report.render.html_templates import engine
 from tfperf.report.render.text_table import LINES, text_table
 from tfperf.report.render.values import brief, measure_text, plain

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.base.display import Shown, cut
 from tfperf.base.units import Unit, counted, format_ms, format_percent
-from tfperf.report.step_picture import StepPicture
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tfperf.base.arrays import Int32s, Int64s
+else:  # reports are made without numpy, too
+    Int32s = Int64s = Any
+
 FORMAT_VERSION = 1
 """Version of the JSON document; its history is in docs/json-format.md."""
-
 Severity = Literal["problem", "hint", "info"]
 Level = Literal["brief", "full", "data"]
 """Where a part of a report appears. brief: in a whole report for people, and wherever there is more. full: where people
@@ -104,7 +108,6 @@ class Table(Shown, Struct, frozen=True):
     @property
     def table(self) -> pd.DataFrame:
         """Return it as a DataFrame: the columns that people see first, then the others; what is unknown is NA."""
-        from tfperf.report.frame import frame
 
         return frame(self.columns, self.data)
 
@@ -126,6 +129,82 @@ def table_of(name: str, title: str, columns: Sequence[Column], data: Data, **att
     """Return a table of the declared columns of `data`, with all its rows; `attributes` are other fields of Table."""
     rows = len(data[columns[0].key])
     return Table(name, title, tuple(columns), {column.key: data[column.key] for column in columns}, rows, **attributes)
+
+
+_LEVELS = ("brief", "full", "data")
+_DTYPES = {int: "Int64", float: "Float64", bool: "boolean"}
+
+
+def frame(columns: Iterable[Column], data: Data) -> pd.DataFrame:
+    """Return the columns as a DataFrame, those that people see first; what is unknown is NA, in every type."""
+    import pandas as pd
+
+    ordered = sorted(columns, key=lambda column: _LEVELS.index(column.level))
+    # Names in a profile may hold what is no text, which the strings of Arrow refuse.
+    dtypes: dict[type, Any] = {**_DTYPES, str: pd.StringDtype("python")}
+    return pd.DataFrame(
+        {
+            each.key: pd.array([*map(_known, data[each.key])], dtype="UInt64" if each.is_id else dtypes[each.dtype])
+            for each in ordered
+        }
+    )
+
+
+def _known(value: Any) -> Any:
+    """Return a value; None for a number that is none."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Declaration(Protocol):
+    """What a result needs of the declaration of its table, a `tfperf.TableSpec`."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the table."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns."""
+
+    def of(self, data: Data) -> Table:
+        """Return the table of these columns."""
+
+
+class DeclaredTable(Shown):
+    """A result that is a table too: `home` names the section and the table that declares its columns."""
+
+    __slots__ = ()
+    home: ClassVar[tuple[str, str]]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Return the table as a DataFrame: the columns that people see first, then the others; times in milliseconds.
+
+        Its columns are those of docs/csv-files.md, whether there are rows or not. Their types are Int64, Float64,
+        string and boolean; unknown is NA.
+        """
+        return self.as_table().table
+
+    def as_table(self) -> Table:
+        """Return the table as reports have it; without rows if the profile has no such table."""
+        spec, data = self._spec(), self._data()
+        if data is None:
+            data = {column.key: () for column in spec.columns}
+        return spec.of(data)
+
+    def _spec(self) -> Declaration:
+        """Return the declaration of the table, in the package of its section."""
+        section, name = self.home
+        tables: tuple[Declaration, ...] = resolve_name(f"tfperf.sections.{section}:SECTION").tables
+        return next(table for table in tables if table.name == name)
+
+    def _data(self) -> Data | None:
+        """Return the declared columns by key; None if the profile has no such table."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        name, rows = self._spec().name, len(self.as_table())
+        return cut(f"<{type(self).__name__}: {rows:,} {'row' if rows == 1 else 'rows'} of the table {name}>")
 
 
 class Quantity(Struct, frozen=True):
@@ -254,6 +333,112 @@ class FlameChart(Struct, frozen=True, kw_only=True):
     before: tuple[float, ...] = ()
     omitted: int = 0
     level: Level = "brief"
+
+
+class Ribbon(Struct, frozen=True, kw_only=True):
+    """The time of a step by category, one stretch after the other; `category` is an index into `titles`."""
+
+    title: str
+    titles: tuple[str, ...]
+    category: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+
+    def title_at(self, start_ns: int) -> str:
+        """Return the category of the stretch that starts then, and not of an empty one before it."""
+        return self.titles[int(self.category[self.start_ns.searchsorted(start_ns, side="right") - 1])]
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """A thread, a stream or the like: so many `rows` of blocks, those inside others below them."""
+
+    title: str
+    rows: int
+    busy_percent: float
+
+
+class LaneGroup(Struct, frozen=True, kw_only=True):
+    """Lanes of one role, the busiest first. `load` is how busy they are in equal stretches of the step, in percent."""
+
+    title: str
+    lanes: tuple[Lane, ...]
+    is_open: bool
+    load: tuple[int, ...]
+    omitted: int = 0
+    """How many lanes are not drawn."""
+
+
+class Blocks(Struct, frozen=True, eq=False, kw_only=True):
+    """All blocks at one level of detail: events shorter than `finest_ns` that follow one another are one block.
+
+    `row` counts the rows of all lanes of all groups. A block of several events (`count`) has the name of what takes
+    most of it, and `self_ns` is how long they last in all; of one event, its time without those inside it.
+    """
+
+    finest_ns: int
+    row: Int32s
+    start_ns: Int64s
+    duration_ns: Int64s
+    name: Int32s
+    count: Int64s
+    self_ns: Int64s
+    note: Int32s
+    """Index into the notes of the picture; -1: none."""
+
+
+class BlockName(Struct, frozen=True):
+    """What blocks of a name have in common: their `kind`, which gives the colour, the type and the name of their op."""
+
+    name: str
+    kind: str
+    type: str = ""
+    op: str = ""
+
+
+class Links(Struct, frozen=True, eq=False, kw_only=True):
+    """Links from one event to another: `kind` is an index into `kinds`, ends are a row and a time inside the event."""
+
+    kinds: tuple[str, ...]
+    kind: Int64s
+    from_row: Int32s
+    from_ns: Int64s
+    to_row: Int32s
+    to_ns: Int64s
+    omitted: int = 0
+
+
+class MemoryCurve(Struct, frozen=True):
+    """Bytes in use of an allocator; each value holds until the next time."""
+
+    title: str
+    times_ns: Int64s
+    used_bytes: Int64s
+
+
+class StepPicture(Struct, frozen=True, eq=False, kw_only=True):
+    """A step as swim lanes. `levels` are from coarse to fine; `places` say where in the step a cause costs most.
+
+    A place is the start and the end of a stretch, and the time of all such stretches in the step.
+    """
+
+    title: str
+    host: str
+    step: int
+    """Its number."""
+    duration_ns: int
+    categories: Mapping[str, int]
+    """Nanoseconds of each category, by its title, as in the table of steps; unknown ones are not there."""
+    ribbons: tuple[Ribbon, ...]
+    groups: tuple[LaneGroup, ...]
+    levels: tuple[Blocks, ...]
+    names: tuple[BlockName, ...]
+    notes: tuple[str, ...]
+    links: Links
+    memory: tuple[MemoryCurve, ...] = ()
+    places: Mapping[str, tuple[int, int, int]] = {}
+    remarks: tuple[str, ...] = ()
+    """What is not drawn, and why."""
+    level: Literal["brief", "full", "data"] = "brief"
 
 
 Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart | FlameChart | StepPicture

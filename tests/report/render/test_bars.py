@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.report.render.bars import bar_text
+from tfperf.report.render.text_table import bar_text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tfperf.report.model import Column, Report, Section, Table
 from tfperf.report.render import RenderOptions, render
-from tfperf.report.render.csv_file import csv_files, table_csv
+from tfperf.report.render.data_files import csv_files, table_csv
 
 COLUMNS = (Column("name", "Name", str), Column("self_ms", "Self", float, "ms", level="data"))
 

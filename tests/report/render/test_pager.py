@@ -11,8 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tfperf.report.render import write
-from tfperf.report.render.pager import is_longer, pager_command, show_in_pager
-from tfperf.report.render.screen import Screen
+from tfperf.report.render.screen import Screen, is_longer, pager_command, show_in_pager
 
 TEXT = "".join(f"line {number} é\n" for number in range(50_000))
 SMALL = Screen(width=80, height=10, pages=True)

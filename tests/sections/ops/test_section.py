@@ -10,7 +10,7 @@ from tfperf.analysis.registry import By, Results, View
 from tfperf.base.patterns import Pattern
 from tfperf.report.model import BarChart, FlameChart, Report, Section
 from tfperf.report.render import RenderOptions
-from tfperf.report.render.csv_file import csv_files
+from tfperf.report.render.data_files import csv_files
 from tfperf.report.render.terminal import render_terminal
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.ops.section import build

@@ -8,7 +8,7 @@ from builders import Plane, host_of, trace_of
 from synthetic_gpu import synthetic_gpu
 
 from tfperf.analysis.registry import Host
-from tfperf.report.step_picture import Blocks, StepPicture
+from tfperf.report.model import Blocks, StepPicture
 from tfperf.sections.timeline.lanes import Window
 from tfperf.trace.read import read_host
 from tfperf.trace.steps.steps import WhichStep

@@ -8,7 +8,7 @@ import numpy as np
 from builders import event, host, host_of, trace_of
 from sections.timeline.pictures import gpu_host
 
-from tfperf.report.step_picture import BlockName
+from tfperf.report.model import BlockName
 from tfperf.sections.timeline.lanes import BlockTexts
 
 

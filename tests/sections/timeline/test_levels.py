@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.base.arrays import Int64s
-from tfperf.report.step_picture import Blocks
+from tfperf.report.model import Blocks
 from tfperf.sections.timeline.lanes import MOST_BLOCKS, DrawnEvents, levels_of
 
 

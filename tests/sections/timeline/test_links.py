@@ -7,7 +7,7 @@ from pathlib import Path
 from builders import event, iterator_call, line, plane
 from sections.timeline.pictures import US, gpu_host, pictures_of
 
-from tfperf.report.step_picture import StepPicture
+from tfperf.report.model import StepPicture
 
 STEPS = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
 

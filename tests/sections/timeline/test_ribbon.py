@@ -14,7 +14,7 @@ from sections.timeline.pictures import US, gpu_host
 from synthetic_tpu import synthetic_tpu
 
 from tfperf.analysis.registry import Host
-from tfperf.report.step_picture import Ribbon
+from tfperf.report.model import Ribbon
 from tfperf.sections.timeline.analysis import categories_ns, longest_places, ribbons
 from tfperf.sections.timeline.lanes import PARTS, TITLES
 from tfperf.trace.read import read_host

@@ -24,7 +24,7 @@ from builders import (
 from msgspec.structs import replace
 
 import tfperf
-from tfperf.judge.gate.check import check_profile
+from tfperf.judge.check import check_profile
 from tfperf.report.render import render
 from tfperf.trace.flaw import Flaw
 

@@ -65,12 +65,10 @@ FORMATS: Mapping[str, Format] = {
     each.name: each
     for each in (
         Format("table", (".txt",), "brief", True, "tfperf.report.render.terminal:render_terminal"),
-        Format("json", (".json",), "data", False, "tfperf.report.render.json_file:render_json"),
-        Format("csv", (".csv",), "data", False, "tfperf.report.render.csv_file:render_csv"),
+        Format("json", (".json",), "data", False, "tfperf.report.render.data_files:render_json"),
+        Format("csv", (".csv",), "data", False, "tfperf.report.render.data_files:render_csv"),
         Format("markdown", (".md", ".markdown"), "brief", False, "tfperf.report.render.markdown:render_markdown"),
-        Format(
-            "html", (".html", ".htm"), "full", False, "tfperf.report.render.page.page:render_page", has_pictures=True
-        ),
+        Format("html", (".html", ".htm"), "full", False, "tfperf.report.render.page:render_page", has_pictures=True),
     )
 }
 """Every format by name, in the order of the help."""
@@ -162,7 +160,7 @@ def _encoded(text: str) -> bytes:
 def _showed_in_pager(text: str, screen: Screen) -> bool:
     if not screen.pages:
         return False
-    from tfperf.report.render.pager import is_longer, show_in_pager
+    from tfperf.report.render.screen import is_longer, show_in_pager
 
     sys.stdout.flush()
     return is_longer(text, screen.width, screen.height) and show_in_pager(text, os.environ)

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from tfperf.base.units import format_ms
-from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart
-from tfperf.report.render.bars import bar_text
-from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten, width_of
+from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart, StepPicture
+from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, bar_text, cells, line_of, shorten, width_of
 from tfperf.report.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
-from tfperf.report.step_picture import StepPicture
 
 SPARK_BLOCKS, SPARK_ASCII = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 _SPARE_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from tfperf.base.units import counted, format_percent
 from tfperf.report.model import FlameChart
-from tfperf.report.render.bars import bar_text
-from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, cells, line_of, shorten
+from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, bar_text, cells, line_of, shorten
 from tfperf.report.render.values import ELLIPSIS, cell_text, measure_text, safe
 
 SMALLEST_SHARE = 0.01

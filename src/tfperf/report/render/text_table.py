@@ -12,8 +12,8 @@ from msgspec import Struct
 from tfperf.report.model import Column, Table
 from tfperf.report.render.values import ELLIPSIS, cell_text, for_people, plain
 
+BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
 PLAIN_ELLIPSIS = "..."
-
 _AFTER_WORD = re.compile(r"(?<=[^/: _,<])[/: _,<]+")
 _INSIDE_WORD = re.compile(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])|(?<=[a-z]-)(?=[a-z])")
 """Where a long name may be broken: after what ends a word, else before a capital."""
@@ -149,7 +149,6 @@ _SMALLEST_TEXT = 8
 _LONGEST_HEADER = 16
 _HEADER_LINES = (2, 3)
 """On how many lines headers stand where they do not fit on one."""
-
 Cell = Sequence[str]
 """The lines of one cell."""
 
@@ -337,3 +336,11 @@ def _side_by_side(row: Sequence[Cell], widths: Sequence[int], numeric: Sequence[
             filled.append(space + text if is_number else text + space)
         lines.append(_GAP.join(filled).rstrip(" "))
     return lines
+
+
+def bar_text(share: float, room: int, *, interactive: bool) -> str:
+    """Return a bar; what is more than nothing shows at least the smallest mark."""
+    if not interactive:
+        return BAR_ASCII * max(round(share * room), 1)
+    eighths = max(round(share * room * 8), 1)
+    return BAR_BLOCKS[-1] * (eighths // 8) + (BAR_BLOCKS[eighths % 8 - 1] if eighths % 8 else "")

@@ -23,7 +23,7 @@ from tfperf.base.arrays import (
 )
 from tfperf.base.display import Shown, cut
 from tfperf.base.units import counted, format_ms
-from tfperf.report.step_picture import Links, MemoryCurve, Ribbon, StepPicture
+from tfperf.report.model import Links, MemoryCurve, Ribbon, StepPicture
 from tfperf.sections.timeline.lanes import MOST_LANES, TITLES, BlockTexts, LaneEvents, Window, lane_events, levels_of
 from tfperf.trace.device.device_work import device_label
 from tfperf.trace.event_names import is_fetch, mask

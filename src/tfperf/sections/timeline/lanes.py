@@ -22,7 +22,7 @@ from tfperf.base.arrays import (
     union_sorted,
 )
 from tfperf.base.units import format_ms
-from tfperf.report.step_picture import BlockName, Blocks, Lane, LaneGroup
+from tfperf.report.model import BlockName, Blocks, Lane, LaneGroup
 from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES, Windows, gaps_of
 from tfperf.trace.device.device_work import device_label, work_lines
 from tfperf.trace.event_names import is_hand_over, is_input_function, is_iterator, is_python_frame, parse_op

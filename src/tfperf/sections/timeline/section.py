@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from tfperf.analysis.registry import Results
 from tfperf.base.errors import TfperfError
 from tfperf.base.units import listed
-from tfperf.report.model import Fact, Section
-from tfperf.report.step_picture import StepPicture
+from tfperf.report.model import Fact, Section, StepPicture
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from tfperf.base.arrays import EMPTY, Bools, Int64s, Intervals, distinct, lookup, overlap
 from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, counted, percent
-from tfperf.report.declared_table import DeclaredTable
-from tfperf.report.model import Data
+from tfperf.report.model import Data, DeclaredTable
 from tfperf.trace.device.device_work import device_label
 from tfperf.trace.device.tpu_copies import copies_own_arrays, shows_transfers
 from tfperf.trace.flaw import Flaw

@@ -36,7 +36,7 @@ from tfperf.report.model import (
     Table,
 )
 from tfperf.report.render import render
-from tfperf.report.render.page.page import LIMIT_BYTES, environment, page_parts
+from tfperf.report.render.page import LIMIT_BYTES, environment, page_parts
 from tfperf.report.render.values import without_commands
 
 ECHARTS_SHA256 = "61f13280aba3161f77fc801bf5f9c786f55f10432153a0683fc5cc0700b013d5"

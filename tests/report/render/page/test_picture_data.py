@@ -10,11 +10,22 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.report.model import Finding, Report, Section
+from tfperf.report.model import (
+    BlockName,
+    Blocks,
+    Finding,
+    Lane,
+    LaneGroup,
+    Links,
+    MemoryCurve,
+    Report,
+    Ribbon,
+    Section,
+    StepPicture,
+)
 from tfperf.report.render import RenderOptions, render
-from tfperf.report.render.page.page import render_page
-from tfperf.report.render.page.picture_data import MOST_BYTES, picture_data, picture_rows, picture_words
-from tfperf.report.step_picture import BlockName, Blocks, Lane, LaneGroup, Links, MemoryCurve, Ribbon, StepPicture
+from tfperf.report.render.page import render_page
+from tfperf.report.render.page.data import MOST_BYTES, picture_data, picture_rows, picture_words
 
 LANE = Lane(title="python", rows=1, busy_percent=75.0)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfperf.report.model import Column, Table
-from tfperf.report.render.page.table_data import PackedTable, fit, pack, plain_items
+from tfperf.report.render.page.data import PackedTable, fit, pack, plain_items
 
 COLUMNS = (
     Column("name", "Name", str),

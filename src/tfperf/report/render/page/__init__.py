@@ -1,10 +1,271 @@
 """A report as one HTML page that needs nothing else: no server, no network, no other file.
 
-`page.py` puts it together: Jinja2 fills `templates/`, and the scripts and the style sheet in `static/` are put into the
-page as they are.
+Jinja2 fills `templates/`, and the scripts and the style sheet in `static/` are put into the page as they are.
 
 ECharts draws the charts: `static/echarts.common.min.js` is `dist/echarts.common.min.js` of the npm package echarts
 6.1.0, unchanged, with its licence (Apache 2.0), its notice and the licence of the parts of d3 in it beside it. To renew
 it: `npm pack echarts@VERSION`, copy these four files, and put the new SHA-256 into
 tests/report/render/page/test_page.py.
 """
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, Report, Section, StepPicture, Table
+from tfperf.report.render import RenderOptions
+from tfperf.report.render.flame.drawing import flame_markup
+from tfperf.report.render.flame.drawing import script as flame_script
+from tfperf.report.render.flame.drawing import style_sheet as flame_style
+from tfperf.report.render.html_templates import engine, policy
+from tfperf.report.render.page.data import (
+    LONGEST_NAME,
+    JsonObject,
+    PackedTable,
+    chart_data,
+    chart_words,
+    fit,
+    pack,
+    picture_rows,
+    table_bars,
+)
+from tfperf.report.render.text_table import LINES, TextTable, cut_note, text_table
+from tfperf.report.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, source_facts
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from jinja2.runtime import Context
+
+LIMIT_BYTES = 4_900_000
+"""Below 5 MB, whatever is in the report."""
+LONGEST_TEXT = 2_000
+"""Characters of a sentence; a longer one loses its middle."""
+OPEN_SECTIONS = 2
+"""How many sections are unfolded when the page is opened without a link to another one."""
+FIRST_ROWS = 10
+"""Rows of a table that are there without scripts."""
+
+_LONGEST_CELL = 120
+_STATIC = (
+    *("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js"),
+    *("picture_data.js", "picture.js", "page.js"),
+)
+_REMARK_BYTES = 400
+"""What the remarks of a table that is cut may take."""
+_ANCHOR = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_HINT = re.compile(r"(PATH )?-s ([a-z0-9_]+)\b(?! --)")
+"""The option that shows a section in a terminal; with more before it or behind it, it is part of a command."""
+_OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSON has them."
+
+
+class PageChart(Struct, frozen=True):
+    """A chart: its data for the script, and its words; bars have their numbers beside them, other charts do not.
+
+    `drawing` is that of a flame graph, which is there without scripts.
+    """
+
+    id: str
+    title: str
+    words: str
+    has_numbers: bool
+    data: JsonObject
+    rows: Sequence[tuple[str, str, str]] = ()
+    """Of a picture: what it says as a table, for readers who do not see it."""
+    drawing: Markup | None = None
+
+
+class PageTable(NamedTuple):
+    """A table of a section, as it travels, and with the bars that are drawn above it, if any."""
+
+    id: str
+    table: Table
+    packed: PackedTable
+    chart: PageChart | None
+
+    @property
+    def data(self) -> Markup:
+        """Return the table as it travels, for a script element."""
+        return Markup(self.packed.base64)
+
+    @property
+    def first_rows(self) -> TextTable:
+        """Return the rows that are there without scripts."""
+        return text_table(self.table.head(FIRST_ROWS), LINES)
+
+    @property
+    def cut_note(self) -> str:
+        """Return how many rows the report has, if not all."""
+        return cut_note(self.table)
+
+
+class PageSection(NamedTuple):
+    """A section with its charts and tables."""
+
+    id: str
+    section: Section
+    charts: Sequence[PageChart] = ()
+    tables: Sequence[PageTable] = ()
+
+    @property
+    def gist(self) -> str:
+        """Return what is read while the section is folded: its first finding."""
+        return self.section.findings[0].text if self.section.findings else ""
+
+    def all_charts(self) -> Iterator[PageChart]:
+        """Yield the charts of the section and of its tables, in the order of the page."""
+        yield from self.charts
+        yield from (table.chart for table in self.tables if table.chart)
+
+
+def render_page(report: Report, _options: RenderOptions) -> str:
+    """Return the report as one page of at most `LIMIT_BYTES`; cut tables say so, and so do omitted sections."""
+    sections = page_parts(report.sections)
+    if sum(len(table.packed.base64) for part in sections for table in part.tables) < LIMIT_BYTES:
+        page = _page(report, sections)
+        if len(page.encode()) <= LIMIT_BYTES:
+            return page
+    return _cut_page(report, sections)
+
+
+def _cut_page(report: Report, sections: Sequence[PageSection]) -> str:
+    """Return the page with as many sections as there is room for, and as much of their tables."""
+    kept, shown = len(sections), sections
+    while (room := LIMIT_BYTES - _size_without_tables(report, shown)) < 0 and kept:
+        kept -= 1
+        names = [part.section.name for part in sections[kept:]]
+        note = Section("omitted", "Omitted", notes=(_OMITTED.format(len(names), ", ".join(names[:20])),))
+        shown = [*sections[:kept], PageSection("section-omitted", note)]
+    return _page(report, _with_tables(shown, fit([table.packed for part in shown for table in part.tables], room)))
+
+
+def _size_without_tables(report: Report, sections: Sequence[PageSection]) -> int:
+    empty = [PackedTable(table.table, "") for part in sections for table in part.tables]
+    return len(_page(report, _with_tables(sections, empty)).encode()) + _REMARK_BYTES * len(empty)
+
+
+def _with_tables(sections: Sequence[PageSection], packed: Sequence[PackedTable]) -> list[PageSection]:
+    """Return the sections with other data of their tables, in the same order."""
+    rest = iter(packed)
+    return [part._replace(tables=[table._replace(packed=next(rest)) for table in part.tables]) for part in sections]
+
+
+def _page(report: Report, sections: Sequence[PageSection]) -> str:
+    style, library, script = _style_and_scripts()
+    charts = [chart.data for part in sections for chart in part.all_charts()]
+    # What was read first tells windows apart.
+    name = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
+    template = environment().get_template("page.html")
+    page = template.render(
+        policy=policy(style, library, script),
+        title=f"{name}: tfperf report" if name else "tfperf report",
+        style=Markup(style),
+        library=Markup(library),
+        script=Markup(script),
+        source=source_facts(report),
+        sections=sections,
+        open_sections=OPEN_SECTIONS,
+        links={part.section.name: part for part in reversed(sections)},
+        places=_places(sections),
+        charts=Markup(_script_data(charts)),
+    )
+    # Nothing of it is in scripts and the style sheet, where entities mean nothing. The library is most of a page.
+    before, _, after = page.partition(library)
+    return f"{_without_commands(before)}{library}{_without_commands(after)}"
+
+
+def _places(sections: Sequence[PageSection]) -> dict[str, tuple[str, int, int, str]]:
+    """Return, for each cause, the picture in which its categories take most, their longest stretch, and which it is."""
+    best: dict[str, tuple[int, str, int, int, str]] = {}
+    for part in sections:
+        for page_chart, chart in zip(part.charts, part.section.charts, strict=True):
+            if isinstance(chart, StepPicture):
+                for code, (start, end, total) in chart.places.items():
+                    place = (total, page_chart.id, start, end, chart.ribbons[0].title_at(start))
+                    best[code] = max(best.get(code, (0, "", 0, 0, "")), place)
+    return {code: place[1:] for code, place in best.items()}
+
+
+def _without_commands(page: str) -> str:
+    return COMMAND_MARK.sub("&#35;#", COMMAND_LINE.sub(r"\1&#58;:", page))
+
+
+def _script_data(data: object) -> str:
+    """Return JSON for a script element, which nothing in it can end."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return COMMAND_MARK.sub(r"\\u0023#", text)
+
+
+@lru_cache(maxsize=1)
+def _style_and_scripts() -> tuple[str, str, str]:
+    folder = files("tfperf.report.render.page") / "static"
+    style, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
+    return style + flame_style(), library, '"use strict";\n' + "\n".join((flame_script(), *scripts))
+
+
+def page_parts(sections: Sequence[Section]) -> list[PageSection]:
+    """Return the parts of the page, numbered from 0.
+
+    Where a section has bars, its tables get none: they would show the same.
+    """
+    chart_numbers, table_numbers = count(), count()
+
+    def numbered(chart: Chart) -> PageChart:
+        has_numbers = isinstance(chart, (BarChart, GroupedBars))
+        name = f"chart-{next(chart_numbers)}"
+        drawing = flame_markup(chart) if isinstance(chart, FlameChart) else None
+        rows = picture_rows(chart) if isinstance(chart, StepPicture) else ()
+        words, data = chart_words(chart), chart_data(chart)
+        return PageChart(name, chart.title, words, has_numbers, data, rows=rows, drawing=drawing)
+
+    parts, anchors = [], _anchors([section.name for section in sections])
+    for number, section in enumerate(sections):
+        has_bars = any(isinstance(chart, BarChart) for chart in section.charts)
+        charts = list(map(numbered, section.charts))
+        tables = []
+        for table in section.tables:
+            bars = None if has_bars else table_bars(table)
+            name = f"table-{next(table_numbers)}"
+            tables.append(PageTable(name, table, pack(table), numbered(bars) if bars else None))
+        parts.append(PageSection(anchors[number], section, charts, tables))
+    return parts
+
+
+def _anchors(names: Sequence[str]) -> list[str]:
+    """Return what links to sections end with: their names, so that a link stays right; numbers where a name is odd."""
+    return [
+        f"section-{name if _ANCHOR.fullmatch(name) and names.count(name) == 1 else number}"
+        for number, name in enumerate(names)
+    ]
+
+
+def _linked(context: Context, text: str) -> Markup:
+    """Return a text in which `-s NAME` is a link to that section of the page, by its title where it is no command."""
+    parts, after = Markup(), 0
+    text, sections = brief(text, LONGEST_TEXT), context.get("links", {})
+    for hint in _HINT.finditer(text) if "-s " in text else ():
+        if (part := sections.get(hint[2])) is not None:
+            title = hint[0] if hint[1] else brief(part.section.title, LONGEST_TEXT)
+            parts += Markup('{}<a href="#{}">{}</a>').format(text[after : hint.start()], part.id, title)
+            after = hint.end()
+    return parts + text[after:]
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """Return the engine for pages."""
+    from jinja2 import pass_context
+
+    environment = engine(
+        "tfperf.report.render.page", longest_text=LONGEST_TEXT, longest_cell=_LONGEST_CELL, keep_trailing_newline=True
+    )
+    environment.filters |= {"name": lambda text: brief(text, LONGEST_NAME), "linked": pass_context(_linked)}
+    return environment

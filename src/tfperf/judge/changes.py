@@ -1,0 +1,360 @@
+"""What explains that steps became slower or faster: what changed per step, the largest change first.
+
+Categories are disjoint parts of a step, so their changes add up to that of the mean step time. Ops, kernels and
+copies are sums over threads and streams, which overlap: their changes say where to look, and add up to nothing.
+
+`differences` lists what else differs between two runs: is it the same job, on the same machine?
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.base.arrays import median
+from tfperf.base.units import format_ms, format_percent, listed
+from tfperf.judge.regression import StepComparison, StepStatistic, compare_steps, slowest_host, statistic
+from tfperf.judge.run_summary import HostSummary, Per, RankedEntry, RankingName, RunSummary, as_compared, choose_per
+from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES, WITH_COPIES
+
+Direction = Literal["slower", "faster", "no clear change", "unknown"]
+NOTABLE_SHARE = 0.01
+"""Share of the step time from which a change is shown to people."""
+_NUMBER = re.compile(r"_\d+(?=[/:]|$)")
+
+
+class EntryChange(Struct, frozen=True):
+    """One entry in two runs, in milliseconds per step; None is unknown.
+
+    What is new took 0 ms before, and what is gone takes 0 ms after. `may_be_cut`: the entry is missing in a list that
+    was cut, so it may be among the omitted ones; then it is neither, and its time there is unknown.
+    """
+
+    before: RankedEntry | None
+    after: RankedEntry | None
+    may_be_cut: bool = False
+
+    @property
+    def entry(self) -> RankedEntry:
+        """Return the entry of the first run that has it."""
+        entry = self.before or self.after
+        assert entry is not None
+        return entry
+
+    @property
+    def state(self) -> str:
+        """Return `new`, `gone`, or nothing: in both runs, or unknown."""
+        if self.may_be_cut or (self.before and self.after):
+            return ""
+        return "gone" if self.before else "new"
+
+    @property
+    def after_name(self) -> str:
+        """Return the name in the last run, empty if it is the same."""
+        return self.after.name if self.before and self.after and self.after.name != self.before.name else ""
+
+    @property
+    def before_ms(self) -> float | None:
+        """Return the time per step in the first run."""
+        return self.before.ms if self.before else None if self.may_be_cut else 0.0
+
+    @property
+    def after_ms(self) -> float | None:
+        """Return the time per step in the last run."""
+        return self.after.ms if self.after else None if self.may_be_cut else 0.0
+
+    @property
+    def change_ms(self) -> float | None:
+        """Return after - before."""
+        before_ms, after_ms = self.before_ms, self.after_ms
+        return None if before_ms is None or after_ms is None else after_ms - before_ms
+
+    @property
+    def size_ms(self) -> float:
+        """Return how much changed, in either direction; where that is unknown, at most the time that is known."""
+        ms = self.change_ms if self.change_ms is not None else self.before_ms or self.after_ms
+        return abs(ms or 0.0)
+
+
+def category_changes(before: HostSummary, after: HostSummary) -> tuple[EntryChange, ...]:
+    """Return the change of each category that one of the hosts knows, the largest first; `detail` is its key."""
+    changes = []
+    for category in CATEGORIES if _copies_are_input(before) and _copies_are_input(after) else WITH_COPIES:
+        before_ms, after_ms = before.category_ms.get(category), after.category_ms.get(category)
+        if before_ms is not None or after_ms is not None:
+            entry = RankedEntry(CATEGORY_TITLES[category], category, before_ms)
+            changes.append(EntryChange(entry, replace(entry, ms=after_ms)))
+    return _largest_first(changes)
+
+
+def _copies_are_input(host: HostSummary) -> bool:
+    """Tell whether copies to the device are a part of input, which then takes at least as long (see `Breakdown`)."""
+    copies_ms, input_ms = host.category_ms.get("host_to_device"), host.category_ms.get("input")
+    return not copies_ms or input_ms is None or copies_ms <= input_ms
+
+
+def ranking_changes(before: RunSummary, after: RunSummary, name: RankingName) -> tuple[EntryChange, ...]:
+    """Return what changed in one of the rankings of two runs, the largest change first.
+
+    Nothing if one run has no entry at all: then its profile does not show such things, and none of them is new or gone.
+    Entries are the same by name and type; what remains is the same by its name without numbers (`dense_1`), or a
+    stage by its kind, if only one in each run has it.
+    """
+    rankings = before.ranking(name), after.ranking(name)
+    if not rankings[0].rows or not rankings[1].rows:
+        return ()
+    exact, left, right = _pairs(rankings[0].rows, rankings[1].rows, lambda entry: (entry.name, entry.detail))
+    similar, left, right = _pairs(
+        left, right, lambda entry: ("" if name == "stages" else _NUMBER.sub("", entry.name), entry.detail)
+    )
+    changes = [EntryChange(*pair) for pair in (*exact, *similar)]
+    changes += [EntryChange(entry, None, rankings[1].is_cut) for entry in left]
+    changes += [EntryChange(None, entry, rankings[0].is_cut) for entry in right]
+    return _largest_first(changes)
+
+
+def _largest_first(changes: list[EntryChange]) -> tuple[EntryChange, ...]:
+    return tuple(sorted(changes, key=lambda change: (-change.size_ms, change.entry.name, change.entry.detail)))
+
+
+def _pairs(
+    before: Iterable[RankedEntry], after: Iterable[RankedEntry], key: Callable[[RankedEntry], Hashable]
+) -> tuple[list[tuple[RankedEntry, RankedEntry]], list[RankedEntry], list[RankedEntry]]:
+    """Pair entries by a key that only one entry in each run has; return the pairs, and what is left of both."""
+    groups: dict[Hashable, tuple[list[RankedEntry], list[RankedEntry]]] = {}
+    for side, entries in enumerate((before, after)):
+        for entry in entries:
+            groups.setdefault(key(entry), ([], []))[side].append(entry)
+    pairs, left, right = [], [], []
+    for ones, others in groups.values():
+        if len(ones) == len(others) == 1:
+            pairs.append((ones[0], others[0]))
+        else:
+            left += ones
+            right += others
+    return pairs, left, right
+
+
+class RunComparison(Struct, frozen=True, kw_only=True):
+    """Runs, of which the first and the last are compared in full.
+
+    `step_comparisons` and `differences` hold, for each run but the first, how its steps compare with those of the
+    first, and what else differs. `runs` are as they were read; times of all else are of a step, or where `per` says
+    so, of 1,000 examples.
+    """
+
+    runs: tuple[RunSummary, ...]
+    per: Per
+    before: RunSummary
+    after: RunSummary
+    step_comparisons: tuple[StepComparison, ...]
+    differences: tuple[tuple[Difference, ...], ...]
+    hosts: tuple[HostSummary | None, HostSummary | None]
+    """The slowest host of the first run and of the last."""
+    steps: StepComparison
+    """How the steps of the last run compare with those of the first."""
+    direction: Direction
+    """In which direction the interval of the ratio excludes 1; unknown without an interval."""
+    categories: tuple[EntryChange, ...]
+    """The changes of the categories of the two hosts compared."""
+    mean_change_ms: float | None
+    """By how much the mean step time changed; None unless a change of the step time is clear."""
+
+    @property
+    def notable_ms(self) -> float:
+        """Return the least change that people are shown: 1 % of the longer mean step time; 0 if that is unknown."""
+        means = [statistic(host.step_ms, "mean") or 0.0 for host in self.hosts if host is not None]
+        return NOTABLE_SHARE * max(means, default=0.0)
+
+
+def compare_runs(runs: Sequence[RunSummary], stat: StepStatistic) -> RunComparison:
+    """Compare each run with the first, per example if their steps take different numbers of these."""
+    per = choose_per(runs)
+    first, *others = (as_compared(run, per) for run in runs)
+    steps = tuple(compare_steps(first, run, tolerance=0.0, stat=stat, per=per) for run in others)
+    before, after = (slowest_host(run, stat) for run in (first, others[-1]))
+    direction: Direction = "unknown"
+    mean_change_ms = None
+    ratio = steps[-1].ratio
+    if ratio is not None:
+        direction = "slower" if ratio.low > 1 else "faster" if ratio.high < 1 else "no clear change"
+    if direction in ("slower", "faster") and before and after:
+        means = [statistic(host.step_ms, "mean") or 0.0 for host in (before, after)]
+        mean_change_ms = means[1] - means[0] or None
+    return RunComparison(
+        runs=tuple(runs),
+        per=per,
+        before=first,
+        after=others[-1],
+        step_comparisons=steps,
+        differences=tuple(differences(runs[0], run, per) for run in runs[1:]),
+        hosts=(before, after),
+        steps=steps[-1],
+        direction=direction,
+        categories=category_changes(before, after) if before and after else (),
+        mean_change_ms=mean_change_ms,
+    )
+
+
+_FEW_STEPS = 10
+_PRECISION_POINTS = 5.0
+_VALUES_LISTED = 3
+_OTHER_JOB = 1000
+SOUNDNESS = "Soundness"
+"""What differs where the step times of a run are doubtful."""
+
+
+class Difference(Struct, frozen=True):
+    """One thing that differs; `before` and `after` as text for people, empty where one run does not know it."""
+
+    what: str
+    before: str
+    after: str
+    unfair: bool
+    """The ratio of the step times is not about the change of the program alone."""
+    text: str
+    """One sentence: what follows from it."""
+
+
+def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tuple[Difference, ...]:
+    """Return what differs between two runs, the unfair things first; `per` is what their times are of.
+
+    What a run does not know is not a difference: not every profile shows its batch size, and the version of TensorFlow
+    and the host's CPU are only in captures of tfperf.
+    """
+    unordered = [
+        *_doubts(before, after),
+        *_speeds(before, after),
+        *_machines(before, after),
+        *_steps(before, after),
+        *_work(before, after, per),
+        *_remarks(before, after),
+    ]
+    return tuple(sorted(unordered, key=lambda difference: not difference.unfair))
+
+
+def _doubts(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
+    """Yield why the step times of a run are doubtful: missing events are not a change of the program."""
+    if before.doubt or after.doubt:
+        text = "a profile that may be incomplete or wrong can have other step times: capture that run again"
+        yield _unfair(SOUNDNESS, before.doubt or "sound", after.doubt or "sound", text)
+
+
+def _speeds(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
+    """Yield step times that are no two states of one job."""
+    times = [[ms for host in run.hosts for ms in host.step_ms] for run in (before, after)]
+    if not all(times):
+        return
+    medians = [median(np.array(of_run)) for of_run in times]
+    if max(medians) > _OTHER_JOB * min(medians):
+        text = f"no change makes a job {_OTHER_JOB} times as fast: another job, or a damaged file"
+        before_ms, after_ms = (f"{format_ms(ms)} ms" for ms in medians)
+        yield _unfair("Step time", before_ms, after_ms, text)
+
+
+def _machines(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
+    runs = (before, after)
+    types = [_distinct({host.device_type for host in run.hosts}) for run in runs]
+    models = [_distinct({host.device_model for host in run.hosts}) for run in runs]
+    if types[0] != types[1] and all(types):
+        text = "a different kind of device is a different machine, whatever the code does"
+        yield _unfair("Device type", types[0], types[1], text)
+    elif models[0] != models[1] and all(models):
+        text = "the devices differ, so the ratio is also that of their speeds"
+        yield _unfair("Device model", models[0], models[1], text)
+    cpus = [_distinct({host.cpu_model for host in run.hosts}) for run in runs]
+    if cpus[0] != cpus[1] and all(cpus):
+        yield _unfair("Host CPU", cpus[0], cpus[1], "the CPUs differ, so the ratio is also that of their speeds")
+    cores = [_distinct({f"{host.cores:g}" for host in run.hosts if host.cores}) for run in runs]
+    if cores[0] != cores[1] and all(cores):
+        yield _unfair(
+            "Host cores", cores[0], cores[1], "with other cores, the input and the host's ops take other times"
+        )
+    if before.host_count != after.host_count:
+        text = "with a different number of hosts, each does a different share of the work"
+        yield _unfair("Hosts", before.host_count, after.host_count, text)
+    counts = [sum(host.device_count for host in run.hosts) for run in runs]
+    if counts[0] != counts[1] and all(len(run.hosts) == run.host_count for run in runs):
+        text = "with a different number of devices, each does a different share of the work"
+        yield _unfair("Devices", counts[0], counts[1], text)
+
+
+def _distinct(values: set[str]) -> str:
+    return listed(sorted(values - {""}), _VALUES_LISTED)
+
+
+def _steps(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
+    if before.attribution != after.attribution:
+        text = "attributions find different steps and categories; analyze both runs with the same one"
+        yield _unfair("Attribution", before.attribution, after.attribution, text)
+    if not (_has_steps(before) and _has_steps(after)):
+        return
+    if before.step_kind != after.step_kind:
+        # "step" is what a step is called of which nothing shows the kind.
+        unfair = "step" not in (before.step_kind, after.step_kind)
+        text = "steps of different kinds do different work" if unfair else "the kind of steps of one run is unknown"
+        yield Difference("Kind of step", before.step_kind, after.step_kind, unfair, f"{text}.")
+    if before.step_source != after.step_source:
+        text = "steps were found in different ways; name the same event in both with --step-marker"
+        yield _unfair("Steps found by", before.step_source, after.step_source, text)
+    if before.skip_first != after.skip_first:
+        text = "only one of them may include the warm-up; save the baseline with the same --skip-first"
+        yield _unfair("First steps skipped", before.skip_first, after.skip_first, text)
+
+
+def _work(before: RunSummary, after: RunSummary, per: Per) -> Iterator[Difference]:
+    """Compare how many examples a step takes."""
+    if not (_has_steps(before) and _has_steps(after)):
+        return
+    examples = before.examples_per_step, after.examples_per_step
+    unfair, text = True, "a step is other work, and more examples at once take less time each: compare equal batches"
+    if None not in examples and examples[0] == examples[1]:
+        unfair, text = False, "a step takes as many examples in both runs"
+    elif per == "example":
+        unfair, text = False, "times are compared per example; more at once take less time each, whatever else changed"
+    for title, sizes in (
+        ("Batches per step", (before.batches_per_step, after.batches_per_step)),
+        ("Batch size", (before.batch_size, after.batch_size)),
+    ):
+        if sizes[0] is not None and sizes[1] is not None and sizes[0] != sizes[1]:
+            yield Difference(title, f"{sizes[0]:,}", f"{sizes[1]:,}", unfair, f"{text}.")
+
+
+def _has_steps(run: RunSummary) -> bool:
+    return any(host.step_ms for host in run.hosts)
+
+
+def _remarks(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
+    precisions = [
+        [host.half_precision_percent for host in run.hosts if host.half_precision_percent is not None]
+        for run in (before, after)
+    ]
+    means = [sum(percents) / len(percents) for percents in precisions if percents]
+    if len(means) == 2 and abs(means[0] - means[1]) >= _PRECISION_POINTS:
+        texts = [f"{format_percent(mean)}%" for mean in means]
+        yield Difference("16-bit compute", texts[0], texts[1], False, "the precision of the device's work changed.")
+    counts = [min((len(host.step_ms) for host in run.hosts), default=0) for run in (before, after)]
+    if counts[0] != counts[1] and (max(counts) >= 2 * min(counts) or min(counts) < _FEW_STEPS):
+        text = "the captures differ in length; the shorter one makes the interval wide."
+        yield Difference("Whole steps", f"{counts[0]:,}", f"{counts[1]:,}", False, text)
+    confidences = (before.step_confidence, after.step_confidence)
+    if confidences[0] != confidences[1] and _has_steps(before) and _has_steps(after):
+        text = "the steps of one run were found with less confidence."
+        yield Difference("Confidence in steps", confidences[0], confidences[1], False, text)
+    tensorflows = (before.tensorflow_version, after.tensorflow_version)
+    if tensorflows[0] != tensorflows[1] and all(tensorflows):
+        yield Difference("TensorFlow", tensorflows[0], tensorflows[1], False, "the change may be that of TensorFlow.")
+    versions = (before.tfperf_version, after.tfperf_version)
+    if versions[0] != versions[1]:
+        text = "different versions of tfperf read the runs; save the baseline again if figures look odd."
+        yield Difference("tfperf", versions[0], versions[1], False, text)
+
+
+def _unfair(what: str, before: str | int, after: str | int, text: str) -> Difference:
+    shown = [f"{value:,}" if isinstance(value, int) else value for value in (before, after)]
+    return Difference(what, shown[0], shown[1], True, f"{text}.")

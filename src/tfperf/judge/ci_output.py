@@ -1,0 +1,161 @@
+"""The outcome of a gate for CI systems: JUnit XML, and GitHub Actions.
+
+JUnit readers show each limit as a test: a breach is a failure, a limit that could not be judged an error. There are no
+times, because nothing was run. GitHub reads workflow commands, lines such as `::error title=...::message`, from stderr
+as well as from stdout, shows ten of a kind, and cuts messages at 4,096 characters; it shows no summary over 1 MiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tfperf.base.errors import OutputError
+from tfperf.formats.wire.trace_file import open_regular
+from tfperf.judge.outcome import VERDICTS, Judged, Outcome, check_report, headline, open_questions, sentence
+from tfperf.report.model import Finding
+from tfperf.report.render import render
+from tfperf.report.render.values import brief, safe, without_commands
+
+SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
+"""The environment variable that names the file of the summary."""
+SUMMARY_BYTES = 1 << 20
+"""The largest summary of a step that GitHub shows."""
+
+_LEAST_BYTES = 512
+"""With less room than this, no summary is written."""
+_LONGEST_TITLE = 120
+_LONGEST_LINE = 1300
+_CUT = "\n\nNote: cut, because GitHub shows no summary over 1 MiB. The log of the step has everything.\n"
+_TITLES = {"pass": "all limits hold", "breach": "a limit is breached", "unknown": "could not be judged"}
+_LONGEST_NAME = 300
+_LONGEST_TEXT = 20_000
+_SUITE = "tfperf check"
+_JUNIT_START = f'<testsuites>\n  <testsuite name="{_SUITE}"'
+_HEAD_BYTES = 200
+
+
+def annotation_text(outcome: Outcome) -> str:
+    """Return one workflow command per line for each breach, what could not be judged, and what was despite doubt.
+
+    What decides the exit code is an error; what could not be judged is a warning if a limit is breached.
+    """
+    commands = [
+        workflow_command(
+            "error", f"{judged.limit.text} is breached", [sentence(judged), *_advice(judged.evidence[:1], "Try")]
+        )
+        for judged in outcome.breached
+    ]
+    kind = "warning" if outcome.breached else "error"
+    commands += [workflow_command(kind, what, [reason]) for what, reason in open_questions(outcome)]
+    commands += [
+        workflow_command("warning", f"{judged.limit.text} was judged despite doubt", [judged.doubt])
+        for judged in outcome.despite_doubt
+    ]
+    return "\n".join(commands)
+
+
+def summary_text(outcome: Outcome, room_bytes: int = SUMMARY_BYTES) -> str:
+    """Return the report as Markdown below a headline, in at most `room_bytes` bytes of UTF-8 (512 are always used)."""
+    text = f"# tfperf check: {_TITLES[VERDICTS[outcome.exit_code]]}\n\n{render(check_report(outcome), 'markdown')}\n"
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) > room_bytes:
+        kept = data[: max(room_bytes, _LEAST_BYTES) - len(_CUT.encode())].decode("utf-8", "ignore")
+        return kept.rpartition("\n")[0] + _CUT
+    return data.decode()
+
+
+def write_summary(outcome: Outcome, environ: Mapping[str, str]) -> str:
+    """Append the summary to the file that the environment names; return why not, empty if it was written.
+
+    Raises OutputError if the file cannot be written.
+    """
+    name = environ.get(SUMMARY_FILE)
+    if not name:
+        return f"no job summary was written: {SUMMARY_FILE} is not set"
+    path = Path(name)
+    try:
+        room = SUMMARY_BYTES - (path.stat().st_size if path.exists() else 0)
+        if room < _LEAST_BYTES:
+            return "no job summary was written: other commands of this step have filled its 1 MiB"
+        text = summary_text(outcome, room)
+        with path.open("ab") as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise OutputError(f"cannot write the job summary {safe(name)}: {error.strerror or error}") from error
+    return ""
+
+
+def workflow_command(kind: str, title: str, lines: Sequence[str]) -> str:
+    """Return a line that GitHub shows as an annotation: `kind` is error, warning or notice."""
+    message = without_commands("\n".join(brief(line, _LONGEST_LINE) for line in lines))
+    escaped_title = _escaped(without_commands(brief(title, _LONGEST_TITLE))).replace(":", "%3A").replace(",", "%2C")
+    return f"::{kind} title={escaped_title}::{_escaped(message)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _advice(evidence: Sequence[Finding], label: str) -> list[str]:
+    texts = ((finding.text, finding.action and f"{label}: {finding.action}") for finding in evidence)
+    return [text for pair in texts for text in pair if text]
+
+
+def is_own_junit(path: Path) -> bool:
+    """Tell whether a file is one that `junit_text` made."""
+    try:
+        with open_regular(path) as file:
+            return _JUNIT_START.encode() in file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+
+
+def junit_text(outcome: Outcome) -> str:
+    """Return the XML document of JUnit. Unprintable characters, and so all that XML cannot hold, are escaped."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name=_SUITE,
+        tests=str(len(outcome.judged)),
+        failures=str(len(outcome.breached)),
+        errors=str(len(outcome.unknown)),
+        skipped="0",
+    )
+    properties = ElementTree.SubElement(suite, "properties")
+    values = {
+        "run": outcome.run,
+        "folder": outcome.folder,
+        "hosts": ", ".join(outcome.hosts),
+        "limits from": outcome.config_file,
+        "verdict": headline(outcome),
+    }
+    for name, value in values.items():
+        if value:
+            ElementTree.SubElement(properties, "property", name=name, value=brief(value, _LONGEST_NAME))
+    suite.extend(_test_case(judged) for judged in outcome.judged)
+    return junit_document(suite)
+
+
+def junit_document(suite: ElementTree.Element) -> str:
+    """Return the XML document of a suite of tests."""
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+
+
+def _test_case(judged: Judged) -> ElementTree.Element:
+    case = ElementTree.Element("testcase", classname="tfperf.check", name=brief(judged.limit.text, _LONGEST_NAME))
+    if judged.status != "pass":
+        kind = "failure" if judged.status == "breach" else "error"
+        message = brief(sentence(judged), _LONGEST_TEXT)
+        problem = ElementTree.SubElement(case, kind, message=message, type=judged.status)
+        lines = [f"limit: {judged.limit.text} ({judged.limit.origin})"]
+        lines += [judged.why] if judged.why and judged.status == "breach" else []
+        lines += _advice(judged.evidence, "try")
+        problem.text = "\n".join(brief(line, _LONGEST_TEXT) for line in lines)
+    if judged.doubt:
+        output = ElementTree.SubElement(case, "system-out")
+        output.text = brief(f"judged despite doubt: {judged.doubt}", _LONGEST_TEXT)
+    return case

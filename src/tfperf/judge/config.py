@@ -1,0 +1,247 @@
+"""Limits in a file: `[tool.tfperf.check]` of a pyproject.toml, or `[check]` of a tfperf.toml.
+
+[tool.tfperf.check]
+max-input-bound = "10%"
+max-retraces = 0
+fail-on = ["compilation"]
+limits = ["sum(kernels.total_us[name~nccl]) < 500us"]
+skip-first = 2
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from msgspec import Struct
+
+from tfperf.base.errors import TfperfError
+from tfperf.base.storage.remote_path import Location, RemotePath, located
+from tfperf.base.units import did_you_mean
+from tfperf.judge.grammar import read_limit
+from tfperf.judge.limits import NAMED, ConfigError, Limit, LimitError, named_limits, regression_tolerance
+from tfperf.judge.regression import STATISTICS, StepStatistic
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_SHARED_FILE = "pyproject.toml"
+_REPOSITORY = (".git", ".hg", ".svn")
+"""Folders that mark the root of a repository."""
+_MOST = 10**9
+_LARGEST, _MOST_DOTS, _MOST_LIMITS = 1 << 20, 1 << 13, 1000
+_Result = TypeVar("_Result")
+
+
+class CheckConfig(Struct, frozen=True, kw_only=True):
+    """What a gate is to judge: limits, and settings; None is not set."""
+
+    limits: tuple[Limit, ...] = ()
+    stat: StepStatistic | None = None
+    skip_first: int | None = None
+    min_steps: int | None = None
+    by_kind: str | None = None
+    """The kind of steps that are judged; None: the main one."""
+    allow_doubt: bool | None = None
+    """Whether figures are judged although something that they rest on is doubtful."""
+    baseline: tuple[Location, ...] | None = None
+    max_regression: float | None = None
+    """A share: 0.05 is 5 %."""
+    file: Path | None = None
+    """Where some of it comes from."""
+
+
+def find_config(start: Path) -> Path | None:
+    """Return the nearest file about tfperf, from a folder up to the root of its project; None if there is none.
+
+    In one folder, tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is not TOML: its limits
+    must not get lost unnoticed; TfperfError for a file of another user.
+    """
+    for folder in _project_folders(start.absolute()):
+        own_file, shared_file = folder / "tfperf.toml", folder / _SHARED_FILE
+        if own_file.is_file() or (shared_file.is_file() and "tfperf" in _tool_tables(_read_toml(shared_file))):
+            file = own_file if own_file.is_file() else shared_file
+            _refuse_of_others(file)
+            return file
+    return None
+
+
+def _project_folders(start: Path) -> Sequence[Path]:
+    """Return the folders from `start` to the root of its repository, else to the nearest pyproject.toml, else `start`.
+
+    What lies further up, such as in /tmp, may be anybody's.
+    """
+    folders = (start, *start.parents)
+    for names in (_REPOSITORY, (_SHARED_FILE,)):
+        for number, folder in enumerate(folders, start=1):
+            if any((folder / name).exists() for name in names):
+                return folders[:number]
+    return folders[:1]
+
+
+def _refuse_of_others(file: Path) -> None:
+    """Raise TfperfError for a file that another user could change, by the rule of git; root could change any."""
+    if os.name != "posix":
+        return
+    trusted = {0, os.geteuid()}
+    if os.geteuid() == 0:
+        trusted.add(int(os.environ.get("SUDO_UID") or 0))
+    for owner in (file.lstat().st_uid, file.stat().st_uid):
+        if owner not in trusted:
+            raise TfperfError(
+                f"{file} belongs to another user ({owner}), who could change the limits; "
+                f"pass --config {file} to use it, or --no-config"
+            )
+
+
+def read_config(path: Path, *, is_named: bool = True) -> CheckConfig:
+    """Return the limits and settings of a file; paths in it are relative to its folder.
+
+    A file that nobody named (`is_named`) has tfperf fetch nothing from an address. Raises ConfigError, which names the
+    file and the key.
+    """
+    table, name = _check_table(path)
+    settings: dict[str, Any] = {}
+    limits: list[Limit] = []
+    keys: set[str] = set()
+    for written, value in table.items():
+        key, origin = written.replace("_", "-"), f"{path}, {name}.{written[:80]}"
+        if key in keys:
+            raise ConfigError(f"{origin}: this is set twice, with - and with _")
+        keys.add(key)
+        if key in NAMED:
+            of_key = _texts if NAMED[key].of_cause else _text
+            values = of_key(value, NAMED[key].example, origin)
+            limits += _in_file(partial(named_limits, place=origin), key, values, origin)
+        elif key == "limits":
+            if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+                raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
+            if len(value) > _MOST_LIMITS:
+                raise ConfigError(f"{origin}: it has {len(value):,} limits; {_MOST_LIMITS:,} are read")
+            limits += [_in_file(read_limit, text, origin) for text in value]
+        elif key in _SETTINGS:
+            settings[key.replace("-", "_")] = _SETTINGS[key](value, origin, path)
+        else:
+            close = did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
+            raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {close}")
+    addresses = [place for place in settings.get("baseline", ()) if isinstance(place, RemotePath)]
+    if addresses and not is_named:
+        why = "is an address, from which tfperf fetches nothing unless you name the file"
+        raise ConfigError(f"{path}, {name}.baseline: {addresses[0]} {why}: --config {path}")
+    return CheckConfig(limits=tuple(limits), file=path, **settings)
+
+
+def _read_toml(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        # The time of the parser grows with the square of the dots in a key.
+        if len(text) > _LARGEST or any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+            raise ValueError(f"it has more than {_LARGEST:,} characters, or a line with more than {_MOST_DOTS:,} dots")
+        return tomllib.loads(text)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such file") from error
+    except OSError as error:
+        raise TfperfError(f"{path}: it cannot be read: {error.strerror or error}; check its permissions") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: it is not valid TOML: {' '.join(str(error).split())}") from error
+
+
+def _tool_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    tool = document.get("tool")
+    return tool if isinstance(tool, dict) else {}
+
+
+def _check_table(path: Path) -> tuple[Mapping[str, Any], str]:
+    document, prefix = _read_toml(path), ""
+    if path.name == _SHARED_FILE:
+        document, prefix = _table(_tool_tables(document).get("tfperf", {}), path, "tool.tfperf"), "tool.tfperf."
+    for key in document:
+        if key != "check":
+            where = prefix.rstrip(".") or "it"
+            raise ConfigError(f"{path}: {where} has no key {key[:80]!r}: limits are in [{prefix}check]")
+    return _table(document.get("check", {}), path, f"{prefix}check"), f"{prefix}check"
+
+
+def _table(value: Any, path: Path, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}, {name}: it must be a table: [{name}]")
+    return value
+
+
+def _text(value: Any, example: str, origin: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ConfigError(f'{origin}: it must be text such as "{example}"')
+    return str(value)
+
+
+def _texts(value: Any, example: str, origin: str) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f'{origin}: it must be text such as "{example}", or a list of such texts')
+    return texts
+
+
+def _in_file(read: Callable[..., _Result], *arguments: Any) -> _Result:
+    try:
+        return read(*arguments)
+    except LimitError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _integer_from(least: int) -> Callable[[Any, str, Path], int]:
+    def read(value: Any, origin: str, _: Path) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+            raise ConfigError(f"{origin}: it must be an integer from {least} to {_MOST}")
+        return value
+
+    return read
+
+
+def _stat(value: Any, origin: str, _: Path) -> StepStatistic:
+    if value not in STATISTICS:
+        raise ConfigError(f"{origin}: it must be one of {', '.join(STATISTICS)}")
+    return cast("StepStatistic", value)
+
+
+def _truth(value: Any, origin: str, _: Path) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{origin}: it must be true or false")
+    return value
+
+
+def _kind(value: Any, origin: str, _: Path) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f'{origin}: it must be a kind of steps, such as "train" or "eval"')
+    return value
+
+
+def _paths(value: Any, origin: str, file: Path) -> tuple[Location, ...]:
+    paths = value if isinstance(value, list) else [value]
+    if not paths or not all(isinstance(path, str) and path and "\0" not in path for path in paths):
+        raise ConfigError(f"{origin}: it must be the path of a file, or a list of paths")
+    try:
+        places = [located(path) for path in paths]
+    except TfperfError as error:
+        raise ConfigError(f"{origin}: {error}") from error
+    return tuple(file.parent / place if isinstance(place, Path) else place for place in places)
+
+
+def _tolerance(value: Any, origin: str, _: Path) -> float:
+    return _in_file(regression_tolerance, _text(value, "5%", origin), origin)
+
+
+_SETTINGS: Mapping[str, Callable[[Any, str, Path], Any]] = {
+    "skip-first": _integer_from(0),
+    "min-steps": _integer_from(1),
+    "stat": _stat,
+    "by-kind": _kind,
+    "allow-doubt": _truth,
+    "baseline": _paths,
+    "max-regression": _tolerance,
+}

@@ -1,0 +1,118 @@
+"""What the rules of `tfperf lint` found, for CI systems and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+from tfperf.base.errors import TfperfError
+from tfperf.judge.ci_output import junit_document, workflow_command
+from tfperf.models.linter.engine import LintOptions, LintResult, lint_model
+from tfperf.models.linter.padding import Level
+from tfperf.models.linter.rule import Violation, at_least
+from tfperf.models.linter.rules import RULES
+from tfperf.report.render.values import brief
+
+_SUITE = "tfperf lint"
+_LONGEST_TEXT = 20_000
+_MOST_SHOWN = 10
+
+
+class LintFindingsError(AssertionError, TfperfError):
+    """A model has findings that a test does not allow; `result` has all of them."""
+
+    def __init__(self, message: str, result: LintResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+def lint(
+    model: Any,
+    *,
+    device: Literal["tpu", "gpu", "auto"] = "auto",
+    batch: int | None = None,
+    rules: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    fail_on: Level | None = "high",
+) -> LintResult:
+    """Judge the shapes and ops of a model; raises LintFindingsError for findings of the level `fail_on` or above.
+
+    `model` is the path of a SavedModel or graph, a Keras model, a concrete function of TensorFlow, or a GraphDef in
+    bytes. `batch` is the size of a batch where shapes leave it open. With `fail_on=None`, all findings are returned and
+    none raises. Raises TfperfError if nothing could be judged.
+    """
+    result = lint_model(model, LintOptions(device=device, batch=batch, rules=(*rules,), ignore=(*ignore,)))
+    if fail_on is None:
+        return result
+    if result.is_empty:
+        raise TfperfError(f"nothing could be judged: {result.headline}")
+    found = result.at_least(fail_on)
+    if found:
+        lines = [sentence(violation) for violation in found[:_MOST_SHOWN]]
+        more = len(found) - len(lines)
+        lines += [f"and {more} more"] if more else []
+        raise LintFindingsError("\n".join((result.headline, *lines)), result)
+    return result
+
+
+def exit_code(result: LintResult, fail_on: Level | None) -> int:
+    """Return 3 if a finding is as important as the limit, or more; 1 if no op could be judged; else 0."""
+    if fail_on is not None and result.at_least(fail_on):
+        return 3
+    return int(result.is_empty)
+
+
+def sentence(violation: Violation) -> str:
+    """Return a finding in a line."""
+    return f"{violation.rule} ({violation.level}) {violation.ops[0]}: {violation.what}; {violation.advice}"
+
+
+def github_text(result: LintResult, fail_on: Level | None) -> str:
+    """Return a workflow command for each finding: an error if it breaks the limit, else a warning, or a notice."""
+    commands = [
+        workflow_command(
+            _kind(violation, fail_on),
+            f"{violation.rule} {RULES[violation.rule].title}",
+            [f"{violation.ops[0]}: {violation.what}", f"Try: {violation.advice}", f"Unless: {violation.unless}"],
+        )
+        for violation in result.violations
+    ]
+    if result.is_empty:
+        commands.append(workflow_command("error", "nothing could be judged", [result.headline]))
+    return "".join(f"{command}\n" for command in commands) or f"{result.headline}\n"
+
+
+def _kind(violation: Violation, fail_on: Level | None) -> str:
+    if fail_on is not None and at_least(violation.level, fail_on):
+        return "error"
+    return "notice" if violation.level == "info" else "warning"
+
+
+def junit_text(result: LintResult, fail_on: Level | None) -> str:
+    """Return JUnit XML. Each rule that was applied is a test; it fails if a finding breaks the limit (or `low`)."""
+    limit: Level = fail_on or "low"
+    cases = list(_cases(result, limit))
+    failures = sum(case.find("failure") is not None for case in cases)
+    errors = sum(case.find("error") is not None for case in cases)
+    suite = ElementTree.Element(
+        "testsuite", name=_SUITE, tests=str(len(cases)), failures=str(failures), errors=str(errors), skipped="0"
+    )
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in (("source", result.source), ("device", result.device), ("verdict", result.headline)):
+        ElementTree.SubElement(properties, "property", name=name, value=brief(value, _LONGEST_TEXT))
+    suite.extend(cases)
+    return junit_document(suite)
+
+
+def _cases(result: LintResult, limit: Level) -> Iterator[ElementTree.Element]:
+    for rule in result.rules:
+        case = ElementTree.Element("testcase", classname="tfperf.lint", name=f"{rule} {RULES[rule].title}")
+        found = [each for each in result.violations if each.rule == rule and at_least(each.level, limit)]
+        if found:
+            message = brief(sentence(found[0]), _LONGEST_TEXT)
+            problem = ElementTree.SubElement(case, "failure", message=message, type=found[0].level)
+            problem.text = "\n".join(brief(sentence(each), _LONGEST_TEXT) for each in found)
+        elif result.is_empty:
+            ElementTree.SubElement(case, "error", message=brief(result.headline, _LONGEST_TEXT), type="not evaluable")
+        yield case

@@ -1,0 +1,705 @@
+"""What a limit measures on a host, or on all of them together: named figures, and columns of tables.
+
+A host is judged by itself, over its whole steps only, after those that the user skips. `RESTS_ON` is one half of the
+rule by which doubt decides; the other half is which parts a flaw touches. A limit on a figure that rests on a doubtful
+part is unknown.
+
+Conditions choose rows of a table, and a function combines them into one number. Whether a row is chosen is true, false
+or unknown, since a cell can be unknown; one condition that is known to be false drops the row, whatever the others are.
+Unknown text counts as empty text.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.analysis.registry import call, find_section, find_table
+from tfperf.base.arrays import Bools, Float64s, median, percentile
+from tfperf.base.errors import TfperfError
+from tfperf.base.patterns import pattern
+from tfperf.base.units import counted, format_ms, format_percent
+from tfperf.judge.grammar import column_of, limit_tables, metric_text
+from tfperf.judge.limits import CAUSE, FIGURES, REGRESSION, RELATIONS, Condition, Limit, Measurement, Metric, unknown
+from tfperf.judge.summarize import whole_steps
+from tfperf.report.model import Data, Finding
+from tfperf.report.render.values import brief
+from tfperf.sections.diagnosis.case import LEAST_PERCENT
+from tfperf.sections.hosts import late_text
+from tfperf.sections.hosts.analysis import LEAST_LOSS_MS, LEAST_LOSS_PERCENT
+from tfperf.sections.overview.summary import Statistics, Summary, summarize
+from tfperf.sections.wall import wall_step_ms
+from tfperf.trace.flaw import EVERYTHING, TIMES, Flaw, Parts
+from tfperf.trace.steps.breakdown import NO_DEVICE, why_devices_unknown, why_unknown
+from tfperf.trace.steps.steps import (
+    COLLECTION,
+    END_ESTIMATED,
+    OMITTED,
+    PARTIAL,
+    RETRACE,
+    SLOW_FIRST,
+    UNLABELLED,
+    step_word,
+)
+
+if TYPE_CHECKING:
+    from tfperf.analysis.registry import HostResults, Results
+    from tfperf.judge.regression import StepStatistic
+    from tfperf.sections.diagnosis.cause import Diagnosis
+    from tfperf.sections.functions.analysis import FunctionStats
+    from tfperf.sections.hosts.analysis import Hosts
+    from tfperf.sections.memory.analysis import Allocator
+    from tfperf.sections.wall.analysis import Wall
+    from tfperf.trace.steps.breakdown import Breakdown
+    from tfperf.trace.steps.steps import Steps
+
+_NOTHING: Parts = frozenset()
+_CALLS: Parts = frozenset({"calls", "host"})
+_DEVICES: Parts = frozenset({"device"})
+_MEMORY: Parts = frozenset({"memory"})
+_INPUT: Parts = frozenset({"input"})
+RESTS_ON: Mapping[str, Parts] = {
+    **dict.fromkeys(("step_time", "wall_step_time", "skew", REGRESSION), _NOTHING),
+    **dict.fromkeys(("input_bound", "kernel_launch", "all_others", "straggler_loss"), TIMES),
+    **dict.fromkeys(("input_cost", "cause_cost", CAUSE), TIMES),
+    "device_busy": _DEVICES,
+    "memory": _MEMORY,
+    "retraces": frozenset({"calls"}),
+    **dict.fromkeys(("tfdata_stages", "tfdata_functions", "tfdata_pipelines", "tfdata_code"), _INPUT),
+    **dict.fromkeys(("tf_functions", "eager_ops", "jitted_functions"), _CALLS),
+    **dict.fromkeys(("python_functions", "python_packages", "python_package_functions"), _CALLS),
+    **dict.fromkeys(("kernels", "kernels_by_name", "kernel_regions", "copies", "async_copies"), _DEVICES),
+    **dict.fromkeys(("device_time", "compute_precision", "idle_devices", "device_use"), _DEVICES),
+    **dict.fromkeys(("memory_allocators", "memory_alive", "memory_by_op", "memory_by_scope"), _MEMORY),
+    "memory_timeline": _MEMORY,
+}
+"""Figure or table -> the parts that it rests on, besides those that show its steps; others rest on everything."""
+
+
+def rests_on_steps(metric: Metric) -> bool:
+    """Tell whether a metric is a figure over steps."""
+    return metric.name in FIGURES and not metric.table and "steps" in FIGURES[metric.name].sections
+
+
+def is_over_steps(metric: Metric) -> bool:
+    """Tell whether a metric is a figure or a column over steps."""
+    if not metric.table:
+        return metric.name == REGRESSION or rests_on_steps(metric)
+    table = limit_tables()[metric.table]
+    return table.about_steps or any(column.over_steps for column in table.columns if column.key == metric.name)
+
+
+def parts_of(metric: Metric, steps: Iterable[Steps]) -> Parts:
+    """Return the parts of a profile that a metric rests on; `steps` are those of its hosts."""
+    parts = RESTS_ON.get(metric.table or metric.name, EVERYTHING)
+    if metric.cause == "memory_pressure":
+        parts |= _MEMORY
+    return parts.union(*(each.rests_on for each in steps)) if is_over_steps(metric) else parts
+
+
+_MOST_DOUBTS = 5
+_AGAIN = "capture it again, and copy the whole file"
+_MARK_STEPS = "mark the steps with tfperf.step, or name their event with --step-marker"
+_OMITTED = {
+    PARTIAL: "cut off",
+    RETRACE: "compiling",
+    SLOW_FIRST: "slow first",
+    END_ESTIMATED: "with an estimated end",
+    COLLECTION: "with a rare garbage collection",
+    OMITTED: "left out by TensorFlow",
+}
+"""Steps with each flag, in a list of steps that are not averaged."""
+
+
+class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
+    """One host, over the steps that count; or all hosts together, for tables over hosts."""
+
+    results: Results
+    """Of this host alone, over the steps that count."""
+    name: str
+    """How messages name the host: empty where there is only one."""
+    stat: StepStatistic
+    min_steps: int
+    recorded_steps: int
+    """Steps in the profile, also those that do not count."""
+    other_kinds: Mapping[str, int]
+    """How many whole steps of each other kind there are; these are not judged."""
+    omitted: Mapping[str, int]
+    """How many steps of the judged kind are not averaged, by their flag."""
+    allow_doubt: bool = False
+    """Whether a figure is judged although something that it rests on is doubtful."""
+
+    @property
+    def host(self) -> HostResults:
+        """Return the results of the host."""
+        return self.results.hosts[0]
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Return the breakdown of the steps that count."""
+        breakdown: Breakdown = self.host["steps"]
+        return breakdown
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Return the averages over the headline steps."""
+        return summarize(self.breakdown)
+
+    @property
+    def too_few_steps(self) -> str:
+        """Say that the host has too few averaged steps, and what to try; empty if it has enough."""
+        count, steps = self.summary.averaged_count, self.breakdown.steps
+        if count >= self.min_steps:
+            return ""
+        kind = _label(self.summary) if self.other_kinds else ""
+        whole = f"{counted(count, f'whole {kind}step')} {'counts' if count == 1 else 'count'}"
+        why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
+        advice = ", or choose the hosts that count with --host" if self.name else ""
+        return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
+
+    def damage(self, metric: Metric) -> str:
+        """Say what is wrong with the profile that matters to a figure; empty if nothing is."""
+        parts = self._parts_of(metric)
+        texts = [flaw.text for _, flaw in self.results.flaws if flaw.level == "unsound" and flaw.touches(parts)]
+        return f"the profile is damaged: {texts[0]}" if texts else ""
+
+    def why_doubtful(self, metric: Metric) -> str:
+        """Say why a figure is too doubtful to be judged, and what to try; empty if it is not, or doubt is allowed."""
+        doubts = self.doubts(metric)
+        if self.allow_doubt or not doubts:
+            return ""
+        fix = next(filter(None, (flaw.fix for _, flaw in doubts)), _AGAIN)
+        doubt = f"the profile may be incomplete or wrong: {self.doubt_text(doubts)}"
+        return f"{doubt}; {fix}, or judge it all the same with --allow-doubt"
+
+    def doubts(self, metric: Metric | None = None) -> Sequence[tuple[str, Flaw]]:
+        """Return what makes a figure doubtful, or anything, each with its host: flaws, and steps that are a guess."""
+        found = [(host, flaw) for host, flaw in self.results.flaws if flaw.level == "doubtful"]
+        for host in self.results.hosts:
+            steps = host["steps"].steps
+            if steps.confidence == "low" and steps.headline.any():
+                text = f"steps were found with low confidence: {steps.explanation}"
+                found.append((host.host, Flaw("unsure_steps", text, "doubtful", fix=_MARK_STEPS)))
+        parts = None if metric is None else self._parts_of(metric)
+        return [(host, flaw) for host, flaw in found if parts is None or flaw.touches(parts)]
+
+    def doubt_text(self, doubts: Sequence[tuple[str, Flaw]]) -> str:
+        """Return the first doubts as text, with their host where the figure is over several."""
+        is_of_several = self.results.has_several_hosts
+        texts = [f"host {host}: {flaw.text}" if is_of_several else flaw.text for host, flaw in doubts]
+        more = len(texts) - _MOST_DOUBTS
+        return "; ".join([*texts[:_MOST_DOUBTS], *([f"and {more:,} more"] if more > 0 else [])])
+
+    def _parts_of(self, metric: Metric) -> Parts:
+        return parts_of(metric, (host["steps"].steps for host in self.results.hosts))
+
+    def over(self, summary: Summary) -> str:
+        """Say over which steps a figure is, and which are not judged."""
+        others = f"; {unjudged_steps(self.other_kinds)}" if self.other_kinds else ""
+        return f"over {self._steps(summary)}{others}"
+
+    def statistic_of(self, statistic: str) -> str:
+        """Say which steps a statistic of the step times is of, and why some are not among them."""
+        total = self.summary.averaged_count + sum(self.omitted.values())
+        reasons = ", ".join(f"{count:,} {_OMITTED[flag]}" for flag, count in self.omitted.items())
+        omitted = f"; omitted: {reasons}" if reasons else ""
+        return f"{statistic} of {self.summary.averaged_count:,} of {self._steps(self.summary, total)}{omitted}"
+
+    def _steps(self, summary: Summary, count: int | None = None) -> str:
+        return counted(summary.averaged_count if count is None else count, step_word(summary.kind))
+
+    def named(self, reason: str) -> str:
+        """Return a reason with the name of the host before it, if there are several."""
+        return f"host {self.name}: {reason}" if self.name else reason
+
+    def findings(self, section: str) -> tuple[Finding, ...]:
+        """Return the findings of a section; none of a section about devices where no device recorded anything."""
+        spec = find_section(section)
+        if spec.without_device and not self.results.has_device:
+            return ()
+        findings: tuple[Finding, ...] = call(spec.build, self.results).findings
+        return findings
+
+
+def judged_hosts(
+    results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int, kind: str = "", allow_doubt: bool = False
+) -> tuple[JudgedHost, ...]:
+    """Return each host alone, then, if there are several, all of them together.
+
+    With a `kind`, only steps of that kind count; without, figures are over those of the main kind.
+    """
+    judged, whole = whole_steps(results, skip_first, kind), whole_steps(results)
+    several = results.has_several_hosts
+    pairs = list(zip(results.hosts, judged.hosts, strict=True))
+    others = [_other_kinds(of_all, of_host) for of_all, of_host in zip(whole.hosts, judged.hosts, strict=True)]
+    together = JudgedHost(
+        results=judged,
+        name="",
+        stat=stat,
+        min_steps=max(min_steps, 1),
+        recorded_steps=len(results["steps"].steps),
+        other_kinds={kind: max(kinds.get(kind, 0) for kinds in others) for kinds in others for kind in kinds},
+        omitted={},
+        allow_doubt=allow_doubt,
+    )
+    alone = [
+        replace(
+            together,
+            results=judged.only([after]),
+            name=after.host if several else "",
+            recorded_steps=len(before["steps"].steps),
+            other_kinds=kinds,
+            omitted=_omitted(before, after, skip_first),
+        )
+        for (before, after), kinds in zip(pairs, others, strict=True)
+    ]
+    return (*alone, together) if several else tuple(alone)
+
+
+def _label(summary: Summary) -> str:
+    return "" if summary.kind == UNLABELLED else f"{summary.kind} "
+
+
+def _other_kinds(whole: HostResults, judged: HostResults) -> dict[str, int]:
+    """Return how many whole steps of a host are of other kinds than the one that is judged."""
+    counts = Counter(whole["steps"].steps.kinds)
+    counts.pop(judged["steps"].steps.headline_kind, None)
+    return dict(counts)
+
+
+def _omitted(recorded: HostResults, judged: HostResults, skip_first: int) -> dict[str, int]:
+    """Return how many recorded steps of the judged kind, after the skipped ones, are not averaged, by their flag."""
+    steps, counting = recorded["steps"].steps, judged["steps"].steps
+    flags = [flag for flag, kind in zip(steps.flags, steps.kinds, strict=True) if kind == counting.headline_kind]
+    averaged = Counter(flag for flag, counts in zip(counting.flags, counting.headline.tolist(), strict=True) if counts)
+    return dict(Counter(filter(None, flags[skip_first:])) - averaged)
+
+
+def unjudged_steps(kinds: Mapping[str, int]) -> str:
+    """Say how many steps of other kinds are not judged, and how they are."""
+    steps = " and ".join(counted(count, step_word(kind)) for kind, count in kinds.items())
+    options = " or ".join(f"--by-kind {kind}" for kind in kinds)
+    return f"{steps} {'is' if [*kinds.values()] == [1] else 'are'} not judged: {options}"
+
+
+_SKEW = Metric("skew")
+_STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
+
+
+def measure(limit: Limit, host: JudgedHost) -> Measurement:
+    """Return what a limit measures on a host."""
+    if damage := host.damage(limit.metric):
+        return unknown(damage)
+    measurement = _measure(limit, host)
+    is_unknown = measurement.value is None and not measurement.is_none
+    doubt = "" if is_unknown else host.why_doubtful(limit.metric)
+    return unknown(doubt) if doubt else measurement
+
+
+def _measure(limit: Limit, host: JudgedHost) -> Measurement:
+    metric = limit.metric
+    if metric.table:
+        section, _ = find_table(metric.table)
+        lacking = why_devices_unknown(host.breakdown) if find_section(section).without_device else ""
+        measurement = unknown(lacking) if lacking else _measure_column(limit, host)
+        return _with_more_causes(measurement, host) if section == "diagnosis" else measurement
+    if rests_on_steps(metric) and not FIGURES[metric.name].over_hosts and host.too_few_steps:
+        return unknown(host.too_few_steps)
+    if metric.name == "step_time":
+        return _step_time(host, metric.function)
+    measurement = _OF_CAUSES[metric.name](host, metric.cause) if metric.cause else _FIGURES[metric.name](host)
+    # A part of the value is the smallest that is possible, which says nothing about a lower limit.
+    return unknown(measurement.gap) if measurement.gap and limit.relation.startswith(">") else measurement
+
+
+def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
+    """Return by how much the slowest host's step time is above the median of the hosts, in %."""
+    if len(hosts) < 2:
+        return unknown("there is only one host, and skew compares hosts")
+    for host in hosts:
+        problem = host.damage(_SKEW) or host.too_few_steps or host.why_doubtful(_SKEW)
+        if problem:
+            return unknown(host.named(problem))
+    steps_of = [_step_time(host, "") for host in hosts]
+    for host, measured in zip(hosts, steps_of, strict=True):
+        if measured.value is None:
+            return unknown(host.named(measured.reason))
+    times = [measured.value or 0.0 for measured in steps_of]
+    slowest, middle = max(times), median(numbers(times))
+    if not middle:
+        return unknown("the median step time of the hosts is 0")
+    why = f"its steps take {format_ms(slowest)} ms, the median of {len(hosts)} hosts is {format_ms(middle)} ms"
+    return Measurement(100.0 * (slowest / middle - 1.0), why, host=hosts[times.index(slowest)].name)
+
+
+def measure_together(limit: Limit, hosts: Sequence[JudgedHost], together: JudgedHost) -> Measurement:
+    """Return what a limit measures on all hosts together, each of which must have enough steps."""
+    thin = next((host for host in hosts if host.too_few_steps), None)
+    return measure(limit, together) if thin is None else unknown(thin.named(thin.too_few_steps))
+
+
+def _with_more_causes(measured: Measurement, host: JudgedHost) -> Measurement:
+    """Return what was measured of causes, with a gap if events are missing: there may be more causes then."""
+    gaps = [measured.gap, *(f"{flaw.text}: {flaw.fix}" for flaw in host.breakdown.missing)]
+    gap = next(filter(None, gaps), "")
+    return replace(measured, gap=gap, is_none=measured.is_none and not gap)
+
+
+def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
+    name, key = limit.metric.table, limit.metric.name
+    table = limit_tables()[name]
+    columns = {column.key: column for column in table.columns}
+    if table.over_hosts:
+        if not host.results.has_several_hosts:
+            return unknown(f"there is only one host, and {name} compares hosts")
+    elif (table.about_steps or columns[key].over_steps) and host.too_few_steps:
+        return unknown(host.too_few_steps)
+    used = {key, *(condition.column for condition in limit.metric.conditions)}
+    try:
+        data = host.results.table(name)
+    except TfperfError as error:
+        return unknown(str(error))
+    if data is None:
+        if table.empty_means_none:
+            return measure_rows(limit, {column: [] for column in used})
+        return unknown(f"this profile has no table {name} (tfperf query --schema PATH lists those that it has)")
+    if host.results.is_narrowed:
+        stale = sorted(column for column in used if table.counts_all_steps or columns[column].over_steps)
+        if stale:
+            return unknown(f"{name}.{stale[0]} also counts steps that are not judged")
+    hidden = [category for category in sorted(host.breakdown.unknown) if f"{category}_ms" in used]
+    if table.about_steps and hidden:
+        # In a job without a device, rows hold 0 for the categories of one.
+        return unknown(f"{name}.{hidden[0]}_ms is unknown: {why_unknown(host.breakdown, hidden[0])}")
+    return measure_rows(limit, data)
+
+
+def why_step_time_unknown(host: JudgedHost) -> str:
+    """Say why the missing events of devices leave the step time unknown: only they show where steps end."""
+    steps = host.breakdown.steps
+    return "" if steps.source == "markers" and steps.end_known else why_devices_unknown(host.breakdown)
+
+
+def _step_time(host: JudgedHost, function: str) -> Measurement:
+    if lacking := why_step_time_unknown(host):
+        return unknown(lacking)
+    times: Statistics | None = host.summary.step_time_ms
+    if times is None:
+        return unknown("no step has a duration")
+    statistic = function or host.stat
+    others = f"; {unjudged_steps(host.other_kinds)}" if host.other_kinds else ""
+    return Measurement(float(getattr(times, _STATISTICS[statistic])), f"{host.statistic_of(statistic)}{others}")
+
+
+def _wall_step_time(host: JudgedHost) -> Measurement:
+    if lacking := why_step_time_unknown(host):
+        return unknown(lacking)
+    wall: Wall = host.host["wall"]
+    step_ms = wall_step_ms(wall)
+    if step_ms is None:
+        return unknown("the profile does not show the wall time of a step")
+    apart = ", without steps of other kinds" if wall.evaluation_ps else ""
+    return Measurement(step_ms, f"from the first to the last of {counted(wall.count, step_word(wall.kind))}{apart}")
+
+
+def _input_bound(host: JudgedHost) -> Measurement:
+    if host.summary.input_percent is None:
+        return unknown(why_unknown(host.breakdown, "input"))
+    return Measurement(host.summary.input_percent, host.over(host.summary))
+
+
+def _share(host: JudgedHost, category: str) -> Measurement:
+    """Return the share of a category in the step time."""
+    if category in host.breakdown.unknown:
+        return unknown(why_unknown(host.breakdown, category))
+    return Measurement(host.summary.percent[category], host.over(host.summary))
+
+
+def _device_busy(host: JudgedHost) -> Measurement:
+    idle = host.host["idle"]
+    if lacking := why_devices_unknown(host.breakdown):
+        return unknown(lacking)
+    if not idle.devices:
+        return unknown(NO_DEVICE)
+    if host.breakdown.attribution == "tensorflow":
+        return unknown(
+            "steps of attribution tensorflow are not windows in time, which device time needs: use corrected"
+        )
+    if any(not device.counted_window_ps for device in idle.devices):
+        return unknown("the time of a device could not be cut by the steps that count")
+    # A device that recorded work took part, so it counts with 0 % if none of it is in the steps.
+    worst = min(idle.devices, key=lambda device: device.works_percent)
+    listed, recorded = len(idle.listed), len(idle.devices)
+    omitted = f"; omitted: {listed - recorded} of {listed} that recorded no work" if recorded < listed else ""
+    of_several = f", the least busy of {recorded} devices" if recorded > 1 else ""
+    waiting = 100.0 - worst.percent() - worst.works_percent if host.breakdown.on_tpu else 0.0
+    not_counted = f"; it waits for data {format_percent(waiting)}% of the step, which does not count" * bool(waiting)
+    why = f"{worst.device}{of_several}, {host.over(host.summary)}{not_counted}{omitted}"
+    return Measurement(worst.works_percent, why)
+
+
+def _memory(host: JudgedHost) -> Measurement:
+    memory = host.host["memory"]
+    if not memory.allocators:
+        return unknown("no allocator recorded anything, so nothing is known about memory (tfperf analyze -s memory)")
+    fullest = fullest_allocator(host)
+    if fullest is None:
+        return unknown("no allocator of a device recorded anything, so nothing is known about its memory")
+    silent, odd = memory.malformed_events, sum(allocator.contradictions for allocator in memory.allocators)
+    gaps = (
+        f"how much is in use is unknown at {counted(silent, 'event')} of allocators" if silent else "",
+        f"{counted(odd, 'event')} of allocators contradict the one before, so some are missing" if odd else "",
+    )
+    gap = next((f"{why}; the peak may be higher" for why in gaps if why), "")
+    part = ", which records only what it allocates itself" if fullest.place == "host" else ""
+    why = f"in {fullest.name}{part}; in the whole capture, at {format_ms(fullest.peak_ms)} ms"
+    return Measurement(float(fullest.peak_bytes), why, gap)
+
+
+def fullest_allocator(host: JudgedHost) -> Allocator | None:
+    """Return the allocator with the highest peak: of devices, or of the host in a job without any device."""
+    allocators: tuple[Allocator, ...] = host.host["memory"].allocators
+    of_devices = [allocator for allocator in allocators if allocator.place in ("device", "other")]
+    candidates = of_devices if of_devices or host.breakdown.has_device else allocators
+    return max(candidates, key=lambda allocator: allocator.peak_bytes, default=None)
+
+
+def _retraces(host: JudgedHost) -> Measurement:
+    functions: tuple[FunctionStats, ...] = host.host["functions"].functions
+    if not functions:
+        return unknown("no call of a tf.function is in the trace, so nothing is known about tracing")
+    odd = sum(function.unknown_count for function in functions)
+    if odd:
+        return unknown(f"the profile does not say of {counted(odd, 'call')} of tf.functions whether they traced")
+    counts = [retraces_of(function) for function in functions]
+    known = [count for count in counts if count is not None]
+    silent = len(counts) - len(known)
+    which = f"{counted(silent, 'traced function')} {'was' if silent == 1 else 'were'}"
+    gap = f"the profile does not show whether {which} traced before" if silent else ""
+    calls = sum(function.call_count for function in functions)
+    return Measurement(float(sum(known)), f"of {counted(calls, 'call')} of tf.functions in the whole capture", gap)
+
+
+def retraces_of(function: FunctionStats) -> int | None:
+    """Return the calls in the capture that traced a function again; None if it is unknown whether one was the first.
+
+    Functions of one name count as one: where each call makes a new one, all but the first call trace again.
+    """
+    traced = function.calls.get("traced", 0)
+    if not traced:
+        return 0
+    if function.tracing_count <= 0:
+        return None
+    return traced if function.tracing_count > traced else traced - 1
+
+
+def _input_cost(host: JudgedHost) -> Measurement:
+    """Return the least that input costs: a limit is breached only where even that is above it."""
+    diagnosis: Diagnosis = host.results["diagnosis"]
+    cost = diagnosis.input_cost_percent
+    if cost is None:
+        return unknown(diagnosis.unjudged.get("input_wait", "the trace does not show what input costs"))
+    wide = f"the low end of {format_percent(cost.low)} to {format_percent(cost.high)}%, " * (cost.low != cost.high)
+    return Measurement(cost.low, f"{wide}{host.over(diagnosis.summary)}", host=diagnosis.host)
+
+
+def _cause(host: JudgedHost, code: str) -> Measurement:
+    """Return whether the diagnosis names a cause; with a gap where it could not judge it."""
+    diagnosis: Diagnosis = host.results["diagnosis"]
+    is_named = float(bool(diagnosis.named(code)))
+    return Measurement(is_named, host.over(diagnosis.summary), diagnosis.unjudged.get(code, ""), diagnosis.host)
+
+
+def _cause_cost(host: JudgedHost, code: str) -> Measurement:
+    """Return the most that a cause costs; nothing if the diagnosis could judge it and does not name it."""
+    diagnosis: Diagnosis = host.results["diagnosis"]
+    causes, gap = diagnosis.named(code), diagnosis.unjudged.get(code, "")
+    costs = [cause.cost_percent for cause in causes if cause.cost_percent is not None]
+    if len(costs) < len(causes):
+        gap = f"the diagnosis names {code}, whose cost is no known share of the step: use --fail-on {code}"
+    low, high = sum(cost.low for cost in costs), sum(cost.high for cost in costs)
+    how = f"the high end of {format_percent(low)} to {format_percent(high)}%, " if low != high else ""
+    how = how if causes else f"not named: it takes less than {LEAST_PERCENT:.0f}% of the step or the wall time, "
+    return Measurement(high, f"{how}{host.over(diagnosis.summary)}", gap, diagnosis.host)
+
+
+_OF_CAUSES: Mapping[str, Callable[[JudgedHost, str], Measurement]] = {CAUSE: _cause, "cause_cost": _cause_cost}
+
+
+def _straggler_loss(together: JudgedHost) -> Measurement:
+    """Return what steps lose because hosts wait for the last one; `together` is all of them."""
+    hosts: Hosts = together.results["hosts"]
+    if not hosts.is_known:
+        return unknown(hosts.why_unknown)
+    found = hosts.straggler
+    if found is None or found.is_outside_averages:
+        return Measurement(
+            0.0, f"hosts wait for each other less than {LEAST_LOSS_MS:.0f} ms or {LEAST_LOSS_PERCENT:.0f}%"
+        )
+    return Measurement(found.loss_percent, late_text(found, "")[0], host=found.host)
+
+
+_FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
+    "input_bound": _input_bound,
+    "wall_step_time": _wall_step_time,
+    "kernel_launch": partial(_share, category="kernel_launch"),
+    "all_others": partial(_share, category="all_others"),
+    "device_busy": _device_busy,
+    "memory": _memory,
+    "retraces": _retraces,
+    "input_cost": _input_cost,
+    "straggler_loss": _straggler_loss,
+}
+_LONGEST_LABEL = 120
+_KERNEL_TABLES = ("kernels", "kernels_by_name")
+
+
+class _Kept(Struct, frozen=True):
+    """Which rows are known to be chosen, and of which that is unknown."""
+
+    surely: Bools
+    perhaps: Bools
+
+
+def measure_rows(limit: Limit, data: Data) -> Measurement:
+    """Return what a limit measures in the columns of its table."""
+    metric = limit.metric
+    kept = _kept(metric.table, metric.conditions, data, len(data[metric.name]))
+    is_upper = limit.relation.startswith("<")
+    if metric.function == "count":
+        gap, why = _undecided(kept.perhaps), f"of {_rows(len(kept.surely))}"
+        return Measurement(float(kept.surely.sum()), why, gap) if is_upper or not gap else unknown(gap)
+    values = numbers(data[metric.name])
+    if metric.function in ("", "max" if is_upper else "min"):
+        return _worst(limit, data, values, kept)
+    return _of_all(limit, values, kept)
+
+
+def numbers(values: Sequence[Any]) -> Float64s:
+    """Return cells as floats, NaN where they are unknown."""
+
+    def number(value: Any) -> float:
+        try:
+            return math.nan if isinstance(value, (str, bool, np.bool_)) else float(value)
+        except (OverflowError, TypeError, ValueError):
+            return math.nan
+
+    cells = np.array([number(value) for value in values], np.float64)
+    return np.where(np.isfinite(cells), cells, np.nan)
+
+
+def _kept(table: str, conditions: Sequence[Condition], data: Data, rows: int) -> _Kept:
+    surely, possibly = np.ones(rows, np.bool_), np.ones(rows, np.bool_)
+    for condition in conditions:
+        true, is_known = _matches(table, condition, data[condition.column])
+        surely &= true & is_known
+        possibly &= true | ~is_known
+    return _Kept(surely, possibly & ~surely)
+
+
+def _matches(table: str, condition: Condition, cells: Sequence[Any]) -> tuple[Bools, Bools]:
+    """Return whether the condition holds for each row, and whether that is known."""
+    column = column_of(table, condition.column)
+    value = condition.value
+    if isinstance(value, float):
+        cell_values = numbers(cells)
+        return _compared(cell_values, condition.relation, value), ~np.isnan(cell_values)
+    if column is not None and column.dtype is bool:
+        same = np.array([bool(cell) == (value == "true") for cell in cells], np.bool_)
+        return same ^ (condition.relation == "!="), np.array([cell is not None for cell in cells], np.bool_)
+    texts = ["" if cell is None else str(cell) for cell in cells]
+    is_search = "~" in condition.relation
+    same = pattern(value).found_in(texts) if is_search else np.array([text == value for text in texts], np.bool_)
+    return same ^ condition.relation.startswith("!"), np.ones(len(texts), np.bool_)
+
+
+def _compared(cells: Float64s, relation: str, value: float) -> Bools:
+    compare = {"=": operator.eq, "!=": operator.ne, **RELATIONS}[relation]
+    return np.asarray(compare(cells, value), np.bool_)
+
+
+def _worst(limit: Limit, data: Data, values: Float64s, kept: _Kept) -> Measurement:
+    """Return the largest value for an upper limit, the smallest for a lower one."""
+    is_known = ~np.isnan(values)
+    rows = np.flatnonzero(kept.surely & is_known)
+    # A row that is perhaps chosen does not matter if it holds the limit.
+    harmless = _compared(values, limit.relation, limit.bound)
+    gap = _gap(limit, kept.surely & ~is_known, kept.perhaps & ~harmless)
+    if not len(rows):
+        gap = gap or _undecided(kept.perhaps)
+        return unknown(gap) if gap else _nothing(limit)
+    worst = values[rows].argmax() if limit.relation.startswith("<") else values[rows].argmin()
+    row = int(rows[worst])
+    host = str(data["host"][row]) if "host" in data and column_of(limit.metric.table, "host") else ""
+    return Measurement(float(values[row]), _which(limit, data, row, len(rows)), gap, host)
+
+
+def _of_all(limit: Limit, values: Float64s, kept: _Kept) -> Measurement:
+    is_known = ~np.isnan(values)
+    known_values = values[kept.surely & is_known]
+    gap = _gap(limit, kept.surely & ~is_known, kept.perhaps)
+    if not len(known_values):
+        return unknown(gap) if gap else _nothing(limit)
+    # More rows could only enlarge a sum of non-negative numbers: if it is breached without them, it is with them.
+    is_least = limit.metric.function == "sum" and limit.relation.startswith("<") and bool((known_values >= 0).all())
+    if gap and not is_least:
+        return unknown(gap)
+    value = _FUNCTIONS[limit.metric.function](known_values)
+    return Measurement(value, f"over {_rows(len(known_values))}", gap)
+
+
+_FUNCTIONS: Mapping[str, Callable[[Float64s], float]] = {
+    "sum": math.fsum,
+    "mean": lambda values: math.fsum(values) / len(values),
+    "median": median,
+    "p95": lambda values: percentile(values, 0.95),
+    "max": lambda values: float(values.max()),
+    "min": lambda values: float(values.min()),
+}
+
+
+def _gap(limit: Limit, without_value: Bools, perhaps: Bools) -> str:
+    count = int(without_value.sum())
+    missing = f"{limit.metric.table}.{limit.metric.name} is unknown in {_rows(count)}" if count else ""
+    return "; ".join(part for part in (missing, _undecided(perhaps)) if part)
+
+
+def _undecided(perhaps: Bools) -> str:
+    count = int(perhaps.sum())
+    return f"it is unknown whether {_rows(count)} {'meets' if count == 1 else 'meet'} the conditions" if count else ""
+
+
+def _rows(count: int) -> str:
+    return counted(count, "row")
+
+
+def _nothing(limit: Limit) -> Measurement:
+    """Return what a limit measures where it is known that no row is chosen."""
+    table = limit.metric.table
+    why = f"no row of {table} meets the conditions" if limit.metric.conditions else f"the table {table} has no rows"
+    if table in _KERNEL_TABLES:
+        why = "no such kernel ran" if limit.metric.conditions else "no kernel ran"
+    if limit.or_none:
+        return Measurement(None, why, is_none=True)
+    return unknown(f"{why}; if that is fine, end the limit in: or none")
+
+
+def _which(limit: Limit, data: Data, row: int, count: int) -> str:
+    column = limit_tables()[limit.metric.table].name_key
+    value = data[column][row] if column in data else None
+    label = f"row {row + 1}" if value is None or value == "" else f"{column} {brief(str(value), _LONGEST_LABEL)}"
+    return label if count == 1 else f"{label}, the worst of {count:,} rows"
+
+
+def metric_title(limit: Limit) -> str:
+    """Return what is measured in words: `sum of kernels.total_us[kernel_name~nccl]`."""
+    function, text = limit.metric.function, metric_text(limit.metric)
+    return f"{function} of {text[len(function) + 1 : -1]}" if function else text

@@ -1,0 +1,410 @@
+"""What a gate came to: the result of each limit, the exit code, and the report of both.
+
+The report has the verdict, a table of limits, the baseline, and why limits do not hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tfperf.base.display import Shown, cut
+from tfperf.base.units import BYTE_UNITS, Unit, listed
+from tfperf.judge.limits import CAUSE, Limit, Status
+from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
+from tfperf.report.render.values import cell_text, unit_mark
+
+if TYPE_CHECKING:
+    from tfperf.judge.regression import StepComparison
+else:  # help(Judged) looks the name up
+    StepComparison = Any
+
+
+class Judged(Shown, Struct, frozen=True, kw_only=True):
+    """One limit, judged on the worst host for it."""
+
+    limit: Limit
+    status: Status
+    title: str
+    """What was measured, in words: `Input-bound`, `Step time (p95)`, `sum of kernels.total_us[name~nccl]`."""
+    measured: float | None
+    """In the unit of the limit; None if it could not be measured."""
+    unit: Unit
+    host: str
+    """The worst host; empty where there is one host only, or none was measured."""
+    why: str = ""
+    """If unknown: what is missing, and what to try. Else: what the number rests on; may be empty."""
+    evidence: tuple[Finding, ...] = ()
+    """For a breach: the sentences of the report that explain it, with the first advice."""
+    comparison: StepComparison | None = None
+    """For a limit on the regression against a baseline."""
+    doubt: str = ""
+    """What makes the figure doubtful, if it was judged all the same because doubt is allowed."""
+
+
+class Outcome(Shown, Struct, frozen=True, kw_only=True):
+    """A gate, judged: the result of each limit, and which profile it is about.
+
+    `exit_code` is 3 if a limit is breached, else 1 if one could not be judged (or there is none), else 0.
+    """
+
+    judged: tuple[Judged, ...]
+    run: str = ""
+    folder: str = ""
+    config_file: str = ""
+    """Where limits and settings come from, besides the command line; empty: from nowhere else."""
+    hosts: tuple[str, ...] = ()
+    step_count: int = 0
+    """Whole steps judged, of the host that has fewest."""
+    step_kind: str = ""
+    """Their kind; empty if nothing was judged."""
+    other_kinds: Mapping[str, int] = {}
+    """Whole steps of other kinds, which figures leave out: of each kind, of the host that has most."""
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return cut(super().__repr__().replace("(", f"(exit_code={self.exit_code}, ", 1))
+
+    @property
+    def breached(self) -> tuple[Judged, ...]:
+        """Return the limits that do not hold."""
+        return tuple(judged for judged in self.judged if judged.status == "breach")
+
+    @property
+    def unknown(self) -> tuple[Judged, ...]:
+        """Return the limits that could not be judged."""
+        return tuple(judged for judged in self.judged if judged.status == "unknown")
+
+    @property
+    def despite_doubt(self) -> tuple[Judged, ...]:
+        """Return the limits that were judged although their figures are doubtful."""
+        return tuple(judged for judged in self.judged if judged.doubt)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every limit holds, 3 if one is breached, 1 if that is unknown."""
+        if self.breached:
+            return 3
+        return 1 if self.unknown or not self.judged else 0
+
+
+def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
+    """Return the outcome of a gate that got no profile to judge: every limit is unknown."""
+    return Outcome(
+        judged=tuple(
+            Judged(limit=limit, status="unknown", title=limit.metric.name, measured=None, unit="", host="", why=reason)
+            for limit in limits
+        )
+    )
+
+
+VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
+"""The verdict of each exit code."""
+_SEVERITIES: dict[str, Severity] = {"pass": "info", "unknown": "problem", "breach": "problem"}
+_DEMANDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
+_NAMED_LIMITS = 5
+_MOST_DIGITS = 17
+_CLOSE = Decimal("1e-9")
+_BYTES: Mapping[str, int] = {unit: 1000**power for power, unit in enumerate(BYTE_UNITS)}
+LIMIT_COLUMNS = (
+    Column("limit", "Limit", str, "", "the limit as it was written"),
+    Column("metric", "What", str, "", "what was measured, in words", "data"),
+    Column("measured_text", "Measured", str, "", "what was measured, in digits that agree with the result"),
+    Column("margin_text", "Margin", str, "", "how far that is from the bound; of percentages in percentage points"),
+    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
+    Column("host", "Host", str, "", "the worst host for this limit; empty if there is only one, or none was measured"),
+    Column("measured", "Measured", float, "", "what was measured, in `unit`", "data"),
+    Column("relation", "Relation", str, "", "how measured must compare with the bound: <, <=, > or >=", "data"),
+    Column("bound", "Bound", float, "", "the bound, in `unit`", "data"),
+    Column("margin", "Margin", float, "", "distance to the bound, in `unit`; negative if breached", "data"),
+    Column("unit", "Unit", str, "", "unit of measured, bound and margin: ms, us, ps, %, bytes or count", "data"),
+    Column("origin", "From", str, "", "where the limit was given: the command line, or a file", "data"),
+    Column("why", "Why", str, "", "what the result rests on; if unknown, what is missing", "data"),
+    Column("evidence", "Evidence", str, "", "what the report says about a breach, with advice", "data"),
+    Column("doubt", "Doubt", str, "", "why the figure may be wrong, if it was judged despite doubt", "data"),
+)
+BASELINE_COLUMNS = (
+    Column("stat", "Of steps", str, "", "statistic of the step times: mean, median or p95"),
+    Column("before_ms", "Baseline", float, "ms", "step time in the baseline"),
+    Column("after_ms", "Now", float, "ms", "step time in the profile that is checked"),
+    Column("change_percent", "Change", float, "%", "how much longer steps take now"),
+    Column("interval", "Interval", str, "", "interval of the change (bootstrap), in digits that agree with the result"),
+    Column("allowed", "Allowed", str, "", "largest change that is not a regression"),
+    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
+    Column("verdict", "Verdict", str, "", "what the interval says: slower, not slower, or inconclusive", "data"),
+    Column("before_steps", "Steps before", int, "count", "whole steps in the baseline", "data"),
+    Column("after_steps", "Steps now", int, "count", "whole steps in the profile that is checked", "data"),
+    Column("steps_needed", "Steps needed", int, "count", "steps in each run that suffice for a result", "data"),
+    Column("before_host", "Host before", str, "", "the slowest host of the baseline, which is compared", "data"),
+    Column("after_host", "Host now", str, "", "the slowest host of the profile, which is compared", "data"),
+    Column("ratio", "Ratio", float, "", "step time now / step time in the baseline", "data"),
+    Column("ratio_low", "Ratio from", float, "", "lower end of its interval", "data"),
+    Column("ratio_high", "Ratio to", float, "", "upper end of its interval", "data"),
+    Column("confidence", "Confidence", float, "", "confidence of the interval: 0.9 is 90 %", "data"),
+    Column("tolerance_percent", "Tolerance", float, "%", "largest change that is not a regression", "data"),
+)
+
+
+def check_report(outcome: Outcome) -> Report:
+    """Return the report of a gate; `summary` has the verdict (pass, breach or unknown), exit code and counts."""
+    source = {
+        "run": outcome.run,
+        "folder": outcome.folder,
+        "hosts": list(outcome.hosts),
+        "limits_from": outcome.config_file,
+    }
+    summary = {
+        "verdict": VERDICTS[outcome.exit_code],
+        "exit_code": outcome.exit_code,
+        "limits": len(outcome.judged),
+        "passed": sum(judged.status == "pass" for judged in outcome.judged),
+        "breached": len(outcome.breached),
+        "unknown": len(outcome.unknown),
+        "despite_doubt": len(outcome.despite_doubt),
+        "step_count": outcome.step_count,
+        "step_kind": outcome.step_kind or None,
+        "other_step_kinds": dict(outcome.other_kinds),
+    }
+    sections = [_limits_section(outcome)]
+    for judged in outcome.judged:
+        if judged.comparison is not None:
+            table = _baseline_table(judged, judged.comparison)
+            sections.append(Section("baseline", "Against the baseline", tables=(table,)))
+    sections += _why_sections(outcome)
+    return Report({key: value for key, value in source.items() if value}, summary, tuple(sections))
+
+
+def headline(outcome: Outcome) -> str:
+    """State in one line which limits do not hold, and how many do."""
+    count, passed = len(outcome.judged), sum(judged.status == "pass" for judged in outcome.judged)
+    if not count:
+        return "Nothing was checked: no limit was given."
+    parts = [f"BREACHED: {_names(outcome.breached)}."] if outcome.breached else []
+    parts += [f"COULD NOT BE JUDGED: {_names(outcome.unknown)}."] if outcome.unknown else []
+    all_hold = "The limit holds." if count == 1 else f"All {count} limits hold."
+    parts.append(all_hold if passed == count else f"{passed} of {count} hold.")
+    parts += [f"Judged despite doubt: {_names(outcome.despite_doubt)}."] if outcome.despite_doubt else []
+    return " ".join(parts)
+
+
+def sentence(judged: Judged) -> str:
+    """State the result of a limit, with both numbers: `Input-bound is 63.4% on host a; at most 10.0% is allowed.`"""
+    if judged.status == "unknown":
+        return f"{judged.limit.text} could not be judged: {why(judged)}"
+    comparison = judged.comparison
+    if comparison is not None and comparison.ratio is not None:
+        interval = f"{_interval(comparison)} with {100.0 * comparison.ratio.confidence:.3g}% confidence"
+        change = f"{judged.measured or 0.0:.1f}% longer than in the baseline ({interval})"
+        return f"Steps take {change}; at most {_allowed(comparison)} is allowed."
+    where = f" on host {judged.host}" if judged.host else ""
+    if judged.limit.metric.name == CAUSE:
+        names = "names" if judged.measured else "does not name"
+        return f"The diagnosis {names} the cause {judged.limit.metric.cause}{where}."
+    measured, bound = _texts(judged)
+    return f"{judged.title} is {measured}{where}; {_DEMANDS[judged.limit.relation]} {bound} is allowed."
+
+
+def why(judged: Judged) -> str:
+    """Return what the result of a limit rests on, or what is missing; may be empty."""
+    return judged.why or (judged.comparison.why if judged.comparison else "")
+
+
+def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
+    """Return what could not be judged, and why: a reason that several limits share is given once, with all of them."""
+    limits: dict[str, list[str]] = {}
+    for judged in outcome.unknown:
+        limits.setdefault(why(judged), []).append(judged.limit.text)
+    return [(f"{', '.join(texts)} could not be judged", reason) for reason, texts in limits.items()]
+
+
+def _limits_section(outcome: Outcome) -> Section:
+    verdict = VERDICTS[outcome.exit_code]
+    several_hosts = len(outcome.hosts) > 1
+    notes = [f"{outcome.step_kind} steps"] if outcome.other_kinds and outcome.step_kind else []
+    notes += ["on the host with the fewest"] if several_hosts else []
+    facts = (Fact("step_count", "Steps judged", outcome.step_count, "count", ", ".join(notes)),)
+    columns = LIMIT_COLUMNS if several_hosts else at_levels(LIMIT_COLUMNS, {"host": "data"})
+    rows = [_row(judged) for judged in outcome.judged]
+    data = {column.key: [row[column.key] for row in rows] for column in columns}
+    return Section(
+        "check",
+        "Limits",
+        findings=(Finding(verdict, _SEVERITIES[verdict], headline(outcome)),),
+        facts=facts if outcome.hosts else (),
+        tables=(table_of("limits", "Every limit, and what was measured", columns, data),) if rows else (),
+        notes=outcome.notes,
+    )
+
+
+def _row(judged: Judged) -> dict[str, Any]:
+    margin = _margin(judged)
+    return {
+        "limit": judged.limit.text,
+        "metric": judged.title,
+        "measured_text": _measured_text(judged),
+        "margin_text": None if margin is None else _margin_text(judged, margin),
+        "result": judged.status,
+        "host": judged.host,
+        "measured": judged.measured,
+        "relation": judged.limit.relation,
+        "bound": judged.limit.bound,
+        "margin": margin,
+        "unit": judged.unit,
+        "origin": judged.limit.origin,
+        "why": why(judged),
+        "evidence": " ".join(f"{finding.text} {finding.action}".strip() for finding in judged.evidence),
+        "doubt": judged.doubt,
+    }
+
+
+def _measured_text(judged: Judged) -> str | None:
+    """Return what was measured as text; of a comparison with its interval, which is what decides."""
+    if judged.measured is None and judged.status == "pass":
+        return "none"
+    if judged.measured is None or not math.isfinite(judged.measured):
+        return None
+    if judged.limit.metric.name == CAUSE:
+        return "named" if judged.measured else "not named"
+    if judged.comparison is None or judged.comparison.ratio is None:
+        return _texts(judged)[0]
+    return f"{_fixed(judged.measured, 1)}% ({_interval(judged.comparison)})"
+
+
+def _margin(judged: Judged) -> float | None:
+    """Return the distance to the bound, negative where it is breached; None where no number decides."""
+    if judged.status == "unknown" or judged.measured is None:
+        return None
+    if judged.comparison is not None or judged.limit.metric.name == CAUSE:
+        return None
+    distance = judged.measured - judged.limit.bound
+    return distance if judged.limit.relation.startswith(">") else -distance
+
+
+def _margin_text(judged: Judged, margin: float) -> str:
+    if not margin:
+        return "at the bound"
+    side = "left" if margin > 0 else "short" if judged.limit.relation.startswith(">") else "over"
+    mark = " points" if judged.unit == "%" else unit_mark(judged.unit)
+    return f"{cell_text(abs(margin), judged.unit)}{mark} {side}"
+
+
+def _texts(judged: Judged) -> tuple[str, str]:
+    measured, bound = shown_together(judged.measured or 0.0, judged.limit.bound, judged.unit)
+    mark = unit_mark(judged.unit)
+    return measured + mark, bound + mark
+
+
+def _names(several: Sequence[Judged]) -> str:
+    return listed([judged.limit.text for judged in several], _NAMED_LIMITS)
+
+
+def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
+    if judged.status == "unknown" and comparison.verdict != "inconclusive":
+        # Times of runs that cannot be compared are right, but their ratio says nothing.
+        comparison = replace(comparison, verdict="inconclusive", ratio=None)
+    row: dict[str, Any] = {column.key: getattr(comparison, column.key, None) for column in BASELINE_COLUMNS}
+    row |= {
+        "result": judged.status,
+        "interval": _interval(comparison),
+        "allowed": _allowed(comparison),
+        "tolerance_percent": 100.0 * comparison.tolerance,
+    }
+    if comparison.ratio is not None:
+        row |= {
+            "change_percent": 100.0 * (comparison.ratio.value - 1.0),
+            "ratio": comparison.ratio.value,
+            "ratio_low": comparison.ratio.low,
+            "ratio_high": comparison.ratio.high,
+            "confidence": comparison.ratio.confidence,
+        }
+    data = {key: [value] for key, value in row.items()}
+    return table_of("baseline", "Step time before and now", BASELINE_COLUMNS, data, note=why(judged))
+
+
+def _allowed(comparison: StepComparison) -> str:
+    return f"{100.0 * comparison.tolerance:.10g}%"
+
+
+def _interval(comparison: StepComparison) -> str | None:
+    """Return the interval of the change in percent, in digits that compare with the allowed one as the numbers do."""
+    if comparison.ratio is None:
+        return None
+    allowed, ends = 100.0 * comparison.tolerance, []
+    for ratio in (comparison.ratio.low, comparison.ratio.high):
+        side = _side_of(ratio, 1.0 + comparison.tolerance)
+        texts = (_fixed(100.0 * (ratio - 1.0), digits) for digits in range(1, 17))
+        ends.append(next((text for text in texts if _side_of(float(text), allowed) == side), f"{allowed:.10g}"))
+    return f"{ends[0]}% to {ends[1]}%"
+
+
+def _fixed(value: float, digits: int) -> str:
+    # With + 0.0, so that nothing is -0.0.
+    return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def _why_sections(outcome: Outcome) -> list[Section]:
+    # Unknown limits decide the exit code only if none is breached.
+    severity: Severity = "hint" if outcome.breached else "problem"
+    findings: dict[tuple[str, str], Finding] = {}
+    for judged in outcome.breached:
+        text = sentence(judged)
+        if judged.why and judged.comparison is None:
+            text = f"{text[:-1]} ({judged.why.removesuffix('.')})."
+        for finding in (Finding("breach", "problem", text), *judged.evidence):
+            # Several limits may be breached for the same reason: the same advice is given once.
+            findings.setdefault((finding.code, finding.action or finding.text), finding)
+    unjudged = [Finding("unknown", severity, f"{what}: {reason}") for what, reason in open_questions(outcome)]
+    every = (*findings.values(), *unjudged)
+    return [Section("why", "Why", findings=every)] if every else []
+
+
+# --- digits that agree with the result ---
+
+
+def shown_together(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
+    """Return both as text in the usual form, or with as many more digits as it takes to compare them correctly.
+
+    Sizes include their unit; ms, us and % are added by the caller. A bound is shown as it was written, except for
+    sizes, which may be written in other units.
+    """
+    if not (math.isfinite(measured) and math.isfinite(bound)):
+        return cell_text(measured, unit), cell_text(bound, unit)
+    exact_bound = Decimal(bound)
+    side = _side_of(Decimal(measured), exact_bound)
+    for texts in _with_more_digits(measured, bound, unit):
+        numbers = _number_seen(texts[0]), _number_seen(texts[1])
+        is_bound_kept = unit == "bytes" or abs(numbers[1] - exact_bound) <= _CLOSE * abs(exact_bound)
+        if _side_of(*numbers) == side and is_bound_kept:
+            break
+    return texts
+
+
+def _with_more_digits(measured: float, bound: float, unit: Unit) -> Iterator[tuple[str, str]]:
+    """Yield both as text with more and more digits; the last pair is exact."""
+    yield cell_text(measured, unit), cell_text(bound, unit)
+    prefix, mark, exact_mark = "B", "", ""
+    if unit == "bytes":
+        largest = max(abs(measured), abs(bound))
+        prefix = next((name for name in reversed(BYTE_UNITS) if largest >= _BYTES[name]), "B")
+        mark, exact_mark = f" {prefix}", " B"
+    for digits in range(1, _MOST_DIGITS + 1):
+        left, right = (f"{value / _BYTES[prefix]:,.{digits}f}{mark}" for value in (measured, bound))
+        yield left, right
+    yield f"{Decimal(measured):f}{exact_mark}", f"{Decimal(bound):f}{exact_mark}"
+
+
+def _number_seen(text: str) -> Decimal:
+    """Return the number that a reader sees; `<` and `>` put it just below or above."""
+    digits, _, mark = text.replace(",", "").partition(" ")
+    number = Decimal(digits.lstrip("<>")) * _BYTES.get(mark, 1)
+    return number + {"<": -_CLOSE, ">": _CLOSE}.get(text[0], Decimal(0))
+
+
+def _side_of(left: float | Decimal, right: float | Decimal) -> int:
+    """Return on which side of the right number the left one lies: -1, 0 or 1."""
+    return (left > right) - (left < right)

@@ -1,0 +1,241 @@
+"""What is kept of a run: its step times, and what takes its time, per step. Two runs are compared by these.
+
+Nothing in a summary names a folder of the machine. Numbers have six digits. The annotations are checked when a
+summary is read from a baseline file.
+
+A baseline is a file with the summary of a run, as JSON. Runs whose steps take different numbers of examples are
+compared per example. Times become those of 1,000 examples: milliseconds then, the unit of all tables, are microseconds
+for one example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta, Struct, structs
+from msgspec.structs import asdict, replace
+
+from tfperf.base.errors import TraceFormatError, TraceNotFoundError
+from tfperf.base.files import elsewhere
+from tfperf.base.storage.remote_path import Location
+from tfperf.formats.wire.trace_file import open_anywhere
+
+LONGEST_NAME = 200
+MOST_MS = 1e15
+LONGEST_STEP_MS = 2e9
+"""23 days: no capture is longer, so longer steps are of damaged files."""
+MOST_COUNT = 1 << 53
+Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
+Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
+Number = Annotated[float, Meta(ge=0, le=MOST_MS)]
+StepMs = Annotated[float, Meta(gt=0, le=LONGEST_STEP_MS)]
+RankingName = Literal["device_ops", "host_ops", "kernels", "copies", "stages", "functions", "idle"]
+RANKING_NAMES: tuple[RankingName, ...] = get_args(RankingName)
+
+
+class RankedEntry(Struct, frozen=True):
+    """One op, kernel, kind of copy, tf.data stage, tf.function, or cause of idle time; None is unknown."""
+
+    name: Name
+    """For stages their path."""
+    detail: Name
+    """For ops their type; for stages their name; else empty."""
+    ms: Number | None
+    """Milliseconds per step: self time of ops (summed over threads or streams) and tf.functions, time of kernels and
+    copies, time in which the step waits for this stage, idle time of a device."""
+    count: Number | None = None
+    """How often per step; for tf.functions, tracings in the capture."""
+    element_ms: Number | None = None
+    """For stages: own work for one element, on all threads."""
+
+
+class Ranking(Struct, frozen=True):
+    """Entries, longest first; `total_rows` says how many there were before the list was cut."""
+
+    rows: tuple[RankedEntry, ...] = ()
+    total_rows: Count = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Tell whether entries were omitted."""
+        return self.total_rows > len(self.rows)
+
+
+class Rankings(Struct, frozen=True, kw_only=True):
+    """All rankings of a run; empty where the profile shows no such thing, or has no steps to divide by."""
+
+    device_ops: Ranking = Ranking()
+    host_ops: Ranking = Ranking()
+    kernels: Ranking = Ranking()
+    copies: Ranking = Ranking()
+    stages: Ranking = Ranking()
+    functions: Ranking = Ranking()
+    idle: Ranking = Ranking()
+
+
+class HostSummary(Struct, frozen=True, kw_only=True):
+    """One host. `step_ms` are its averaged whole steps in time order (`step_count`, before a long list was cut)."""
+
+    host: Name
+    step_ms: tuple[StepMs, ...]
+    step_count: Count
+    category_ms: dict[Name, Number | None]
+    """Average of each category, and of the two parts of input, over these steps; empty without steps."""
+    input_percent: Number | None
+    input_class: Name
+    device_type: Name
+    device_model: Name
+    device_count: Count
+    half_precision_percent: Number | None
+    """16-bit compute / all device compute; None without any."""
+    cpu_model: Name = ""
+    """Of the host; empty where the profile does not say, as `cores` is None then."""
+    cores: Number | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a count that contradicts the list."""
+        if self.step_count < len(self.step_ms):
+            raise ValueError(f"`step_count` is {self.step_count}, but there are {len(self.step_ms)} step times")
+
+
+class AllocatorPeak(Struct, frozen=True):
+    """The most bytes in use in an allocator, over all hosts."""
+
+    name: Name
+    peak_bytes: Count
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """What is kept of a run. `host_count` counts the hosts before a long list was cut to the slowest."""
+
+    label: Name
+    run: Name
+    tfperf_version: Name
+    attribution: Name
+    skip_first: Count
+    step_kind: Name
+    step_source: Name
+    step_confidence: Name
+    batches_per_step: Count | None
+    """None where the profile shows none."""
+    batch_size: Count | None
+    """Examples of a batch on all hosts and replicas; None where the profile does not show it."""
+    hosts: tuple[HostSummary, ...]
+    host_count: Count
+    rankings: Rankings
+    allocators: tuple[AllocatorPeak, ...]
+    """The most important first."""
+    examples_per_step: Count | None = None
+    """Of a batch, times the batches of a step; None where one of them is unknown, or of low confidence."""
+    tensorflow_version: Name = ""
+    """Empty where the profile does not say."""
+    wall_step_ms: Number | None = None
+    """Wall time per step of the host where it is longest, with the time between steps and steps that are not averaged;
+    None where it is unknown, as in baselines of earlier versions."""
+    doubt: Name = ""
+    """What makes the step times doubtful or wrong; empty if nothing does, and in baselines of earlier versions."""
+
+    def __post_init__(self) -> None:
+        """Refuse a count that contradicts the list."""
+        if self.host_count < len(self.hosts):
+            raise ValueError(f"`host_count` is {self.host_count}, but there are {len(self.hosts)} hosts")
+
+    def ranking(self, name: RankingName) -> Ranking:
+        """Return one of the rankings."""
+        ranking: Ranking = getattr(self.rankings, name)
+        return ranking
+
+
+_KIND, _FORMAT = "tfperf baseline", 1
+_LARGEST_BYTES = 1_000_000
+_READ_BYTES = 4 * _LARGEST_BYTES
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HINT = "make one with tfperf analyze LOGDIR --save-baseline FILE"
+
+
+class _Header(Struct):
+    """What is read first: whether the file is a baseline, and in which format."""
+
+    kind: Any = None
+    format: Any = None
+
+
+def baseline_text(run: RunSummary) -> str:
+    """Return a summary as JSON text of less than 1 MB; where odd names take too much room, fewer entries stay."""
+    while True:
+        document = {"kind": _KIND, "format": _FORMAT, **structs.asdict(run)}
+        data = msgspec.json.format(msgspec.json.encode(document), indent=1)
+        rankings = {name: run.ranking(name) for name in RANKING_NAMES}
+        longest = max(len(ranking.rows) for ranking in rankings.values())
+        if len(data) < _LARGEST_BYTES or not longest:
+            return data.decode() + "\n"
+        shorter = {
+            name: Ranking(ranking.rows[: longest // 2], ranking.total_rows) for name, ranking in rankings.items()
+        }
+        run = structs.replace(run, rankings=Rankings(**shorter))
+
+
+def read_baseline(path: Location) -> RunSummary:
+    """Read a summary that `baseline_text` wrote.
+
+    Raises TraceNotFoundError if the file cannot be opened, TraceFormatError if it is not a baseline, or a damaged one.
+    """
+    try:
+        with open_anywhere(path) as file:
+            data = file.read(_READ_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TraceNotFoundError(elsewhere(path) or f"cannot read the baseline {path}: {reason}; {_HINT}") from error
+    try:
+        data = data.removeprefix(_BYTE_ORDER_MARK)
+        if len(data) > _READ_BYTES:
+            raise msgspec.DecodeError(f"it is larger than {_READ_BYTES // 1_000_000} MB")
+        header = msgspec.json.decode(data, type=_Header)
+        if header.kind != _KIND:
+            raise msgspec.DecodeError(f"its kind is not {_KIND!r}")
+        if header.format != _FORMAT:
+            raise msgspec.DecodeError(f"its format is not {_FORMAT}, the one that this version of tfperf reads")
+        return msgspec.json.decode(data, type=RunSummary)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = str(error) if isinstance(error, msgspec.DecodeError) else "the JSON is malformed"
+        raise TraceFormatError(f"{path} is not a baseline that tfperf can read: {reason}; {_HINT}") from error
+
+
+Per = Literal["step", "example"]
+"""What times are of."""
+EXAMPLES = 1000
+OF_TABLES: dict[Per, str] = {"step": "step", "example": f"{EXAMPLES:,} examples"}
+"""What the times of a table are of."""
+
+
+def choose_per(runs: Sequence[RunSummary]) -> Per:
+    """Return what to compare: the time of an example where all runs know their examples, and these differ."""
+    examples = {run.examples_per_step for run in runs}
+    return "example" if len(examples) > 1 and None not in examples else "step"
+
+
+def as_compared(run: RunSummary, per: Per) -> RunSummary:
+    """Return a run with its times per step, or for 1,000 examples."""
+    if per == "step" or not run.examples_per_step:
+        return run
+    factor = EXAMPLES / run.examples_per_step
+    rankings = {name: _ranking(run.ranking(name), name, factor) for name in RANKING_NAMES}
+    return replace(run, hosts=tuple(_host(host, factor) for host in run.hosts), rankings=Rankings(**rankings))
+
+
+def _host(host: HostSummary, factor: float) -> HostSummary:
+    category_ms = {name: None if ms is None else factor * ms for name, ms in host.category_ms.items()}
+    return replace(host, step_ms=tuple(factor * ms for ms in host.step_ms), category_ms=category_ms)
+
+
+def _ranking(ranking: Ranking, name: RankingName, factor: float) -> Ranking:
+    # Tracings of functions are those of the whole capture.
+    keys = ("ms",) if name == "functions" else ("ms", "count")
+    return replace(ranking, rows=tuple(_entry(entry, keys, factor) for entry in ranking.rows))
+
+
+def _entry(entry: RankedEntry, keys: Sequence[str], factor: float) -> RankedEntry:
+    values = asdict(entry)
+    return replace(entry, **{key: factor * values[key] for key in keys if values[key] is not None})

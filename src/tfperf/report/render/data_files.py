@@ -1,0 +1,169 @@
+"""Reports for programs: one strict JSON document, and CSV files.
+
+docs/json-format.md describes the JSON. The text may be put inside a page's script element as it is: `</` and `<!--`
+never occur, nor the line separators that JavaScript once refused. Characters that a terminal would act on are JSON
+escapes, and so is the first one of `##[` and the like, on which CI runners act.
+
+CSV is as RFC 4180 defines it: CRLF, quotes doubled, column keys as header, numbers with all digits. An unknown value is
+an empty field. Text stays as it was traced, but for NUL, which readers of CSV (and the writer of Python 3.10) refuse
+and which becomes U+FFFD. Files for spreadsheets are made `for_spreadsheets`: text that these would run as a formula has
+an apostrophe in front.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tfperf.base import __version__
+from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
+from tfperf.report.render import RenderOptions
+from tfperf.report.render.values import COMMAND_MARK, encodable, plain, safe
+
+_PLAIN = {str, int, float, bool, type(None)}
+"""Types of values that are written as they are: nearly all. A float that is no number becomes null."""
+_ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def render_json(report: Report, _options: RenderOptions) -> str:
+    """Return the whole report as JSON text, which looks the same wherever it goes."""
+    document = {
+        "format": FORMAT_VERSION,
+        "tfperf_version": __version__,
+        "source": _jsonable(report.source),
+        "summary": _jsonable(report.summary),
+        **_jsonable(report.documents),
+        "sections": {section.name: _section(section) for section in report.sections},
+    }
+    text = _encoded(document).decode()
+    # All of these stand inside strings only, where their escapes mean the same.
+    text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
+    if "##" in text:
+        text = COMMAND_MARK.sub("\\\\u0023#", text)
+    if not text.isascii() or "\x7f" in text:
+        text = _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return msgspec.json.format(text, indent=2) + "\n"
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    """Return a document as JSON on one line: what is no number is null, halves of surrogate pairs become U+FFFD."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(json.loads(encodable(json.dumps(document, ensure_ascii=False))))
+
+
+def _section(section: Section) -> dict[str, Any]:
+    """Return one section; charts are omitted, for tables hold their data."""
+    return {
+        "title": section.title,
+        "findings": [
+            {
+                **{key: getattr(finding, key) for key in ("code", "severity", "text", "action", "causes")},
+                "quantities": [
+                    {key: _jsonable(getattr(quantity, key)) for key in ("key", "of", "value", "unit")}
+                    for quantity in finding.quantities
+                ],
+            }
+            for finding in section.findings
+        ],
+        "facts": {fact.key: _fact(fact) for fact in section.facts},
+        "tables": {table.name: _table(table) for table in section.tables},
+        "notes": list(section.notes),
+    }
+
+
+def _fact(fact: Fact) -> dict[str, Any]:
+    return {"value": _jsonable(fact.value), "unit": fact.unit, "title": fact.title, "note": fact.note}
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """Return one table with all its columns, the rows as objects by column key."""
+    keys = [column.key for column in table.columns]
+    cells = (_cells(table.data[key]) for key in keys)
+    return {
+        "title": table.title,
+        "total_rows": table.total_rows,
+        "note": table.note,
+        "columns": [
+            {"key": column.key, "title": column.title, "unit": column.unit, "meaning": column.meaning}
+            for column in table.columns
+        ],
+        "rows": [dict(zip(keys, row, strict=True)) for row in zip(*cells, strict=True)],
+    }
+
+
+def _cells(values: Sequence[Any]) -> Iterable[Any]:
+    return values if {*map(type, values)} <= _PLAIN else map(_jsonable, values)
+
+
+def _jsonable(value: Any) -> Any:
+    """Return what JSON can hold: containers keep their shape, numpy and odd values become plain ones."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_jsonable(item) for item in value]
+    if getattr(value, "ndim", 0):
+        return _jsonable(value.tolist())
+    return plain(value)
+
+
+_LINE_END = "\r\n"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""How text starts that a spreadsheet runs, or from which it first removes what is before a formula."""
+
+
+def render_csv(report: Report, options: RenderOptions) -> str:
+    """Return the only table as CSV; of several, each below a line `# name`, with blank lines between them."""
+    tables = list(report.tables())
+    if not tables:
+        return f"# this report has no tables{_LINE_END}"
+    if len(tables) == 1:
+        text = table_csv(tables[0])
+    else:
+        text = _LINE_END.join(f"# {safe(table.name)}{_LINE_END}{table_csv(table)}" for table in tables)
+    # A person's terminal would act on control characters; files and pipes get them as they are.
+    return "\n".join(map(safe, text.split(_LINE_END))) if options.interactive else text
+
+
+def table_csv(table: Table, *, for_spreadsheets: bool = False) -> str:
+    """Return one table, header line first; `for_spreadsheets`: no text of it is a formula."""
+    field = _inert if for_spreadsheets else _field
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, lineterminator=_LINE_END)
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows([field(value) for value in row] for row in table.rows())
+    return lines.getvalue()
+
+
+def csv_files(report: Report, *, for_spreadsheets: bool = False) -> dict[str, str]:
+    """Return CSV text by file name, one file per table; a name used before gets its section's name in front."""
+    files: dict[str, str] = {}
+    for section in report.sections:
+        for table in section.tables:
+            name = f"{table.name}.csv"
+            files[f"{section.name}_{name}" if name in files else name] = table_csv(
+                table, for_spreadsheets=for_spreadsheets
+            )
+    return files
+
+
+def _field(value: Any) -> Any:
+    """Return what the csv module writes faithfully: it uses `repr` for floats, and nothing for None."""
+    item = plain(value)
+    if isinstance(item, str):
+        return item.replace("\0", "\ufffd")
+    return ("false", "true")[item] if isinstance(item, bool) else item
+
+
+def _inert(value: Any) -> Any:
+    item = _field(value)
+    return f"'{item}" if isinstance(value, str) and item.startswith(_FORMULA) else item

@@ -1,0 +1,531 @@
+"""What a page draws: charts, tables and pictures of steps as data, and charts in words for readers who do not see them.
+
+Charts. Only what is drawn travels; static/charts.js draws it. Of very many steps the longest of every few in a row is
+drawn, so that outliers stay; a long series of values over time keeps the largest of each stretch.
+
+Tables. Columns, strings once, numbers with the digits that are shown, compressed.
+
+    {"columns": [{"title", "unit", "main", "tree", "whole", "kind", ...}], "depths": [0, 1, ...] or null}
+
+`whole` is the number of the column that has the whole names of what a column shortens, or null. A column of kind
+`number` has `values`, null for what is unknown. One of kind `text` has `words`, all different, and `places`: for each
+row the place of its word, or -1. In a long table numbers are cut to six digits, two more than are shown.
+
+Pictures of a step. Columns of small numbers, compressed, that static/picture_data.js reads.
+
+    {"duration", "ribbons": [...], "groups": [...], "levels": [{"finest", "row", "start", "duration", "name", "count",
+    "self", "note"}], "names": [[name, kind, type, op], ...], "notes": [...], "links": {...}, "memory": [...]}
+
+Times are nanoseconds; the `start` of a block is told as the difference to the block before it. A picture takes at most
+`MOST_BYTES`: where it would take more, its finest level stays away.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from tfperf.base.units import counted, format_number, listed
+from tfperf.report.model import (
+    BarChart,
+    Blocks,
+    Chart,
+    Column,
+    FlameChart,
+    GroupedBars,
+    LogChart,
+    Ribbon,
+    Sparkline,
+    StepChart,
+    StepPicture,
+    Table,
+)
+from tfperf.report.render.text_table import header, main_columns
+from tfperf.report.render.values import Plain, brief, cell_text, measure_text, plain
+
+LONGEST_NAME = 500
+"""Characters of a name in a table or a chart; CSV files have the whole of it."""
+JsonObject = dict[str, Any]
+MOST_STEPS = 1_500
+MOST_BARS = 15
+_MOST_POINTS = 2_000
+_NAMED = 5
+"""How many names a sentence lists."""
+_CUT_FROM = 1.5
+_CUT_AT = 1.15
+_MARKS = 7
+"""At most so many marks has an axis, as in static/charts.js."""
+
+
+def chart_data(chart: Chart) -> JsonObject:
+    """Return what the page draws."""
+    if isinstance(chart, StepChart):
+        return _step_data(chart)
+    if isinstance(chart, Sparkline):
+        return _line_data(chart)
+    if isinstance(chart, LogChart):
+        return _log_data(chart)
+    if isinstance(chart, FlameChart):
+        return {"kind": "flame"}  # its boxes are in the markup
+    if isinstance(chart, StepPicture):
+        return picture_data(chart)
+    labels = list(map(_short_name, chart.labels))
+    if isinstance(chart, GroupedBars):
+        series = [{"name": _short_name(name), "values": _numbers(values)} for name, values in chart.series.items()]
+        return {"kind": "groups", "unit": chart.unit, "labels": labels, "series": series}
+    return {"kind": "bars", "unit": chart.unit, "labels": labels, "values": _numbers(chart.values)}
+
+
+def table_bars(table: Table) -> BarChart | None:
+    """Return the first rows of the table as bars; None where it asks for none, or fewer than two are above zero."""
+    column = next((column for column in table.columns if column.key == table.bar_key), None)
+    if column is None:
+        return None
+    values = _numbers(table.data[column.key][:MOST_BARS])
+    rows = [row for row, value in enumerate(values) if value]
+    columns = [each for each in main_columns(table) if not each.unit]
+    if not columns or len(rows) < 2:
+        return None
+    # The first whose texts tell these rows apart; else the first with texts.
+    distinct = (each for each in columns if len({table.data[each.key][row] for row in rows}) == len(rows))
+    naming = next(distinct, columns[0])
+    names = [cell_text(table.data[naming.key][row], naming.unit) for row in rows]
+    title = f"Bars: {column.title}"
+    if table.total_rows > MOST_BARS:
+        title += f", first {MOST_BARS} of {table.total_rows:,} rows"
+    return BarChart(title, column.unit, tuple(names), tuple(values[row] for row in rows))
+
+
+def step_totals(chart: StepChart) -> list[float]:
+    """Return the milliseconds of each step, unknown values as 0."""
+    rows = zip(*map(_numbers, chart.series.values()), strict=True)
+    return [sum(value or 0.0 for value in row) for row in rows] or [0.0] * len(chart.labels)
+
+
+def cut_limit(chart: StepChart, totals: Sequence[float]) -> float | None:
+    """Return where bars are cut, in ms: one long flagged step (the first, a traced one) must not make others tiny."""
+    longest = max((total for total, flag in zip(totals, chart.flags, strict=True) if not flag), default=0.0)
+    return _round_above(_CUT_AT * longest) if 0 < _CUT_FROM * longest < max(totals) else None
+
+
+def _round_above(value: float) -> float:
+    """Return the next number above at which an axis has a mark: a multiple of 1, 2 or 5 and a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value / _MARKS))
+    size = next(step * power for step in (1, 2, 5, 10) if step * power * _MARKS >= value)
+    return float(f"{size * math.ceil(value / size):.6g}")
+
+
+def steps_per_bar(count: int) -> int:
+    """Return of how many steps in a row the longest is drawn."""
+    return -(-count // MOST_STEPS)
+
+
+def _numbers(values: Sequence[Any]) -> list[float | None]:
+    """Return the values as floats, None where they are unknown or no numbers."""
+    return [float(item) if isinstance(item, (int, float)) else None for item in plain_items(values)]
+
+
+def _short_name(text: str) -> str:
+    """Return a name as the page shows it."""
+    return brief(text, LONGEST_NAME)
+
+
+def _step_data(chart: StepChart) -> JsonObject:
+    count = len(chart.labels)
+    totals, size = step_totals(chart), max(steps_per_bar(count), 1)
+    steps = [max(range(first, min(first + size, count)), key=totals.__getitem__) for first in range(0, count, size)]
+    shown = {name: [_six_digits(values[step]) for step in steps] for name, values in chart.series.items()}
+    return {
+        "kind": "steps",
+        "labels": [_short_name(chart.labels[step]) for step in steps],
+        "flags": [_short_name(chart.flags[step]) for step in steps],
+        "kinds": [_short_name(chart.kinds[step]) for step in steps] if chart.kinds else [],
+        "series": [{"name": _short_name(name), "values": values} for name, values in shown.items() if any(values)],
+        "limit": cut_limit(chart, totals),
+    }
+
+
+def _line_data(chart: Sparkline) -> JsonObject:
+    """Return all values over time; of very many the first and the largest of each few in a row, and the last."""
+    count = len(chart.times)
+    points: Sequence[int] = range(count)
+    if count > _MOST_POINTS:
+        size = -(-2 * count // _MOST_POINTS)
+        values = [value or 0.0 for value in _numbers(chart.values)]
+        largest = (max(range(first, min(first + size, count)), key=values.__getitem__) for first in points[::size])
+        points = sorted({*points[::size], *largest, count - 1})
+    return {
+        "kind": "line",
+        "times": [_six_digits(chart.times[point]) for point in points],
+        "values": [_six_digits(chart.values[point]) for point in points],
+        "unit": chart.unit,
+    }
+
+
+def _six_digits(value: Any) -> float | None:
+    """Return a number with two digits more than are shown, None for what is unknown."""
+    item = plain(value)
+    return float(f"{item:.6g}") if isinstance(item, (int, float)) else None
+
+
+def _log_data(chart: LogChart) -> JsonObject:
+    points = _drawn_points(chart)
+    lines = [
+        {"name": _short_name(name), "points": [[x, y] for x, y in line if x > 0 < y]}
+        for name, line in chart.lines.items()
+    ]
+    return {
+        "kind": "log",
+        "x": chart.x_title,
+        "y": chart.y_title,
+        "labels": [_short_name(name) for name, _, _ in points],
+        "points": [[x, y] for _, x, y in points],
+        "lines": lines,
+    }
+
+
+def _drawn_points(chart: LogChart) -> list[tuple[str, float, float]]:
+    """Return the first points that have a place on logarithmic axes."""
+    rows = ((name, _six_digits(x), _six_digits(y)) for name, x, y in chart.points)
+    return [(name, x, y) for name, x, y in rows if x and y and x > 0 < y][:_MOST_POINTS]
+
+
+def _log_words(chart: LogChart) -> str:
+    points = _drawn_points(chart)
+    texts = [f"{_short_name(name)} {format_number(y)} at {format_number(x)}" for name, x, y in points[:_NAMED]]
+    drawn = _listed(texts, len(points)) or "nothing to show"
+    return (
+        f"{chart.y_title} at {chart.x_title}: {drawn}. Lines: {listed(list(map(_short_name, chart.lines))) or 'none'}."
+    )
+
+
+def _flame_words(chart: FlameChart) -> str:
+    """Return what is in the outermost boxes, the largest first, and how many boxes there are."""
+    if not chart.widths:
+        return "Nothing to show."
+    outer = [box for box, depth in enumerate(chart.depths) if depth == 1]
+    texts = [f"{_short_name(chart.names[box])} {measure_text(chart.widths[box], chart.unit)}" for box in outer[:_NAMED]]
+    inside = _listed(texts, len(outer)) or "nothing"
+    omitted = f" Not drawn: {counted(chart.omitted, 'narrower box', 'narrower boxes')}." if chart.omitted else ""
+    drawn = counted(len(chart.widths), "box", "boxes")
+    return f"{drawn}. In all {measure_text(chart.widths[0], chart.unit)}: {inside}.{omitted}"
+
+
+def chart_words(chart: Chart) -> str:
+    """Return the chart in words."""
+    if isinstance(chart, StepChart):
+        return _step_words(chart)
+    if isinstance(chart, Sparkline):
+        return _line_words(chart)
+    if isinstance(chart, LogChart):
+        return _log_words(chart)
+    if isinstance(chart, FlameChart):
+        return _flame_words(chart)
+    if isinstance(chart, StepPicture):
+        return picture_words(chart)
+    if isinstance(chart, GroupedBars):
+        groups = chart.series.items()
+        words = (f"{_short_name(name)}: {_bar_words(chart.labels, values, chart.unit)}" for name, values in groups)
+        return "; ".join(words) + "."
+    return _bar_words(chart.labels, chart.values, chart.unit) + "."
+
+
+def _bar_words(labels: Sequence[str], values: Sequence[float | None], unit: str) -> str:
+    bars = zip(labels[:_NAMED], values[:_NAMED], strict=True)
+    texts = [f"{_short_name(label)} {measure_text(value, unit)}" for label, value in bars]
+    return _listed(texts, len(labels)) or "nothing to show"
+
+
+def _listed(texts: Sequence[str], count: int) -> str:
+    """Return the first texts of `count`, and how many more there are."""
+    more = count - len(texts[:_NAMED])
+    return ", ".join(texts[:_NAMED]) + (f", and {more:,} more" if more > 0 else "")
+
+
+def _line_words(chart: Sparkline) -> str:
+    count = len(chart.times)
+    if not count:
+        return "No values."
+    values = [value for value in _numbers(chart.values) if value is not None]
+    if not values:
+        return f"{count:,} values, all unknown."
+    low, high = (measure_text(value, chart.unit) for value in (min(values), max(values)))
+    return f"{count:,} values between {low} and {high}; each holds until the next."
+
+
+def _step_words(chart: StepChart) -> str:
+    count = len(chart.labels)
+    if not count:
+        return "No steps."
+    totals = step_totals(chart)
+    unflagged = [step for step in range(count) if not chart.flags[step]]
+    counted = unflagged or list(range(count))
+
+    def time_of(step: int) -> str:
+        return f"{cell_text(totals[step], 'ms')} ms (step {_short_name(chart.labels[step])})"
+
+    sentences = [_which_steps(count, len(unflagged))]
+    shortest, longest = min(counted, key=totals.__getitem__), max(counted, key=totals.__getitem__)
+    if len(counted) == 1:
+        sentences[0] += f": it takes {time_of(longest)}."
+    else:
+        sentences[0] += f": the shortest takes {time_of(shortest)}, the longest {time_of(longest)}."
+    if shares := _shares(chart, counted):
+        sentences.append(f"Of {'its' if len(counted) == 1 else 'their'} time: {shares}.")
+    if (limit := cut_limit(chart, totals)) is not None:
+        cut = [time_of(step) for step, total in enumerate(totals) if total > limit]
+        sentences.append(f"Cut off at {limit:g} ms: {_listed(cut, len(cut))}.")
+    if chart.kinds:
+        first, *others = dict.fromkeys(map(_short_name, chart.kinds))
+        sentences.append(f"Filled bars are {first} steps, striped ones {listed(others)} steps.")
+    if count > MOST_STEPS:
+        sentences.append(f"Of every {steps_per_bar(count)} steps in a row, the longest is drawn.")
+    return " ".join(sentences)
+
+
+def _which_steps(count: int, unflagged: int) -> str:
+    steps = counted(count, "step")
+    if unflagged == count:
+        return steps
+    return f"{unflagged:,} of {steps} (flagged ones omitted)" if unflagged else f"{steps}, all flagged"
+
+
+def _shares(chart: StepChart, steps: Sequence[int]) -> str:
+    """Return the categories by their share of the time of the steps, the largest first."""
+    sums = {}
+    for name, values in chart.series.items():
+        known = _numbers(values)
+        sums[name] = sum(known[step] or 0.0 for step in steps)
+    whole = sum(sums.values())
+    ranked = sorted((name for name in sums if sums[name] > 0), key=lambda name: -sums[name])
+    return ", ".join(f"{_short_name(name)} {cell_text(100 * sums[name] / whole, '%')}%" for name in ranked[:_NAMED])
+
+
+_EXACT = 10**15
+"""Larger whole numbers travel as text: the page shows them as floats, and soon JavaScript cannot tell them apart."""
+_LONG = 2_000
+_MANY_CELLS = 2_000_000
+_SMALLEST_SHARE = 0.5
+_SPARE = 0.95
+
+
+class PackedTable(NamedTuple):
+    """A table as it travels: `table` may have fewer rows and columns than the report's own."""
+
+    table: Table
+    base64: str
+    """Base64 of gzip of JSON."""
+    has_all_columns: bool = True
+
+
+def pack(table: Table) -> PackedTable:
+    """Return the whole table, or that with the main columns if the whole could never fit into a page."""
+    # Encoding what does not fit takes seconds.
+    if len(table) * len(table.columns) > _MANY_CELLS:
+        return _without_other_columns(table)
+    return PackedTable(table, _encoded(table))
+
+
+def fit(tables: Sequence[PackedTable], room: int) -> list[PackedTable]:
+    """Return the tables in at most `room` bytes: the largest lose first all but their main columns, then rows.
+
+    What a table without any row takes stays, so a room of nothing at all is not kept.
+    """
+    packed = list(tables)
+    while (excess := sum(len(each.base64) for each in packed) - room) > 0:
+        largest = max(range(len(packed)), key=lambda number: len(packed[number].base64))
+        if not len(packed[largest].table):
+            break
+        packed[largest] = _smaller(packed[largest], excess)
+    return packed
+
+
+def plain_items(values: Sequence[Any]) -> list[Any]:
+    """Return `plain` of each value; what is so already, as most columns are, is not looked at one by one."""
+    items = values.tolist() if hasattr(values, "tolist") else list(values)
+    if set(map(type, items)) <= {int, str, type(None)}:
+        return items
+    return [(item if math.isfinite(item) else None) if type(item) is float else plain(item) for item in items]
+
+
+def _without_other_columns(table: Table) -> PackedTable:
+    main = replace(table, columns=main_columns(table))
+    return PackedTable(main, _encoded(main), has_all_columns=len(main.columns) == len(table.columns))
+
+
+def _smaller(packed: PackedTable, excess: int) -> PackedTable:
+    """Return the table with its main columns only; if it has no others, with fewer rows, but half of them at least."""
+    table, size = packed.table, len(packed.base64)
+    if len(main_columns(table)) < len(table.columns):
+        return _without_other_columns(table)
+    share = max((size - excess) / size * _SPARE, _SMALLEST_SHARE)
+    shorter = table.head(int(len(table) * share))
+    return packed._replace(table=shorter, base64=_encoded(shorter))
+
+
+def _encoded(table: Table) -> str:
+    text = json.dumps(_table_data(table), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    # With the time of packing in it, two pages of one report would differ.
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _table_data(table: Table) -> JsonObject:
+    depth_keys = [column.depth_key for column in table.columns if column.depth_key]
+    main = {column.key for column in main_columns(table)}
+    columns = [
+        {
+            "title": brief(header(column), LONGEST_NAME),
+            "unit": column.unit,
+            "main": column.key in main,
+            "tree": bool(column.depth_key),
+            "whole": next((at for at, other in enumerate(table.columns) if other.key == column.whole_key), None),
+            **_column_data(table.data[column.key], column, is_long=len(table) > _LONG),
+        }
+        for column in table.columns
+    ]
+    depths = [int(plain(depth) or 0) for depth in table.data[depth_keys[0]]] if depth_keys else None
+    return {"columns": columns, "depths": depths}
+
+
+def _column_data(values: Sequence[Any], column: Column, *, is_long: bool) -> JsonObject:
+    """Return the values of a column: numbers as they are, all else as texts."""
+    items = plain_items(values)
+    kinds = set(map(type, items))
+    is_exact = all(-_EXACT < item < _EXACT for item in items if type(item) is int)
+    if kinds <= {int, float, type(None)} and kinds & {int, float} and is_exact:
+        if is_long:
+            items = [float(f"{item:.6g}") if type(item) is float else item for item in items]
+        return {"kind": "number", "values": items}
+    return _words(items, column)
+
+
+def _words(items: Sequence[Plain], column: Column) -> JsonObject:
+    """Return distinct texts and where they stand; what differs only in a part that is cut away becomes one."""
+
+    @lru_cache(maxsize=None, typed=True)
+    def text(item: Plain) -> str:
+        return brief(cell_text(item, column.unit), LONGEST_NAME)
+
+    words: dict[str, int] = {}
+    places = [-1 if item is None else words.setdefault(text(item), len(words)) for item in items]
+    return {"kind": "text", "words": list(words), "places": places}
+
+
+MOST_BYTES = 490_000
+"""Three of them take less than 1.5 MB."""
+
+
+def picture_data(picture: StepPicture) -> JsonObject:
+    """Return what the page draws."""
+    levels = picture.levels
+    packed = _packed(picture, levels)
+    while len(packed) > MOST_BYTES and len(levels) > 1:
+        levels = levels[:-1]
+        packed = _packed(picture, levels)
+    return {"kind": "picture", "packed": packed}
+
+
+def picture_words(picture: StepPicture) -> str:
+    """Return the picture in words; its table of categories stands beside it."""
+    groups = [f"{group.title} ({counted(len(group.lanes) + group.omitted, 'lane')})" for group in picture.groups]
+    more = f", and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+    lanes = f"Lanes: {', '.join(groups[:_NAMED])}{more}." if groups else "No events."
+    memory = f" Memory in use: {listed([curve.title for curve in picture.memory])}." if picture.memory else ""
+    return " ".join([lanes + memory, *picture.remarks])
+
+
+def picture_rows(picture: StepPicture) -> list[tuple[str, str, str]]:
+    """Return the table of the step: each category that takes time, its time, and its share."""
+    whole = max(picture.duration_ns, 1)
+    rows = sorted(picture.categories.items(), key=lambda row: -row[1])
+    return [
+        (brief(title, LONGEST_NAME), f"{cell_text(ns / 1e6, 'ms')} ms", measure_text(100.0 * ns / whole, "%"))
+        for title, ns in rows
+        if ns
+    ]
+
+
+def _packed(picture: StepPicture, levels: Sequence[Blocks]) -> str:
+    """Return base64 of gzip of JSON, with the names and notes that these levels have."""
+    names, name_places = _used([level.name for level in levels])
+    notes, note_places = _used([level.note for level in levels])
+    links = picture.links
+    data = {
+        "duration": picture.duration_ns,
+        "ribbons": [_ribbon(ribbon) for ribbon in picture.ribbons],
+        "groups": [
+            {
+                "title": brief(group.title, LONGEST_NAME),
+                "isOpen": group.is_open,
+                "load": list(group.load),
+                "omitted": group.omitted,
+                "lanes": [
+                    {"title": brief(lane.title, LONGEST_NAME), "rows": lane.rows, "busy": round(lane.busy_percent, 3)}
+                    for lane in group.lanes
+                ],
+            }
+            for group in picture.groups
+        ],
+        "levels": [_level(level, name_places, note_places) for level in levels],
+        "names": [
+            [brief(text, LONGEST_NAME) for text in (each.name, each.kind, each.type, each.op)]
+            for each in (picture.names[number] for number in names)
+        ],
+        "notes": [brief(picture.notes[number], LONGEST_NAME) for number in notes],
+        "links": {
+            "kinds": list(links.kinds),
+            "kind": links.kind.tolist(),
+            "fromRow": links.from_row.tolist(),
+            "from": links.from_ns.tolist(),
+            "toRow": links.to_row.tolist(),
+            "to": links.to_ns.tolist(),
+        },
+        "memory": [
+            {
+                "title": brief(curve.title, LONGEST_NAME),
+                "times": curve.times_ns.tolist(),
+                "values": curve.used_bytes.tolist(),
+            }
+            for curve in picture.memory
+        ],
+    }
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    # With the time of packing in it, two pages of one report would differ.
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _used(columns: Sequence[Any]) -> tuple[list[int], Any]:
+    """Return the numbers that occur, ascending, and for each number its place among them; -1 stays -1."""
+    import numpy as np  # where there is no picture, a page is made without
+
+    every = np.concatenate([*columns, np.zeros(0, np.int32)])
+    occurs = np.bincount(every[every >= 0], minlength=1) > 0
+    return np.flatnonzero(occurs).tolist(), np.append(np.cumsum(occurs) - 1, -1)
+
+
+def _level(level: Blocks, name_places: Any, note_places: Any) -> JsonObject:
+    import numpy as np
+
+    columns = {
+        "row": level.row,
+        "start": np.diff(level.start_ns, prepend=0),
+        "duration": level.duration_ns,
+        "name": name_places[level.name],
+        "count": level.count,
+        "self": level.self_ns,
+        "note": note_places[level.note],
+    }
+    return {"finest": level.finest_ns, **{key: column.tolist() for key, column in columns.items()}}
+
+
+def _ribbon(ribbon: Ribbon) -> JsonObject:
+    columns = {"category": ribbon.category, "start": ribbon.start_ns, "end": ribbon.end_ns}
+    titles = [brief(title, LONGEST_NAME) for title in ribbon.titles]
+    return {"title": ribbon.title, "titles": titles, **{key: column.tolist() for key, column in columns.items()}}

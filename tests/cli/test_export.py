@@ -1,0 +1,216 @@
+"""`tfperf export-csv`, `export-parquet` and `anonymize`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from builders import event, host, line, logdir_of, plane, space
+from click.testing import Result
+
+Run = Callable[..., Result]
+CATEGORIES = [
+    "compilation_ms",
+    "output_ms",
+    "input_ms",
+    "kernel_launch_ms",
+    "host_compute_ms",
+    "device_collectives_ms",
+    "device_to_device_ms",
+    "device_compute_ms",
+    "all_others_ms",
+]
+PROMISED = ["step", "step_name", "step_time_ms", *CATEGORIES, "input_wait_ms", "host_to_device_ms"]
+CPU_FILES = {
+    "categories",
+    "steps",
+    "input_statistics",
+    "input_steps",
+    "input_classes",
+    "input_ops",
+    "host_ops",
+    "op_types",
+    "op_scopes",
+    "op_layers",
+    "tf_functions",
+    "environment",
+}
+
+
+MEMORY_FILES = {"memory_allocators", "memory_alive", "memory_by_op", "memory_by_scope", "memory_timeline"}
+PIPELINE_FILES = {
+    "input_bound": {"tfdata_functions", "what_if", "tfdata_code"},
+    "custom_loop": {"tfdata_functions", "what_if", "tfdata_code"},
+}
+"""What says more about tf.data, where the samples have it: functions of the user's, and changes worth making."""
+
+
+def export(path: Path, folder: Path, run_tfperf: Run) -> dict[str, list[dict[str, str]]]:
+    """Export, and read every file back."""
+    result = run_tfperf("export-csv", path, "-o", folder)
+    assert (result.exit_code, result.stdout) == (0, "")
+    found = {}
+    for file in folder.iterdir():
+        assert file.name in result.stderr
+        with file.open(newline="", encoding="utf-8") as text:
+            found[file.stem] = list(csv.DictReader(text, strict=True))
+    return found
+
+
+def gpu_logdir(tmp_path: Path) -> Path:
+    """Two steps of 1 ms: wait 100 us, launch 200 us, copy a batch 50 us, a kernel 300 us."""
+    threads, streams, copies = [], [], []
+    for number in range(2):
+        begin = 1000.0 * number
+        threads += [
+            event("train", begin, 1000, step_num=number),
+            event("IteratorGetNextOp::DoCompute", begin, 100),
+            event("ExecutorState::Process", begin + 100, 200),
+        ]
+        copies.append(event("MemcpyH2D", begin + 300, 50, correlation_id=2 * number + 1))
+        streams.append(event("gemm", begin + 400, 300, correlation_id=2 * number + 2))
+    gpu = plane("/device:GPU:0", line("Stream #1", *streams, id=1), line("Stream #2", *copies, id=2))
+    return logdir_of(tmp_path, a=space(host(*threads), gpu))
+
+
+@pytest.mark.parametrize("sample", ["input_bound", "input_fixed", "custom_loop", "retracing"])
+def test_one_file_per_table(sample: str, samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    pipeline = {"tfdata_stages"} | PIPELINE_FILES.get(sample, set())
+    memory = MEMORY_FILES if sample != "retracing" else set()
+    eager = {"eager_ops"} if sample.startswith("input") else set()
+    found = export(samples / sample, tmp_path / "new" / "tables", run_tfperf)
+    assert CPU_FILES | pipeline | memory | eager <= found.keys()
+    document = json.loads(run_tfperf("analyze", samples / sample, "--format", "json").stdout)
+    assert found.keys() == {table for section in document["sections"].values() for table in section["tables"]}
+
+
+@pytest.mark.parametrize("attribution", ["corrected", "tensorflow"])
+def test_steps_have_the_promised_columns(attribution: str, samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    run_tfperf("export-csv", samples / "custom_loop", "-o", tmp_path, "--attribution", attribution)
+    with (tmp_path / "steps.csv").open(newline="") as file:
+        header = next(csv.reader(file))
+    assert [column for column in PROMISED if column not in header] == []
+
+
+@pytest.mark.parametrize("sample", ["input_bound", "custom_loop", "gpu"])
+def test_categories_add_up_to_the_step(sample: str, samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    path = gpu_logdir(tmp_path) if sample == "gpu" else samples / sample
+    rows = export(path, tmp_path / "tables", run_tfperf)["steps"]
+    assert rows
+    for row in rows:
+        assert sum(float(row[column] or 0) for column in CATEGORIES) == pytest.approx(
+            float(row["step_time_ms"]), abs=1e-6
+        )
+        parts = float(row["input_wait_ms"]) + float(row["host_to_device_ms"])
+        assert float(row["input_ms"]) == pytest.approx(parts, abs=1e-9)
+
+
+def test_gpu_step_by_hand(tmp_path: Path, run_tfperf: Run) -> None:
+    found = export(gpu_logdir(tmp_path), tmp_path / "tables", run_tfperf)
+    row = found["steps"][0]
+    known = {column: float(row[column]) for column in PROMISED[2:] if float(row[column])}
+    assert known == pytest.approx(
+        {
+            "step_time_ms": 1.0,
+            "input_ms": 0.15,
+            "input_wait_ms": 0.1,
+            "host_to_device_ms": 0.05,
+            "kernel_launch_ms": 0.2,
+            "device_compute_ms": 0.3,
+            "all_others_ms": 0.35,
+        }
+    )
+    assert (row["step"], row["step_name"]) == ("0", "train 0")
+    assert found["device_ops"][0]["self_ms"] == "0.6"
+    assert float(found["categories"][2]["percent"]) == pytest.approx(15)
+
+
+def test_numbers_are_raw_and_lines_end_as_the_rfc_says(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    run_tfperf("export-csv", samples / "input_bound", "-o", tmp_path)
+    for file in tmp_path.iterdir():
+        data = file.read_bytes()
+        assert data.endswith(b"\r\n")
+        assert data.count(b"\n") == data.count(b"\r\n")
+    with (tmp_path / "host_ops.csv").open(newline="") as text:
+        rows = list(csv.DictReader(text))
+    assert sum(float(row["self_percent"]) for row in rows) == pytest.approx(100)
+    assert [int(row["rank"]) for row in rows] == list(range(1, len(rows) + 1)), "whole, not the top ten"
+
+
+def test_files_are_replaced_only_with_force(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    path = samples / "input_bound"
+    (tmp_path / "steps.csv").write_text("mine")
+    refused = run_tfperf("export-csv", path, "-o", tmp_path)
+    assert refused.exit_code == 1
+    assert "steps.csv" in refused.stderr
+    assert "--force" in refused.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["steps.csv"], "all or nothing"
+    assert run_tfperf("export-csv", path, "-o", tmp_path, "--force").exit_code == 0
+    assert (tmp_path / "steps.csv").read_text().startswith("step,")
+
+
+def test_the_folder_must_be_named(samples: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("export-csv", samples / "input_bound")
+    assert result.exit_code == 2
+    assert "--output" in result.stderr
+
+
+def test_a_trace_without_steps_has_no_step_file(tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = logdir_of(tmp_path, a=space(host(event("MatMul:MatMul", 0, 10))))
+    found = export(logdir, tmp_path / "tables", run_tfperf)
+    assert {"host_ops", "op_types", "op_scopes", "op_layers", "environment"} <= found.keys()
+    assert not {"steps", "categories", "steps_by_host"} & found.keys()
+
+
+def test_it_says_what_it_wrote_and_keeps_what_is_there(
+    run_tfperf: Callable[..., Result], samples: Path, tmp_path: Path, asked_here: None
+) -> None:
+    target = tmp_path / "dataset"
+    done = run_tfperf("export-parquet", samples / "input_bound", "-o", target)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("wrote 8,980 events and ")
+    again = run_tfperf("export-parquet", samples / "input_bound", "-o", target)
+    assert again.exit_code == 1
+    assert "pass --force to replace it" in again.stderr
+    assert run_tfperf("export-parquet", samples / "input_bound", "-o", target, "--force").exit_code == 0
+    asked = run_tfperf("query", target, "select count(*) as n from events", "--format", "csv")
+    assert asked.stdout.split() == ["n", "8980"]
+    assert run_tfperf("query", target, "--schema").exit_code == 0
+
+
+def test_a_folder_with_something_else_is_refused_at_once(
+    run_tfperf: Callable[..., Result], samples: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    done = run_tfperf("export-parquet", samples / "input_bound", "-o", tmp_path)
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"Error: {tmp_path} exists and is not a dataset of tfperf; name a new folder\n",
+    )
+
+
+def test_it_says_what_it_wrote_and_that_people_should_look(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("anonymize", samples / "input_bound", "-o", tmp_path / "copy")
+    assert result.exit_code == 0
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"wrote 1 host to {tmp_path / 'copy' / 'plugins' / 'profile'}")
+    assert "words of names replaced" in first
+    assert second.startswith("look at it before you send it")
+    assert run_tfperf("analyze", tmp_path / "copy").exit_code == 0
+
+
+def test_an_existing_copy_is_replaced_with_force_only(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    arguments = ("anonymize", samples / "input_bound", "-o", tmp_path / "copy")
+    assert run_tfperf(*arguments).exit_code == 0
+    again = run_tfperf(*arguments)
+    assert (again.exit_code, "pass --force" in again.stderr) == (1, True)
+    assert run_tfperf(*arguments, "--force").exit_code == 0
+
+
+def test_errors_are_one_line(tmp_path: Path, run_tfperf: Run) -> None:
+    (tmp_path / "a.xplane.pb").write_bytes(b"no profile")
+    result = run_tfperf("anonymize", tmp_path, "-o", tmp_path / "copy")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)

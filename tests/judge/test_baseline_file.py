@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge.example_runs import gpu_job, job, ranking_of, run_of, summarized
+
+import tfperf
+from tfperf.judge.run_summary import (
+    RANKING_NAMES,
+    HostSummary,
+    RankedEntry,
+    Ranking,
+    RunSummary,
+    baseline_text,
+    read_baseline,
+)
+from tfperf.judge.summarize import short_name, summarize_run
+
+names = st.text(max_size=300).map(short_name)
+numbers = st.none() | st.floats(0, 1e12)
+rankings = st.lists(st.builds(RankedEntry, names, names, numbers, numbers, numbers), max_size=4).map(
+    lambda entries: ranking_of(*entries)
+)
+hosts = st.builds(
+    lambda name, step_ms, percent: HostSummary(
+        host=name,
+        step_ms=tuple(step_ms),
+        step_count=len(step_ms) + 1,
+        category_ms={"input": percent},
+        input_percent=percent,
+        input_class="none",
+        device_type="GPU",
+        device_model=name,
+        device_count=2,
+        half_precision_percent=None,
+    ),
+    names,
+    st.lists(st.floats(1e-6, 1e9), max_size=5),
+    numbers,
+)
+runs = st.builds(
+    lambda label, some_hosts, kernels: run_of(label=label, hosts=some_hosts, rankings={"kernels": kernels}),
+    names,
+    st.lists(hosts, min_size=1, max_size=3),
+    rankings,
+)
+
+
+def written(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "base.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@given(runs)
+@settings(max_examples=min(60, settings().max_examples))
+def test_any_run_survives_the_file(tmp_path_factory: pytest.TempPathFactory, run: RunSummary) -> None:
+    assert read_baseline(written(tmp_path_factory.mktemp("trip"), baseline_text(run))) == run
+
+
+@pytest.mark.parametrize("job_bytes", [job(), gpu_job()], ids=["cpu", "gpu"])
+def test_what_was_summarized_is_read_back(tmp_path: Path, job_bytes: bytes) -> None:
+    run = summarized(tmp_path, a=job_bytes)
+    assert read_baseline(written(tmp_path, baseline_text(run))) == run
+
+
+@pytest.mark.parametrize("story", ["input_bound", "input_fixed", "custom_loop", "retracing"])
+def test_the_samples_are_small_and_read_back(samples: Path, tmp_path: Path, story: str) -> None:
+    run = summarize_run(tfperf.load(samples / story), story)
+    text = baseline_text(run)
+    assert len(text) < 50_000
+    assert read_baseline(written(tmp_path, text)) == run
+
+
+def test_huge_names_and_lists_stay_below_a_megabyte(tmp_path: Path) -> None:
+    odd = [f"{n}" + "\x01" * 250 for n in range(200)]
+    ranking = Ranking(tuple(RankedEntry(short_name(name), short_name(name), 1.0) for name in odd), 5000)
+    run = run_of(rankings=dict.fromkeys(("device_ops", "host_ops", "kernels"), ranking))
+    text = baseline_text(run)
+    assert len(text.encode()) < 1_000_000
+    kept = read_baseline(written(tmp_path, text)).ranking("kernels")
+    assert (kept.total_rows, kept.rows) == (5000, ranking.rows[: len(kept.rows)])
+    assert len(kept.rows) >= 50
+
+
+# --- files that are not baselines ---
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(baseline_text(run_of(rankings={"kernels": ranking_of(("gemm", 1.0))})))
+    return {**values, **changes}
+
+
+def host_with(**changes: Any) -> dict[str, Any]:
+    return {"hosts": [{**document()["hosts"][0], **changes}]}
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(tfperf.TraceFormatError) as caught:
+        read_baseline(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path} is not a baseline that tfperf can read: ")
+    assert message.endswith("; make one with tfperf analyze LOGDIR --save-baseline FILE")
+    assert message.isprintable()
+    return message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "tfperf report"}, "its kind is not 'tfperf baseline'"),
+        ({"kind": ["tfperf baseline"]}, "its kind is not"),
+        ({"format": 2}, "its format is not 1"),
+        ({"format": None}, "its format is not 1"),
+        ({"label": 3}, "Expected `str`, got `int` - at `$.label`"),
+        ({"label": "x" * 201}, "Expected `str` of length <= 200 - at `$.label`"),
+        ({"hosts": {}}, "Expected `array`, got `object` - at `$.hosts`"),
+        ({"hosts": [3]}, "Expected `object`, got `int` - at `$.hosts[0]`"),
+        ({"host_count": 0}, "`host_count` is 0, but there are 1 hosts"),
+        ({"skip_first": -1}, "Expected `int` >= 0 - at `$.skip_first`"),
+        ({"skip_first": True}, "Expected `int`, got `bool` - at `$.skip_first`"),
+        ({"skip_first": 1.5}, "Expected `int`, got `float` - at `$.skip_first`"),
+        ({"skip_first": 10**400}, "`$.skip_first`"),
+        ({"rankings": {"kernels": 3}}, "Expected `object`, got `int` - at `$.rankings.kernels`"),
+        ({"rankings": {"kernels": {"rows": [{"name": "a"}]}}}, "field `detail` - at `$.rankings.kernels.rows[0]`"),
+        (host_with(step_ms=[1.0, "2"]), "Expected `float`, got `str` - at `$.hosts[0].step_ms[1]`"),
+        (host_with(step_ms=[1.0, None]), "Expected `float`, got `null` - at `$.hosts[0].step_ms[1]`"),
+        (host_with(step_ms=[1.0, float("nan")]), "JSON is malformed: invalid character (byte "),
+        (host_with(step_ms=[1.0, float("inf")]), "JSON is malformed: invalid character (byte "),
+        (host_with(step_ms=[1.0, 1e300]), "Expected `float` <= 2000000000.0 - at `$.hosts[0].step_ms[1]`"),
+        (host_with(step_ms=[1.0, -1.0]), "Expected `float` > 0.0 - at `$.hosts[0].step_ms[1]`"),
+        (host_with(step_ms=[1.0, 0]), "Expected `float` > 0.0 - at `$.hosts[0].step_ms[1]`"),
+        (host_with(step_count=1), "`step_count` is 1, but there are 50 step times - at `$.hosts[0]`"),
+        (host_with(category_ms={"input": "much"}), "got `str` - at `$.hosts[0].category_ms[...]`"),
+        (host_with(device_count="8"), "Expected `int`, got `str` - at `$.hosts[0].device_count`"),
+    ],
+)
+def test_a_damaged_file_says_where_and_what_is_expected(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    assert message in refused(written(tmp_path, json.dumps(document(**changes))))
+
+
+ADDED = {"doubt", "examples_per_step", "tensorflow_version", "wall_step_ms"}
+"""Keys that baselines of earlier versions do not have."""
+
+
+def test_a_baseline_without_what_was_added_later_is_read(tmp_path: Path) -> None:
+    values = {key: value for key, value in document().items() if key not in ADDED}
+    values["hosts"] = [
+        {key: value for key, value in host.items() if key not in ("cpu_model", "cores")} for host in values["hosts"]
+    ]
+    run = read_baseline(written(tmp_path, json.dumps(values)))
+    assert (run.examples_per_step, run.tensorflow_version, run.hosts[0].cores) == (None, "", None)
+
+
+@pytest.mark.parametrize("key", sorted(document().keys() - {"kind", "format"} - ADDED))
+def test_every_other_key_is_needed(tmp_path: Path, key: str) -> None:
+    values = document()
+    del values[key]
+    assert f"Object missing required field `{key}`" in refused(written(tmp_path, json.dumps(values)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x00\xff",
+        b"[]",
+        b"3",
+        b"null",
+        b'"tfperf baseline"',
+        b"{",
+        b"[" * 100_000,
+        b'{"kind":' * 100_000,
+        b"9" * 10_000,
+        b'{"kind": "\xed\xa0\x80"}',
+        b" " * 5_000_000,
+    ],
+    ids=[
+        "empty",
+        "binary",
+        "list",
+        "number",
+        "null",
+        "text",
+        "cut",
+        "deep list",
+        "deep",
+        "long number",
+        "not utf-8",
+        "large",
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
+    refused(written(tmp_path, data))
+
+
+@pytest.mark.parametrize("path", ["none.json", "", "a\0b"])
+def test_what_is_not_there_cannot_be_read(tmp_path: Path, path: str) -> None:
+    with pytest.raises(tfperf.TraceNotFoundError, match="cannot read the baseline"):
+        read_baseline(tmp_path / path)
+
+
+def test_a_byte_order_mark_and_unknown_keys_do_no_harm(tmp_path: Path) -> None:
+    values = document(comment="kept by hand", rankings={"later": {"rows": [], "total_rows": 0}})
+    assert read_baseline(written(tmp_path, b"\xef\xbb\xbf" + json.dumps(values).encode())) == run_of()
+
+
+def test_every_ranking_is_in_the_file() -> None:
+    assert tuple(document()["rankings"]) == RANKING_NAMES

@@ -1,0 +1,512 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import logdir_of
+from judge.example_runs import STEADY, gpu_job, host_of, job, ranking_of, run_of, summarized
+from msgspec import structs
+from places import SHARED
+
+import tfperf
+from tfperf.judge.diff_report import diff, diff_report, run_summaries
+from tfperf.judge.run_summary import AllocatorPeak, RankedEntry, Rankings, RunSummary, baseline_text
+from tfperf.judge.summarize import summarize_run
+from tfperf.report.model import Report, Table
+from tfperf.report.render import render
+from tfperf.report.shown import Detail, shown
+
+TRACES = SHARED / "traces"
+UNITS = {"ms": "_ms", "us": "_us", "%": "_percent", "bytes": "_bytes"}
+
+
+def slower(factor: float = 1.2, label: str = "after", **changes: Any) -> RunSummary:
+    return run_of(tuple(factor * ms for ms in STEADY), label, **changes)
+
+
+def texts(report: Report, code: str) -> list[str]:
+    return [finding.text for section in report.sections for finding in section.findings if finding.code == code]
+
+
+def notes(report: Report) -> list[str]:
+    return [note for section in report.sections for note in section.notes]
+
+
+def table(report: Report, name: str) -> Table:
+    return next(table for table in report.tables() if table.name == name)
+
+
+def rows(report: Report, name: str) -> list[dict[str, Any]]:
+    keys = [column.key for column in table(report, name).columns]
+    return [dict(zip(keys, row, strict=True)) for row in table(report, name).rows()]
+
+
+def section_names(report: Report) -> list[str]:
+    return [section.name for section in report.sections]
+
+
+# --- the verdict ---
+
+
+@pytest.mark.parametrize(
+    ("factor", "code", "start"),
+    [
+        (1.2, "diff_slower", "after is 20.0% slower per step: mean step time 10.0 -> 12.0 ms, ratio 1.200 (90% "),
+        (3.0, "diff_slower", "after takes 3 times as long per step: mean step time 10.0 -> 30.0 ms, ratio 3.000 "),
+        (0.75, "diff_faster", "after takes 25.0% less time per step: mean step time 10.0 -> 7.50 ms, ratio 0.750 "),
+        (1.001, "diff_none", "No clear change: mean step time 10.00 -> 10.01 ms, ratio 1.001 "),
+    ],
+)
+def test_the_verdict_in_one_sentence(factor: float, code: str, start: str) -> None:
+    report = diff_report([run_of(), slower(factor)])
+    (text,) = texts(report, code)
+    assert text.startswith(start)
+    assert text.removesuffix(" Nothing else changed by 1% of a step.").endswith("from 50 and 50 steps.")
+    assert text.startswith(report.summary["verdict"])
+
+
+def test_too_few_steps_are_said_and_nothing_is_explained() -> None:
+    report = diff_report([run_of(), run_of(STEADY[:3])])
+    (text,) = texts(report, "diff_unknown")
+    assert text.startswith("The step times cannot be compared: there are 50 and 3 whole steps")
+    assert texts(report, "diff_explained") == []
+    assert (report.summary["change"], report.summary["ratio"]) == ("unknown", None)
+
+
+def test_the_summary_has_fixed_keys() -> None:
+    summary = diff_report([run_of(label="before"), slower()]).summary
+    assert list(summary) == [
+        "stat",
+        "change",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "confidence",
+        "verdict",
+        "comparable",
+        "per",
+        "before",
+        "after",
+        "run_count",
+    ]
+    assert (summary["change"], summary["comparable"], summary["run_count"]) == ("slower", True, 2)
+    assert summary["ratio"] == pytest.approx(1.2)
+    assert summary["before"] == {
+        "label": "before",
+        "run": "2026",
+        "host": "a",
+        "step_count": 50,
+        "step_ms": pytest.approx(10.0),
+        "wall_step_ms": None,
+        "example_us": None,
+        "input_percent": 50.0,
+        "input_class": "high",
+    }
+
+
+def test_steps_are_counted_before_a_long_list_is_cut() -> None:
+    report = diff_report([run_of(), run_of(hosts=[host_of(step_count=70)])])
+    assert (report.summary["before"]["step_count"], report.summary["after"]["step_count"]) == (50, 70)
+    assert [row["steps"] for row in rows(report, "runs")] == [50, 70]
+    assert [fact.value for section in report.sections for fact in section.facts] == [50, 70]
+
+
+def test_whether_a_run_is_input_bound_may_be_unknown() -> None:
+    unseen = host_of(input_percent=None, input_class="unknown")
+    assert texts(diff_report([run_of(), run_of(hosts=[unseen])]), "diff_input") == [
+        "Before: highly input-bound (50.0% of the step time). After: unknown whether input-bound."
+    ]
+
+
+# --- what explains it ---
+
+
+def test_the_category_that_changed_most_and_its_stage_are_named(tmp_path: Path) -> None:
+    """Waiting goes from 100 to 400 us, of which Map is two thirds; the rest of the step stays 500 us."""
+    before = summarized(tmp_path, "before", a=job(wait=100, step=600))
+    after = summarized(tmp_path, "after", a=job(wait=400, step=900))
+    report = diff_report([before, after])
+    assert texts(report, "diff_explained") == [
+        "Input changed most: 0.100 -> 0.400 ms per step (100.0% of the change); of the tf.data stages, waiting for "
+        "Map changed most, 0.067 -> 0.267 ms."
+    ]
+    changes = {row["category"]: row for row in rows(report, "category_changes")}
+    assert changes["Input"]["change_percent"] == pytest.approx(100.0)
+    assert changes["Host compute"]["change_percent"] == pytest.approx(0.0)
+    assert changes["Input"]["before_percent"] == pytest.approx(100 / 6, rel=1e-4)
+    (stage, *_) = rows(report, "stages_changes")
+    assert (stage["stage"], stage["state"]) == ("Map", "")
+    assert stage["change_ms"] == pytest.approx(0.2, rel=1e-4)
+
+
+def test_shares_of_a_change_that_is_not_clear_are_omitted() -> None:
+    report = diff_report([run_of(), slower(1.001)])
+    assert {row["change_percent"] for row in rows(report, "category_changes")} == {None}
+    assert texts(report, "diff_explained") == []
+    assert "The step time has no clear change, so shares of the change are omitted." in notes(report)
+
+
+def test_nothing_is_ever_minus_zero(tmp_path: Path) -> None:
+    before, after = (summarized(tmp_path, name, a=job(wait=w, step=w + 500)) for name, w in (("b", 400), ("a", 100)))
+    shares = [row["change_percent"] for row in rows(diff_report([before, after]), "category_changes")]
+    assert "-0.0" not in [str(share) for share in shares]
+
+
+def test_ops_kernels_and_the_rest_have_tables() -> None:
+    rankings = {
+        "device_ops": ranking_of(RankedEntry("d/MatMul", "MatMul", 2.0, 1.0)),
+        "host_ops": ranking_of(RankedEntry("Cast", "Cast", 1.0, 2.0)),
+        "kernels": ranking_of(("gemm", 2.0)),
+        "copies": ranking_of(("H2D", 1.0)),
+        "stages": ranking_of(RankedEntry("Root::Map", "Map", 1.0, 1.0, 0.5)),
+        "functions": ranking_of(RankedEntry("step", "", 5.0, 3.0)),
+        "idle": ranking_of(("input", 1.0)),
+    }
+    memory = (AllocatorPeak("GPU_0_bfc", 100),)
+    report = diff_report([run_of(rankings=rankings, allocators=memory), slower(rankings=rankings, allocators=memory)])
+    assert {section.name: [table.name for table in section.tables] for section in report.sections} == {
+        "overview": ["runs"],
+        "categories": ["category_changes", "idle_changes"],
+        "steps": ["step_times"],
+        "ops": ["device_ops_changes", "host_ops_changes"],
+        "kernels": ["kernels_changes", "copies_changes"],
+        "tfdata": ["stages_changes"],
+        "functions": ["functions_changes"],
+        "memory": ["memory_changes"],
+        "environment": [],
+    }
+    assert rows(report, "functions_changes")[0]["before_tracings"] == 3.0
+    assert rows(report, "stages_changes")[0]["after_element_ms"] == 0.5
+
+
+def test_step_times_by_hand() -> None:
+    report = diff_report([run_of((1.0, 2.0, 3.0, 4.0, 5.0)), run_of((2.0, 4.0, 6.0, 8.0, 10.0))])
+    times = {row["statistic"]: (row["before_ms"], row["after_ms"], row["ratio"]) for row in rows(report, "step_times")}
+    assert times["Mean"] == (3.0, 6.0, 2.0)
+    assert times["95th percentile"] == (4.8, 9.6, 2.0)
+    assert times["Standard deviation"] == (pytest.approx(2.5**0.5), pytest.approx(10**0.5), 2.0)
+    assert times["Maximum"] == (5.0, 10.0, 2.0)
+
+
+def test_a_cut_list_is_said() -> None:
+    cut, whole = ranking_of(("a", 1.0), cut=4), ranking_of(("b", 1.0))
+    report = diff_report([run_of(rankings={"kernels": cut}), slower(rankings={"kernels": whole})])
+    assert table(report, "kernels_changes").note == "Of run, only the 1 largest of 5 were kept."
+
+
+def test_what_one_run_does_not_show_is_said() -> None:
+    report = diff_report([run_of(), slower(rankings={"kernels": ranking_of(("gemm", 1.0))})])
+    assert "Kernels: none in the profile of run, so nothing is compared." in notes(report)
+
+
+# --- is it fair ---
+
+
+def test_what_makes_it_unfair_is_a_problem() -> None:
+    report = diff_report([run_of(), slower(batch_size=16)])
+    assert texts(report, "diff_unfair") == [
+        "Not a fair comparison: batch size 8 -> 16; a step is other work, and more examples at once take less time "
+        "each: compare equal batches."
+    ]
+    assert report.summary["comparable"] is False
+    assert rows(report, "differences")[0]["unfair"] is True
+    assert [row["comparable"] for row in rows(report, "runs")] == [None, False]
+
+
+def test_unknown_batch_sizes_are_said() -> None:
+    report = diff_report([run_of(batch_size=None), slower()])
+    assert "Batch sizes are not compared: not every run shows its own (tfperf analyze -s batch)." in notes(report)
+
+
+# --- per example ---
+
+
+def sized(factor: float, size: int, label: str = "after") -> RunSummary:
+    """A run whose steps take so many times 10 ms, for so many examples."""
+    return slower(factor, label, batch_size=size, examples_per_step=size)
+
+
+def test_runs_of_other_batch_sizes_are_compared_per_example() -> None:
+    """10 ms for 100 examples, then 13 ms for 200: 30 % more per step, 35 % less per example."""
+    report = diff_report([sized(1.0, 100, "before"), sized(1.3, 200)])
+    (text,) = texts(report, "diff_faster")
+    assert text.startswith(
+        "after takes 35.0% less time per example: mean time per example 100 -> 65.0 us, ratio 0.650 "
+    )
+    assert text.endswith("A step takes 100 -> 200 examples, and 10.0 -> 13.0 ms.")
+    assert report.sections[0].findings[0].text == text, "it comes first"
+    assert (report.summary["per"], report.summary["comparable"]) == ("example", True)
+    assert report.summary["ratio"] == pytest.approx(0.65)
+    assert report.summary["before"]["step_ms"] == pytest.approx(10.0)
+    assert report.summary["after"]["example_us"] == pytest.approx(65.0)
+    assert texts(report, "diff_unfair") == []
+
+
+def test_all_times_below_are_of_a_thousand_examples() -> None:
+    rankings = {
+        "kernels": ranking_of(RankedEntry("gemm", "", 2.0, 3.0)),
+        "functions": ranking_of(RankedEntry("f", "", 5.0, 3.0)),
+    }
+    before = structs.replace(sized(1.0, 100, "before"), rankings=Rankings(**rankings))
+    after = structs.replace(sized(1.3, 200), rankings=Rankings(**rankings))
+    report = diff_report([before, after])
+    (kernel,) = rows(report, "kernels_changes")
+    assert (kernel["before_ms"], kernel["after_ms"]) == (pytest.approx(20.0), pytest.approx(10.0))
+    assert (kernel["before_count"], kernel["after_count"]) == (pytest.approx(30.0), pytest.approx(15.0))
+    (function,) = rows(report, "functions_changes")
+    assert (function["before_ms"], function["before_tracings"]) == (pytest.approx(50.0), 3.0), "tracings are all"
+    assert {row["category"]: row["after_ms"] for row in rows(report, "category_changes")}["Input"] == pytest.approx(
+        32.5
+    )
+    assert table(report, "kernels_changes").title == "Kernels by change, per 1,000 examples"
+    assert texts(report, "diff_explained")[0].startswith("Host compute changed most: 50.0 -> 32.5 us per example")
+    assert [row["step_ms"] for row in rows(report, "runs")] == [pytest.approx(10.0), pytest.approx(13.0)]
+    assert [row["example_us"] for row in rows(report, "runs")] == [pytest.approx(100.0), pytest.approx(65.0)]
+
+
+def test_equal_batches_are_compared_per_step() -> None:
+    report = diff_report([sized(1.0, 100, "before"), sized(1.3, 100)])
+    assert texts(report, "diff_slower")[0].startswith("after is 30.0% slower per step")
+    assert report.summary["per"] == "step"
+
+
+def test_where_one_batch_size_is_unknown_steps_are_compared() -> None:
+    report = diff_report([sized(1.0, 100, "before"), sized(1.3, 200, "middle"), slower(1.3)])
+    assert report.summary["per"] == "step"
+    assert texts(report, "diff_unfair")[0].startswith("middle: Not a fair comparison: batch size 100 -> 200")
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="real profiles lie beside the repository, not in it")
+def test_a_real_job_with_twice_the_batch() -> None:
+    folders = ("gpu_bs128-20210202-131252", "gpu_bs256-20210202-131618")
+    report = tfperf.diff(*(TRACES / "keras_rtx5000" / folder for folder in folders))
+    assert report.summary["ratio"] == pytest.approx(0.657, abs=0.001)
+    assert "takes 34.3% less time per example: mean time per example 36.6 -> 24.1 us" in report.summary["verdict"]
+
+
+# --- more than two runs ---
+
+
+def test_a_trend_compares_each_run_with_the_first() -> None:
+    report = diff_report([run_of(label="one"), slower(0.9, "two", batch_size=4), run_of((), "three"), slower(1.2)])
+    trend = rows(report, "runs")
+    assert [row["run"] for row in trend] == ["one", "two", "three", "after"]
+    assert [row["ratio"] for row in trend] == [None, 0.9, None, 1.2]
+    assert [row["step_ms"] for row in trend] == [pytest.approx(10.0), pytest.approx(9.0), None, pytest.approx(12.0)]
+    assert [row["comparable"] for row in trend] == [None, False, True, True]
+    assert report.summary["change"] == "slower"
+    assert texts(report, "diff_unfair")[0].startswith("two: Not a fair comparison: batch size 8 -> 4")
+    assert "Everything below compares one with after." in report.sections[0].notes
+
+
+# --- as people and programs see it ---
+
+
+def every_report(tmp_path: Path, samples: Path) -> list[Report]:
+    fixed, bound = (summarize_run(tfperf.load(samples / name), name) for name in ("input_fixed", "input_bound"))
+    gpu = summarized(tmp_path, "gpu", a=gpu_job())
+    runs = [[fixed, bound], [fixed, fixed], [gpu, gpu], [gpu, bound], [fixed, bound, gpu], [run_of(()), fixed]]
+    return [diff_report(compared) for compared in runs]
+
+
+def test_the_terminal_has_80_columns(tmp_path: Path, samples: Path) -> None:
+    for report in every_report(tmp_path, samples):
+        assert max(map(len, render(report, "table").splitlines())) <= 80
+
+
+def test_units_are_in_the_keys(tmp_path: Path, samples: Path) -> None:
+    for report in every_report(tmp_path, samples):
+        for column in (column for table in report.tables() for column in table.columns):
+            assert [suffix for suffix in UNITS.values() if column.key.endswith(suffix)] == [
+                suffix for unit, suffix in UNITS.items() if unit == column.unit
+            ]
+
+
+@pytest.mark.parametrize("format_name", ["table", "json", "csv", "markdown"])
+def test_every_format_shows_it(tmp_path: Path, samples: Path, format_name: str) -> None:
+    for report in every_report(tmp_path, samples):
+        assert render(report, format_name)
+
+
+def test_only_programs_see_all_sections() -> None:
+    report = diff_report([run_of(), slower()])
+    people = shown(report, Detail("brief", "brief"))
+    assert section_names(people) == ["overview", "categories", "steps", "environment"]
+    assert len(section_names(report)) == 9
+
+
+def kernels_of(factor: float) -> dict[str, Any]:
+    return {"kernels": ranking_of(*((f"k{n}", factor * (n + 1)) for n in range(30)))}
+
+
+def test_top_cuts_long_tables_and_keeps_their_length() -> None:
+    report = diff_report([run_of(rankings=kernels_of(1)), slower(rankings=kernels_of(2))])
+    for top, rows in ((None, 10), (5, 5), (40, 30)):
+        kernels = table(shown(report, Detail("brief", "brief", top=top)), "kernels_changes")
+        assert (len(kernels), kernels.total_rows) == (rows, 30)
+
+
+# --- what people see: what changed ---
+
+
+def test_people_see_what_changed_by_a_hundredth_of_a_step() -> None:
+    before = {"kernels": ranking_of(("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 0.01))}
+    after = {"kernels": ranking_of(("a", 1.11), ("b", 1.0), ("c", 3.12), ("e", 0.02))}
+    report = diff_report([run_of(rankings=before), slower(1.2, rankings=after)])
+    seen = table(shown(report, Detail("brief", "brief")), "kernels_changes")
+    assert seen.data["kernel"] == ["b", "c"], "steps take 12 ms at most, of which 0.12 ms is a hundredth"
+    assert [row["kernel_name"] for row in rows(report, "kernels_changes")] == ["b", "c", "a", "e", "d"]
+    page = table(shown(report, Detail("brief", "data", for_people=False)), "kernels_changes")
+    assert len(page) == 5
+
+
+def test_a_table_of_which_nothing_changed_is_for_programs() -> None:
+    rankings = {"kernels": ranking_of(("gemm", 1.0)), "copies": ranking_of(("H2D", 1.0))}
+    now = {"kernels": ranking_of(("gemm", 2.0)), "copies": ranking_of(("H2D", 1.0))}
+    report = diff_report([run_of(rankings=rankings), slower(rankings=now)])
+    text = render(report, "table")
+    assert "Kernels by change" in text
+    assert "Copies by change" not in text
+    assert rows(report, "copies_changes")[0]["change_ms"] == 0.0
+
+
+def test_a_function_that_is_traced_more_often_changed() -> None:
+    before, after = ({"functions": ranking_of(RankedEntry("step", "", 5.0, count))} for count in (0, 3))
+    report = diff_report([run_of(rankings=before), slower(rankings=after)])
+    assert len(table(shown(report, Detail("brief", "brief")), "functions_changes")) == 1
+
+
+def test_runs_that_do_not_differ_take_one_line(samples: Path) -> None:
+    path = samples / "input_bound"
+    text = render(diff(path, path), "table")
+    heading, sentence = text.split("==========\n")
+    assert heading.split() == [
+        "Runs",
+        "1:",
+        "input_bound,",
+        "2:",
+        "input_bound",
+        "Attribution",
+        "corrected",
+        "Comparison",
+    ]
+    assert " ".join(sentence.split()) == (
+        "i No clear change: mean step time 19.4 -> 19.4 ms, ratio 1.000 (90% interval 0.957 to 1.046), "
+        "from 19 and 19 steps. Nothing else changed by 1% of a step."
+    )
+    assert (
+        len(json.loads(render(diff(path, path), "json"))["sections"]["ops"]["tables"]["host_ops_changes"]["rows"]) > 9
+    )
+
+
+def test_what_changed_is_shown_though_the_steps_take_as_long() -> None:
+    report = diff_report([run_of(rankings=kernels_of(1)), run_of(label="after", rankings=kernels_of(2))])
+    text = render(report, "table")
+    assert "No clear change" in text
+    assert "Nothing else changed" not in text
+    assert "Kernels by change" in text
+
+
+def test_causes_of_idle_time_have_their_titles() -> None:
+    before, after = ({"idle": ranking_of(("host_compute", ms), ("python", 2 * ms))} for ms in (1.0, 3.0))
+    report = diff_report([run_of(rankings=before), slower(rankings=after)])
+    assert [row["cause"] for row in rows(report, "idle_changes")] == ["Python between calls", "Other host compute"]
+
+
+def test_kernels_have_the_names_of_their_functions_and_the_whole_beside_them() -> None:
+    names = [f"void cudnn::cnn::wgrad_alg0_engine<float, {n}, 6, 5, 3>(int, float*)" for n in (128, 512)]
+    before, after = ({"kernels": ranking_of((names[0], ms), (names[1], 2 * ms), ("gemm", ms))} for ms in (1.0, 3.0))
+    report = diff_report([run_of(rankings=before), slower(rankings=after)])
+    assert [(row["kernel"], row["kernel_name"]) for row in rows(report, "kernels_changes")] == [
+        ("wgrad_alg0_engine (1)", names[1]),
+        ("gemm", "gemm"),
+        ("wgrad_alg0_engine (2)", names[0]),
+    ]
+    text = render(report, "table")
+    assert "wgrad_alg0_engine (1)" in text
+    assert "cudnn::cnn" not in text
+    assert "for whole names see kernel_name in --format csv" in " ".join(text.split())
+
+
+def test_a_stage_is_named_only_if_it_explains_the_change() -> None:
+    before, after = ({"stages": ranking_of(RankedEntry("Root::Map", "Map", ms, 1.0))} for ms in (0.01, 0.02))
+    (text,) = texts(diff_report([run_of(rankings=before), slower(rankings=after)]), "diff_explained")
+    assert "stage" not in text
+
+
+def test_hostile_names_are_inert() -> None:
+    evil = "\x1b[2J</script>\n|" * 10
+    rankings = {"kernels": ranking_of((evil, 1.0)), "stages": ranking_of(RankedEntry(evil, evil, 1.0))}
+    hosts = [host_of(name=evil, device_model=evil)]
+    report = diff_report([run_of(label=evil, hosts=hosts, rankings=rankings), slower(rankings=rankings)])
+    assert "\x1b" not in render(report, "table")
+    assert "\x1b" not in render(report, "markdown")
+    assert json.loads(render(report, "json"))["summary"]["before"]["label"] == evil
+    assert not re.search("\x1b|</script", render(report, "json"))
+
+
+# --- runs in any form ---
+
+
+def test_a_run_is_a_profile_a_path_or_a_baseline(tmp_path: Path) -> None:
+    """One and the same run, six times."""
+    logdir = logdir_of(tmp_path / "night", a=job())
+    loaded = tfperf.load(logdir)
+    file = next(logdir.rglob("*.xplane.pb"))
+    (summary,) = run_summaries([loaded])
+    baseline = tmp_path / "base.JSON"
+    baseline.write_text(baseline_text(summary))
+    runs = run_summaries([loaded, logdir, str(logdir), file, summary, baseline])
+    assert [run.label for run in runs] == [
+        "1: 2026_01_01_00_00_00",
+        "2: logs",
+        "3: logs",
+        "4: 2026_01_01_00_00_00",
+        "5: 2026_01_01_00_00_00",
+        "6: base.JSON",
+    ]
+    assert all(run.hosts == summary.hosts for run in runs)
+
+
+def test_labels_that_differ_stay() -> None:
+    assert [run.label for run in run_summaries([run_of(label="before"), run_of(label="after")])] == ["before", "after"]
+
+
+def test_first_steps_of_profiles_can_be_omitted(tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, a=job(steps=10))
+    assert [len(run.hosts[0].step_ms) for run in run_summaries([logdir, run_of()], skip_first=4)] == [6, 50]
+
+
+def test_the_report_holds_the_ratio(tmp_path: Path) -> None:
+    report = diff(logdir_of(tmp_path / "1", a=job(step=100)), logdir_of(tmp_path / "2", a=job(step=150)), stat="median")
+    assert (report.summary["stat"], report.summary["ratio"]) == ("median", pytest.approx(1.5))
+
+
+def test_one_run_is_nothing_to_compare() -> None:
+    with pytest.raises(tfperf.TfperfError, match="a comparison needs two or more runs"):
+        diff(run_of())
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "after_ms", "severity"),
+    [
+        (80.7, 10.5, "hint"),  # recompiles before, and no longer after
+        (80.7, 82.0, "info"),
+        (10.5, 10.6, None),  # what averages omit is next to nothing
+        (None, 80.7, None),  # a baseline of an earlier version
+    ],
+)
+def test_wall_time_is_stated_where_it_is_not_the_step_time(
+    before_ms: float | None, after_ms: float | None, severity: str | None
+) -> None:
+    """Steps of 10 ms in both runs."""
+    report = diff_report([run_of(label="a", wall_step_ms=before_ms), run_of(label="b", wall_step_ms=after_ms)])
+    found = [finding for finding in report.sections[0].findings if finding.code == "diff_wall"]
+    assert [finding.severity for finding in found] == ([severity] if severity else [])
+    assert all(f"{before_ms:.1f} -> {after_ms:.1f} ms" in finding.text for finding in found)
+    assert report.summary["after"]["wall_step_ms"] == after_ms
+    is_one_line = "Nothing else changed" in report.sections[0].findings[0].text
+    assert is_one_line == (severity != "hint")
