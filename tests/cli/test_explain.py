@@ -13,7 +13,7 @@ from places import ROOT
 
 from tfperf.analysis.registry import OURS
 from tfperf.cli import main
-from tfperf.cli.explain import KINDS, WITHOUT_PAGE, entries, find, names_of, page_of, plain_text
+from tfperf.cli.explain import KINDS, WITHOUT_PAGE, _known, entries, find, names_of, page_of, plain_text
 from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 from tfperf.sections.diagnosis.diagnose import NEEDS
 from tfperf.trace.steps import steps
@@ -52,15 +52,15 @@ def test_what_reports_say_in_their_own_words_is_found(run_tfperf: Run) -> None:
 
 def test_every_option_and_command_is_explained(run_tfperf: Run) -> None:
     context = click.Context(main)
+    known = {(entry.kind, name) for entry in _known(context) for name in entry.names}
     for name in main.list_commands(context):
-        assert f"{name} (command)\n" in run_tfperf("explain", name).stdout
+        assert ("command", name) in known
         command = main.get_command(context, name)
         assert command is not None
-        for option in command.params:
-            if isinstance(option, click.Option):
-                longest = max(option.opts, key=len)
-                result = run_tfperf("explain", longest.lstrip("-"))
-                assert f"{longest} (option)\n" in result.stdout, longest
+        options = [option for option in command.params if isinstance(option, click.Option)]
+        assert {("option", max(option.opts, key=len)) for option in options} <= known
+    assert "check (command)\n" in run_tfperf("explain", "check").stdout
+    assert "--max-step-time (option)\n" in run_tfperf("explain", "max-step-time").stdout
 
 
 def test_help_is_one_option_of_all_commands(run_tfperf: Run) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tfperf.base import __version__
 from tfperf.formats.wire.capture_plane import CaptureFacts
 
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
@@ -288,8 +289,6 @@ _UNLIMITED_BYTES = 1 << 60
 
 def job_facts(machine: Machine | None = None) -> CaptureFacts:
     """Return what is known about this process and its machine; never raises."""
-    from tfperf.base import __version__
-
     machine = machine or Machine()
     facts = CaptureFacts(tfperf_version=__version__, python_version=platform.python_version())
     for collect in (_software, _machine, _limits, _task):

@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -26,7 +27,8 @@ from msgspec.structs import replace
 from tfperf.base import __version__
 from tfperf.base.errors import TfperfError, TfperfWarning
 from tfperf.base.process import keep_freed_memory, lacks_memory, shortage
-from tfperf.report.render import whole_stdout
+from tfperf.base.units import did_you_mean
+from tfperf.report.render import options_for, whole_stdout
 from tfperf.report.render.screen import Colour, Screen, screen
 
 if TYPE_CHECKING:
@@ -82,8 +84,6 @@ def stdout_screen() -> Screen:
 
 def stdout_options() -> RenderOptions:
     """Return what suits a report on stdout."""
-    from tfperf.report.render import options_for
-
     return options_for(stdout_screen())
 
 
@@ -173,9 +173,6 @@ class _Commands(click.Group):
 
 def _no_such_command(name: str, known: Sequence[str]) -> str:
     """Say that there is no such command, and what was likely meant."""
-    from pathlib import Path
-
-    from tfperf.base.units import did_you_mean
     from tfperf.report.render.values import for_people
 
     shown = for_people(name)

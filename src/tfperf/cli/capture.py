@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
+from tfperf.base.errors import CaptureError
 from tfperf.cli import INTERRUPTED, manners, options, shows_progress
 from tfperf.report.render import FORMATS
 
@@ -147,7 +148,6 @@ def _request(**values: Any) -> CaptureRequest:
 
 def _only_server_here() -> Address:
     """Return the profiler server of this machine, and say which it is; of several, the user is to choose."""
-    from tfperf.base.errors import CaptureError
     from tfperf.capture.client import SERVER_SNIPPET
     from tfperf.capture.machine import Machine
     from tfperf.capture.remote import find_servers

@@ -17,7 +17,8 @@ from tfperf.base.errors import OutputError, TfperfError
 from tfperf.base.files import refuse_existing
 from tfperf.base.storage.remote_path import Location
 from tfperf.cli import options
-from tfperf.judge.limits import NAMED, LimitError
+from tfperf.judge.limits import NAMED, LimitError, merged, named_limits, regression_tolerance
+from tfperf.report.render import STDOUT, write
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -94,7 +95,6 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     from tfperf.judge.check import check, needed_sections
     from tfperf.judge.ci_output import is_own_junit
     from tfperf.judge.outcome import not_judged
-    from tfperf.report.render import STDOUT
 
     junit, github = values.pop("junit"), values.pop("github")
     reading = {key: values.pop(key) for key in options.READING}
@@ -132,7 +132,6 @@ def _config(
     """Return the limits and settings of the file, and of the command line, which go first."""
     from tfperf.judge.config import CheckConfig, find_config, read_config
     from tfperf.judge.grammar import read_limit
-    from tfperf.judge.limits import merged, named_limits, regression_tolerance
 
     if config_file is not None and no_config:
         raise click.UsageError("--config and --no-config exclude each other")
@@ -158,7 +157,6 @@ def _config(
 def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:
     """Tell the CI systems what a gate came to; return whether all could be told."""
     from tfperf.judge.ci_output import annotation_text, junit_text, write_summary
-    from tfperf.report.render import write
     from tfperf.report.render.values import safe
 
     notified = True

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from tfperf.base.units import listed
+from tfperf.base.units import did_you_mean, listed
 from tfperf.cli import stdout_screen
 from tfperf.cli.options import completions
+from tfperf.report.render import write
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -51,7 +52,6 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
       tfperf explain causes
       tfperf explain --max-step-time
     """
-    from tfperf.report.render import write
     from tfperf.report.render.text_table import joined
 
     screen = stdout_screen()
@@ -61,7 +61,6 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _answer(word: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    from tfperf.base.units import did_you_mean
     from tfperf.report.render.text_table import Part, line_of
     from tfperf.report.render.values import for_people
 

@@ -9,6 +9,7 @@ import click
 from tfperf.base.storage.remote_path import Location
 from tfperf.base.units import counted
 from tfperf.cli import options
+from tfperf.report.render import write_folder
 
 
 @click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
@@ -38,7 +39,6 @@ def command(path: Location, output: Location, force: bool, csv_safe: bool, **val
     Example:
       tfperf export-csv logs/ -o tables/
     """
-    from tfperf.report.render import write_folder
     from tfperf.report.render.data_files import csv_files
 
     files = csv_files(options.load_analysis(path, **values).report(), for_spreadsheets=csv_safe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,6 @@ def command(path: Path, output: Path, force: bool, all_stats: bool, **values: An
       tfperf export-parquet logs/ -o dataset/
       tfperf query dataset/ "select host, name, sum(self_ps) / 1e9 from events group by all order by 3 desc limit 9"
     """
-    from functools import partial
-
     from tfperf.export.parquet import write_loaded
 
     load_it = partial(options.load_analysis, path, **values)

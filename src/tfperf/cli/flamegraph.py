@@ -9,7 +9,7 @@ import click
 from tfperf.base.storage.remote_path import Location
 from tfperf.cli import options
 from tfperf.export.flamegraph import ON, PERS, STACKED_BY, VALUES
-from tfperf.report.render import STDOUT
+from tfperf.report.render import STDOUT, write
 
 if TYPE_CHECKING:
     from tfperf.export.flamegraph.document import FlameFormat
@@ -74,7 +74,6 @@ def command(
     options.refuse_existing(output, force=force)
     from tfperf.export.flamegraph import Question, QuestionError
     from tfperf.export.flamegraph.document import flame_graphs, flame_text, told
-    from tfperf.report.render import write
     from tfperf.report.render.values import without_commands
 
     question = Question(**{name: values[name] for name in _ASKED})

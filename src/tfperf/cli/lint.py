@@ -9,7 +9,7 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import options
-from tfperf.report.render import FORMATS
+from tfperf.report.render import FORMATS, write
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -76,7 +76,6 @@ def command(
     from tfperf.judge.lint_output import exit_code, github_text, junit_text
     from tfperf.models.linter.engine import LintError, LintOptions, lint_path
     from tfperf.models.linter.report import lint_report
-    from tfperf.report.render import write
 
     fail_on = values.pop("fail_on")
     if format_name in _CI_FORMATS:

@@ -16,9 +16,11 @@ from msgspec.structs import replace
 from tfperf.base.errors import CaptureError, OutputError, TfperfError, TraceNotFoundError
 from tfperf.base.storage.remote_path import Location, RemotePath, located
 from tfperf.base.units import DURATIONS, SIZES, converted, counted, did_you_mean, split_quantity
+from tfperf.capture.address import check_workers, parse_address, workers_in, workers_of_cluster, workers_of_file
 from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
 from tfperf.cli import say as say
-from tfperf.report.render import FORMATS, STDOUT, format_of_file
+from tfperf.report.render import FORMATS, STDOUT, RenderOptions, format_of_file, render, write
+from tfperf.trace.logdir import refuse_broad
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from tfperf.capture.address import Address
     from tfperf.capture.outcomes import TracerOptions
     from tfperf.report.model import Report
-    from tfperf.report.render import RenderOptions
     from tfperf.trace.steps.steps import WhichStep
 
 
@@ -176,8 +177,6 @@ class _TracePath(_PathOrAddress):
     """The path or address of a profile; a whole file system is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from tfperf.trace.logdir import refuse_broad
-
         path = super().convert(value, param, ctx)
         try:
             refuse_broad(path)
@@ -405,8 +404,6 @@ def refuse_existing(output: Location | None, *, force: bool, made: Path | None =
 
 def suitable_for(output: Location | None) -> RenderOptions:
     """Return the width and so on of a report on stdout, or in this file."""
-    from tfperf.report.render import RenderOptions
-
     return stdout_options() if output in (None, STDOUT) else RenderOptions()
 
 
@@ -414,7 +411,6 @@ def show(
     report: Report, format_name: str | None, output: Location | None, *, force: bool, pager: bool = True, **options: Any
 ) -> None:
     """Render a report and write it to a file or to stdout, in a pager if need be; `options` are of `RenderOptions`."""
-    from tfperf.report.render import render, write
     from tfperf.report.render.values import without_commands
 
     for line in report.omitted:
@@ -560,8 +556,6 @@ LISTS = together(
 
 def take_addresses(options: dict[str, Any]) -> list[Address]:
     """Return the addresses that --port, --worker and `LISTS` name, each once, and remove these options."""
-    from tfperf.capture.address import check_workers, workers_in, workers_of_cluster, workers_of_file
-
     names = ("port", "workers", "worker_list", "workers_file", "cluster_spec")
     port, workers, text, file, spec = (options.pop(name) for name in names)
     ways = {"--worker": workers, "--workers": text, "--workers-file": file, "--cluster-spec": spec}
@@ -585,8 +579,6 @@ def take_addresses(options: dict[str, Any]) -> list[Address]:
 
 def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:
     """Return the addresses of the jobs that --port and --worker name."""
-    from tfperf.capture.address import parse_address
-
     try:
         return [parse_address(text) for text in ([f"localhost:{port}"] if port else []) + [*workers]]
     except CaptureError as error:

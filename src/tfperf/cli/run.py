@@ -11,6 +11,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
+from tfperf.base.units import did_you_mean
 from tfperf.cli import manners, options, own_variables
 from tfperf.report.render import FORMATS
 
@@ -101,8 +102,6 @@ def _tell_beside(context: click.Context) -> Callable[[str], None]:
 
 def _no_script(name: str) -> str:
     """Say that there is no such script, or no such option: click lets any pass, for those of the script."""
-    from tfperf.base.units import did_you_mean
-
     if Path(name).is_dir():
         return f"{name} is a folder without __main__.py; name a script, or a module after -m"
     if not name.startswith("-"):

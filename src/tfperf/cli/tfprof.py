@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tfperf.base.process import lacks_memory
 from tfperf.cli import options, with_manners
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof import OptionError
 from tfperf.report.render import FORMATS
 
@@ -157,7 +158,6 @@ class Unusable(click.ClickException):
 @contextmanager
 def reading() -> Iterator[None]:
     """Turn errors of inputs and of options into one line and exit code 2."""
-    from tfperf.formats.models.input_file import TfprofInputError
     from tfperf.report.render.values import for_people, without_commands
 
     try:
@@ -270,7 +270,6 @@ def _config(path: Path) -> dict[str, Any]:
     """Return the options of a file: OptionsProto in the JSON form of protobuf, whose names may be in camel case."""
     import json
 
-    from tfperf.formats.models.input_file import InputFile
     from tfperf.models.tfprof.options import Options
 
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
+from tfperf.base.errors import CaptureError
 from tfperf.cli import options, stdout_screen
 
 if TYPE_CHECKING:
@@ -114,7 +115,6 @@ def _request(
 
 def _servers_here() -> Sequence[Address]:
     """Return the profiler servers of this machine, and say which they are."""
-    from tfperf.base.errors import CaptureError
     from tfperf.capture.client import SERVER_SNIPPET
     from tfperf.capture.machine import Machine
     from tfperf.capture.remote import find_servers

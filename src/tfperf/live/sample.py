@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.base.errors import CaptureError, Reason, TfperfError, TraceFormatError
+from tfperf.base.units import without_middle
 from tfperf.capture.address import Address
 from tfperf.formats.wire.trace_file import SUFFIX
 
@@ -175,8 +177,6 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 def measure(trace: bytes) -> Measured:
     """Analyze a serialized XSpace; raises TraceFormatError if it is none. Nothing of it stays on disk."""
-    import time
-
     begin_s = time.process_time()
     with _file_of(trace) as path:
         try:
@@ -323,6 +323,4 @@ def _ranked(analysis: Analysis) -> tuple[str, tuple[RankedTime, ...]]:
 
 
 def _short(text: object) -> str:
-    from tfperf.base.units import without_middle
-
     return without_middle(str(text or ""), 400)

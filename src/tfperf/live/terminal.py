@@ -11,6 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
 from tfperf.live.look import keys_in
 from tfperf.report.render.text_table import Line
 
@@ -50,8 +54,6 @@ class LiveTerminal:
 
     def draw(self, lines: Sequence[Line]) -> None:
         """Show lines, the first at the top; raises OSError if the terminal is gone."""
-        from rich.text import Text
-
         text = Text(no_wrap=True, overflow="crop", end="")
         for number, line in enumerate(lines):
             text.append("\n" if number else "")
@@ -83,10 +85,6 @@ class LiveTerminal:
         return names
 
     def _take(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-        from rich.text import Text
-
         # What the encoding of the terminal lacks becomes an escape.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")

@@ -23,6 +23,8 @@ from tfperf.live.openmetrics import metrics_served, metrics_text
 from tfperf.live.sample import Measured, Sample
 from tfperf.live.screen import Frame, Seen, chosen_of, screen_lines, text_lines
 from tfperf.live.watcher import Watch
+from tfperf.report.render import discard
+from tfperf.report.render.text_table import joined
 from tfperf.report.render.values import encodable, plain
 
 if TYPE_CHECKING:
@@ -194,8 +196,6 @@ def _after(look: Look, key: str, watch: Watch) -> Look:
 
 def show_once(request: TopRequest, screen: Screen) -> str:
     """Take one sample of each worker; return one screen as text. Raises CaptureError if no worker gives any."""
-    from tfperf.report.render.text_table import joined
-
     watch = Watch(replace(request, samples=1))
     with _watching(watch, None) as stop:
         while not watch.is_done and not stop.wait(_LOOK_S / 4):
@@ -217,8 +217,6 @@ def write_lines(request: TopRequest, metrics_port: int | None = None) -> bool:
 
     A reader that leaves ends it.
     """
-    from tfperf.report.render import discard
-
     samples: queue.SimpleQueue[tuple[Address, Sample]] = queue.SimpleQueue()
     watch, has_any = Watch(request, lambda address, sample: samples.put((address, sample))), False
     with _watching(watch, metrics_port) as stop:
