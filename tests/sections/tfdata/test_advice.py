@@ -10,7 +10,7 @@ from tfperf.sections.tfdata.advice import actions_of, pipeline_advice
 
 def test_findings_are_the_changes_in_their_order(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("Map", op="DecodeJpeg"))
-    advice, actions = pipeline_advice(tfdata, "train step"), actions_of(tfdata)
+    advice, actions = [*pipeline_advice(tfdata, "train step")], actions_of(tfdata)
     assert [finding.code for finding in advice] == [action.code for action in actions]
     assert [finding.action for finding in advice] == [action.text for action in actions]
     assert advice[0].text == f"{actions[0].why} {actions[0].gain}"
@@ -25,4 +25,4 @@ def test_they_are_problems_where_steps_wait_long(tmp_path: Path) -> None:
 
 
 def test_without_a_pipeline_there_is_none(tmp_path: Path) -> None:
-    assert pipeline_advice(analyzed(tmp_path, line("python", *steps())), "train step") == ()
+    assert not [*pipeline_advice(analyzed(tmp_path, line("python", *steps())), "train step")]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import PS_PER_MS, Unit, format_ms, listed
 from tfperf.report.model import Fact, Section
 from tfperf.sections.environment import HOSTS
+from tfperf.sections.environment.analysis import HostEnvironment
 from tfperf.trace.device.tpu_runs import join_chips, ranges_of
-
-if TYPE_CHECKING:
-    from tfperf.sections.environment.analysis import HostEnvironment
 
 
 def build(results: Results) -> Section:

@@ -208,26 +208,23 @@ _MOST_PROGRAMS = 4
 
 def _with_changes(trace: HostTrace, functions: Functions) -> Functions:
     """Add what differs between the programs of functions that XLA compiles more than once."""
-    if trace.hlo_protos is None:
+    protos = trace.hlo_protos
+    if protos is None:
         return functions
 
     def changed(name: str, compiling_calls: int) -> str:
-        return changed_arguments(_programs_of(trace, name)) if compiling_calls > 1 else ""
+        if compiling_calls <= 1:
+            return ""
+        # Keras runs its own step in a function of the program's name.
+        names = re.escape(canonical(name)) + "|one_step_on_data" * runs_keras_function(name)
+        wanted = re.compile(rf"(?:jit_|a_inference_)(?:{names})(?:_\d+__.*)?$")
+        matching = sorted(key for key, program in trace.programs.items() if wanted.match(program.module))
+        return changed_arguments([protos[key] for key in matching[:_MOST_PROGRAMS]])
 
-    jitted = tuple(
-        replace(each, changed=changed(each.name, each.compiling_calls)) for each in functions.jitted.functions
-    )
+    rows = functions.jitted.functions
+    jitted = tuple(replace(each, changed=changed(each.name, each.compiling_calls)) for each in rows)
     called = tuple(replace(each, changed=changed(each.name, each.compiling_calls)) for each in functions.functions)
     return replace(functions, functions=called, jitted=replace(functions.jitted, functions=jitted))
-
-
-def _programs_of(trace: HostTrace, function: str) -> list[bytes]:
-    """Return serialized programs of a function of JAX or TensorFlow, or of the step of Keras that it runs."""
-    name = re.escape(canonical(function))
-    names = f"{name}|one_step_on_data" if runs_keras_function(function) else name
-    wanted = re.compile(rf"(?:jit_|a_inference_)(?:{names})(?:_\d+__.*)?$")
-    matching = sorted(key for key, program in trace.programs.items() if wanted.match(program.module))
-    return [(trace.hlo_protos or {})[key] for key in matching[:_MOST_PROGRAMS]]
 
 
 def changed_arguments(programs: list[bytes]) -> str:
@@ -247,7 +244,7 @@ def changed_arguments(programs: list[bytes]) -> str:
         found = [entry.instructions[at] for at in entry.parameters]
         texts = (f"{each.shape.type}[{','.join(map(str, each.shape.dims))}]" for each in found)
         arguments.append([(each.metadata.op_name, text) for each, text in zip(found, texts, strict=True)])
-    if len(arguments) < _SEVERAL or len({len(each) for each in arguments}) > 1:
+    if len(arguments) < 2 or len({len(each) for each in arguments}) > 1:
         return ""
     for versions in zip(*arguments, strict=True):
         shapes = list(dict.fromkeys(shape for _, shape in versions))
@@ -257,7 +254,7 @@ def changed_arguments(programs: list[bytes]) -> str:
     return "its arguments have the same shapes, so a static value changes, or the function is made anew"
 
 
-_SEVERAL, _NAMED = 2, 3
+_NAMED = 3
 _NAMELESS = ("", "XLA_Args")
 """What XLA calls the arguments of TensorFlow."""
 
@@ -280,16 +277,11 @@ def shorten(functions: Functions, most: int) -> Functions:
     jitted, eager = functions.jitted, functions.eager
     if max(len(functions.functions), len(eager.op_types), len(jitted.functions)) <= most:
         return functions
-    return Functions(
-        sum_calls((*functions.functions[:most], *(_as_other(each) for each in functions.functions[most:]))),
-        shorten_eager_ops(eager, most),
-        shorten_jitted(jitted, most),
-    )
-
-
-def _as_other(function: FunctionStats) -> FunctionStats:
     # How often several functions were traced is no number of one.
-    return replace(function, name=OTHER_FUNCTIONS, tracing_count=0, is_made_anew=False, changed="")
+    unknown = {"name": OTHER_FUNCTIONS, "tracing_count": 0, "is_made_anew": False, "changed": ""}
+    others = (replace(each, **unknown) for each in functions.functions[most:])
+    called = sum_calls((*functions.functions[:most], *others))
+    return Functions(called, shorten_eager_ops(eager, most), shorten_jitted(jitted, most))
 
 
 def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
@@ -392,7 +384,7 @@ def _reads_of_arrays(trace: HostTrace, calls: JaxCalls, steps: Steps) -> tuple[I
 
     What Python does with each of them counts too, as it does for variables of TensorFlow.
     """
-    rows = outermost(trace, trace.host_events(mask(trace.names, _READS_ARRAY.__eq__)))
+    rows = outermost(trace, trace.host_events(mask(trace.names, "np.asarray(jax.Array)".__eq__)))
     breaks = np.sort(np.concatenate((calls.start, steps.start_ps)))
     run, of_row = distinct_index(np.searchsorted(breaks, trace.start_ps[rows], side="right"))
     rows = rows[np.bincount(of_row, minlength=len(run))[of_row] >= _LEAST_ARRAYS]
@@ -404,9 +396,6 @@ def _reads_of_arrays(trace: HostTrace, calls: JaxCalls, steps: Steps) -> tuple[I
     times = difference(times, _times(calls.work, calls.work.end >= 0))
     first, last = np.searchsorted(trace.start_ps[rows], (steps.start_ps, steps.end_ps))
     return overlap(times, steps.start_ps, steps.end_ps), np.asarray(last - first, np.int64)
-
-
-_READS_ARRAY = "np.asarray(jax.Array)"
 
 
 def single_ops(trace: HostTrace, calls: JaxCalls, steps: Steps) -> EagerOps:

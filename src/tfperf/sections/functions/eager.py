@@ -355,7 +355,13 @@ def shorten_eager_ops(ops: EagerOps, most: int) -> EagerOps:
 def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
     """Return the rows of eagerly run ops, for each the index of its op type, and the op types."""
     rows = eager_calls(trace)
-    rows = rows[~_inside_python(trace, rows)]
+    python_calls = trace.host_events(mask(trace.names, is_python_op))
+    inside = np.zeros(len(rows), np.bool_)
+    for line in distinct(trace.line_of[python_calls]).tolist():
+        calls = python_calls[trace.line_of[python_calls] == line]
+        on_line = np.flatnonzero(trace.line_of[rows] == line)
+        inside[on_line] = covers(union(trace.start_ps[calls], trace.end_ps[calls]), trace.start_ps[rows[on_line]])
+    rows = rows[~inside]
     indices: dict[str, int] = {}
     from_names = (name.removeprefix(NAMED) if name.startswith(NAMED) else "" for name in trace.names)
     # A missing stat is -1, so it takes what stands last: -1 again.
@@ -366,13 +372,3 @@ def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
     noted = np.array(by_text, np.int64)[trace.number_at("eager_op", rows, -1)]
     op_type = np.where(noted >= 0, noted, np.array(by_name, np.int64)[trace.name[rows]])
     return rows[op_type >= 0], op_type[op_type >= 0], tuple(indices)
-
-
-def _inside_python(trace: HostTrace, rows: Int64s) -> Bools:
-    python_calls = trace.host_events(mask(trace.names, is_python_op))
-    inside = np.zeros(len(rows), np.bool_)
-    for line in distinct(trace.line_of[python_calls]).tolist():
-        calls = python_calls[trace.line_of[python_calls] == line]
-        on_line = np.flatnonzero(trace.line_of[rows] == line)
-        inside[on_line] = covers(union(trace.start_ps[calls], trace.end_ps[calls]), trace.start_ps[rows[on_line]])
-    return inside

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import PS_PER_MS, counted, format_ms, format_number, listed
 from tfperf.report.model import Fact, Finding, Quantity, Section, Severity
 from tfperf.sections.functions import EAGER_OPS, JITTED_FUNCTIONS, TF_FUNCTIONS
+from tfperf.sections.functions.analysis import Functions, FunctionStats, JittedFunctions
 from tfperf.sections.overview.summary import of_steps
-
-if TYPE_CHECKING:
-    from tfperf.sections.functions.analysis import Functions, FunctionStats, JittedFunctions
 
 EXPENSIVE_PERCENT = 20.0
 """Share of expensive calls in the self time of a function from which TensorFlow's own overview speaks of it."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tfperf.analysis.registry import HasTable
+from tfperf.analysis.registry import HasTable, Host
 from tfperf.base.arrays import union
 from tfperf.trace.device.tpu_runs import recorded_twice
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Host
 
 
 class ThreadTime(Struct, frozen=True, kw_only=True):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import Tabular
+from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import (
     EMPTY,
     MOST,
@@ -44,6 +44,7 @@ from tfperf.sections.kernels.tpu_cores import (
     narrow_copies,
     narrow_regions,
 )
+from tfperf.sections.xla.analysis import Xla
 from tfperf.trace.device.device_work import DeviceOp, DeviceTime, DeviceWork, device_label, trace_texts
 from tfperf.trace.device.kernels import (
     NO_COPY,
@@ -64,17 +65,8 @@ from tfperf.trace.event_names import parse_op
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host.launches import LaunchLinks, launch_links
 from tfperf.trace.host_trace import HostTrace, Plane
-from tfperf.trace.steps.breakdown import CountedSteps
+from tfperf.trace.steps.breakdown import Breakdown, CountedSteps
 from tfperf.trace.steps.steps import Steps
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Host
-    from tfperf.sections.xla.analysis import Xla
-    from tfperf.sections.xla.instructions import HloOp
-    from tfperf.trace.steps.breakdown import Breakdown
-
-# --- kernels added up: one entry for each kernel as one op launches it with one grid and block ---
-
 
 _PS_PER_NS = 1000
 _ONE: Dim = (1, 1, 1)
@@ -241,8 +233,8 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
             "op_type": [kernel.op.type or None for kernel in kernels],
             "hlo_op": [kernel.op.hlo_op or None for kernel in kernels],
             "hlo_module": [kernel.op.hlo_module or None for kernel in kernels],
-            "grid_dim": [_dim_text(launch.grid) for launch in launches],
-            "block_dim": [_dim_text(launch.block) for launch in launches],
+            "grid_dim": [",".join(map(str, launch.grid or ())) or None for launch in launches],
+            "block_dim": [",".join(map(str, launch.block or ())) or None for launch in launches],
             "registers_per_thread": [launch.registers for launch in launches],
             "static_shared_bytes": [launch.static_shared_bytes for launch in launches],
             "dynamic_shared_bytes": [launch.dynamic_shared_bytes for launch in launches],
@@ -291,10 +283,6 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
                 sums[kernel.op] += total_ps
         ops = sorted(sums, key=lambda op: (-sums[op], op))
         return {op.hlo_op or op.name: sums[op] for op in ops}
-
-
-def _dim_text(dim: Dim | None) -> str | None:
-    return ",".join(str(size) for size in dim) if dim else None
 
 
 def analyze(host: Host) -> Kernels:
@@ -371,7 +359,7 @@ def _kernels(tally: Tally, **others: Any) -> Kernels:
     )
 
 
-# --- gPUs: how each one spends the capture, its copies by kind, and what its plane says about its units ---
+# --- devices: how each one spends the capture, its copies by kind, and what its plane says about its units ---
 
 
 _KINDS = {Activity.HOST_TO_DEVICE: "H2D", Activity.DEVICE_TO_HOST: "D2H", Activity.DEVICE_TO_DEVICE: "D2D"}
@@ -575,15 +563,6 @@ def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[Devic
     )
 
 
-def _match(links: LaunchLinks, start_ps: Int64s, rows: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the calls (rows) that launched any of the kernels at `rows`, the first kernel of each, and how many."""
-    call = links.of(rows)
-    matched = np.flatnonzero(call >= 0)
-    order = matched[np.lexsort((start_ps[rows[matched]], call[matched]))]
-    first = np.flatnonzero(np.diff(call[order], prepend=-1) != 0)
-    return call[order[first]], order[first], np.diff(first, append=len(order))
-
-
 def _launches_of_device(
     trace: HostTrace, work: DeviceWork, kernels: Int64s, links: LaunchLinks, steps: Steps
 ) -> DeviceLaunches:
@@ -591,7 +570,11 @@ def _launches_of_device(
     rows = work.rows[kernels]
     duration = trace.duration_ps[rows]
     is_tiny = duration < TINY_PS
-    call, first_kernel, kernel_count = _match(links, trace.start_ps, rows)
+    call = links.of(rows)
+    matched = np.flatnonzero(call >= 0)
+    order = matched[np.lexsort((trace.start_ps[rows[matched]], call[matched]))]
+    first = np.flatnonzero(np.diff(call[order], prepend=-1) != 0)
+    call, first_kernel, kernel_count = call[order[first]], order[first], np.diff(first, append=len(order))
     start, call_end = trace.start_ps[rows[first_kernel]], trace.end_ps[call]
     call_start, call_ps = trace.start_ps[call], trace.duration_ps[call]
     is_before = start < call_start
@@ -719,27 +702,19 @@ class DevicePrecision(Struct, frozen=True, eq=False, kw_only=True):
 def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> tuple[DevicePrecision, ...]:
     """Return the precision of each device that runs kernels; `xla` are the instructions of the host."""
     kernels = np.flatnonzero(~work.moves)
-    surely, perhaps = _eligible(trace, work, kernels, _in_16_bit(xla))
-    planes = work.plane[kernels]
-    return tuple(
-        _precision_of_device(
-            trace, work, kernels[planes == plane], (surely[planes == plane], perhaps[planes == plane]), steps
-        )
-        for plane in distinct(planes).tolist()
-    )
-
-
-def _in_16_bit(xla: Xla) -> set[tuple[str, str]]:
-    """Return module and name of the products that compute in 16 bit, or on tensor cores: faster than in 32 bit."""
     peak, products = xla.peaks.flops_per_second("fp32"), [op for op in xla.ops if op.matrix_flops]
-    found = {(op.module, op.op) for op in products if _is_in_16_bit(op, peak)}
-    return found - {(op.module, op.op) for op in products if not _is_in_16_bit(op, peak)}
-
-
-def _is_in_16_bit(product: HloOp, peak_32: float | None) -> bool:
-    rate = product.work.tflops_per_second if product.work is not None else None
-    is_faster = peak_32 is not None and rate is not None and rate * 1e12 > peak_32
-    return is_faster or product.precision in ("fp16", "bf16", "fp8", "int8")
+    in_16_bit, others = set[tuple[str, str]](), set[tuple[str, str]]()
+    for op in products:
+        rate = op.work.tflops_per_second if op.work is not None else None
+        is_faster = peak is not None and rate is not None and rate * 1e12 > peak
+        is_16_bit = is_faster or op.precision in ("fp16", "bf16", "fp8", "int8")
+        (in_16_bit if is_16_bit else others).add((op.module, op.op))
+    surely, perhaps = _eligible(trace, work, kernels, in_16_bit - others)
+    planes, found = work.plane[kernels], []
+    for plane in distinct(planes).tolist():
+        of_plane = planes == plane
+        found.append(_precision_of_device(trace, work, kernels[of_plane], (surely[of_plane], perhaps[of_plane]), steps))
+    return tuple(found)
 
 
 def _eligible(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tfperf.analysis.registry import present
+from tfperf.analysis.registry import Results, present
 from tfperf.base.units import PS_PER_MS, format_ms, format_number, format_percent
 from tfperf.report.model import Fact, Finding, Level, Quantity, Section, at_levels
 from tfperf.report.shown import MOST_EACH
@@ -18,11 +18,8 @@ from tfperf.sections.kernels import (
     KERNELS_BY_NAME,
     LAUNCHES,
 )
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
-    from tfperf.sections.kernels.analysis import Copies, DeviceTotals, Kernels
-    from tfperf.trace.host.activities import Attribution
+from tfperf.sections.kernels.analysis import DeviceTotals, Kernels
+from tfperf.trace.host.activities import Attribution
 
 _BY_NAME = "Kernels of one name are one row. By op and launch shape, with whole names: --by kernel."
 _NO_KERNELS = "No kernels: the devices of this trace recorded only copies or derived lines."
@@ -50,6 +47,11 @@ def build(results: Results) -> Section:
     levels: dict[str, Level] = {} if results.has_several_hosts else {"host": "data"}
     each: Level = "brief" if results.view.by == "kernel" else "data"
     by_name: Level = "data" if results.view.by == "kernel" else "brief"
+    of_devices: Level = "brief" if len(kernels.devices) > MOST_EACH else "data"
+    has_sums = any(
+        kernel.launch.shared_bytes is not None and kernel.launch.static_shared_bytes is None
+        for kernel in kernels.kernels
+    )
     return Section(
         "kernels",
         "TPU cores" if _is_tpu(kernels) else "GPU kernels",
@@ -63,25 +65,15 @@ def build(results: Results) -> Section:
             KERNEL_REGIONS.build(results),
             LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
             COMPUTE_PRECISION.build(results, columns=at_levels(COMPUTE_PRECISION.columns, levels), level="data"),
-            DEVICE_TIME.build(
-                results,
-                columns=at_levels(DEVICE_TIME.columns, levels),
-                level="brief" if len(kernels.devices) > MOST_EACH else "data",
-            ),
+            DEVICE_TIME.build(results, columns=at_levels(DEVICE_TIME.columns, levels), level=of_devices),
         ),
         notes=_notes(kernels, results.attribution),
-        detail_notes=(_SHARED_MEMORY,) if _has_one_size(kernels) else (),
+        detail_notes=(_SHARED_MEMORY,) if has_sums else (),
     )
 
 
 def _is_tpu(kernels: Kernels) -> bool:
     return any(device.device.startswith("TPU") for device in kernels.devices)
-
-
-def _has_one_size(kernels: Kernels) -> bool:
-    """Tell whether the shared memory of some kernel is known as a sum only."""
-    launches = [kernel.launch for kernel in kernels.kernels]
-    return any(launch.shared_bytes is not None and launch.static_shared_bytes is None for launch in launches)
 
 
 def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
@@ -110,16 +102,10 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
 def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
     """Return the line that lets a reader check the table: what the device did adds up to the capture."""
     label = f"{device.host} {device.device}" if several_hosts else device.device
+    times_ps = device.compute_ps, device.copies_alone_ps, device.idle_ps, device.wall_ps, device.kernel_sum_ps
+    hidden_ps = device.copies_ps - device.copies_alone_ps
     compute, copies, idle, wall, kernel_sum, hidden = (
-        f"{format_ms(ps / PS_PER_MS)} ms"
-        for ps in (
-            device.compute_ps,
-            device.copies_alone_ps,
-            device.idle_ps,
-            device.wall_ps,
-            device.kernel_sum_ps,
-            device.copies_ps - device.copies_alone_ps,
-        )
+        f"{format_ms(ps / PS_PER_MS)} ms" for ps in (*times_ps, hidden_ps)
     )
     if device.device.startswith("TPU"):
         waiting = f" + {copies} waiting for data" * bool(device.copies_alone_ps)
@@ -128,7 +114,7 @@ def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
     text = f"{compute} compute + {copies} copies + {idle} idle = {wall} wall"
     overlaps = device.kernel_sum_ps > device.compute_ps
     note = f"kernels sum to {kernel_sum}" + ", since streams overlap" * overlaps
-    if device.copies_ps > device.copies_alone_ps:
+    if hidden_ps > 0:
         note += f"; {hidden} of copies run beside compute"
     return Fact(f"device_time_{label}", label, text, note=note)
 
@@ -163,16 +149,13 @@ ONE_KERNEL_PERCENT = 50.0
 _SLOW_GB, _LARGE_BYTES = 5.0, 1_000_000
 
 
-def kernel_findings(kernels: Kernels | None) -> tuple[Finding, ...]:
-    """Return what stands out; nothing without a device."""
-    if kernels is None:
-        return ()
+def kernel_findings(kernels: Kernels) -> tuple[Finding, ...]:
+    """Return what stands out."""
     rules = (_small_kernels, _missed_tensor_cores, _slow_copies, _largest_kernel) if len(kernels) else (_slow_copies,)
     return tuple(finding for rule in rules if (finding := rule(kernels)) is not None)
 
 
 def _small_kernels(kernels: Kernels) -> Finding | None:
-    """Judge the device with the most kernels."""
     device = max(kernels.launches, key=lambda launches: launches.kernels, default=None)
     tiny, unqueued = (device.tiny_kernel_percent, device.unqueued_percent) if device else (None, None)
     if device is None or tiny is None or unqueued is None or min(tiny, unqueued) < TINY_PERCENT:
@@ -204,7 +187,14 @@ def _missed_tensor_cores(kernels: Kernels) -> Finding | None:
 
 def _slow_copies(kernels: Kernels) -> Finding | None:
     wall_ps = {(device.host, device.device): device.wall_ps for device in kernels.devices}
-    slow = [copies for copies in kernels.copies if _is_slow(copies, wall_ps[copies.host, copies.device])]
+    slow = []
+    for copies in kernels.copies:
+        rate, mean = copies.gb_per_second, copies.mean_bytes
+        is_below = rate is not None and mean is not None and rate < _SLOW_GB and mean >= _LARGE_BYTES
+        is_pageable = 2 * copies.pageable_ps >= copies.total_ps
+        takes_long = 100.0 * copies.total_ps >= COPY_PERCENT * wall_ps[copies.host, copies.device] > 0
+        if copies.kind == "H2D" and takes_long and (is_pageable or is_below):
+            slow.append(copies)
     if not slow:
         return None
     worst = max(slow, key=lambda copies: copies.total_ps)
@@ -217,14 +207,6 @@ def _slow_copies(kernels: Kernels) -> Finding | None:
         f"{COPY_PERCENT:.0f}% if pageable, or below {_SLOW_GB:.0f} GB/s for copies of 1 MB and more)."
     )
     return Finding("slow_copies", "hint", text, causes=("input_copy",), quantities=(share,))
-
-
-def _is_slow(copies: Copies, wall_ps: int) -> bool:
-    rate, mean = copies.gb_per_second, copies.mean_bytes
-    is_below = rate is not None and mean is not None and rate < _SLOW_GB and mean >= _LARGE_BYTES
-    is_pageable = 2 * copies.pageable_ps >= copies.total_ps
-    takes_long = 100.0 * copies.total_ps >= COPY_PERCENT * wall_ps > 0
-    return copies.kind == "H2D" and takes_long and (is_pageable or is_below)
 
 
 def _largest_kernel(kernels: Kernels) -> Finding | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tfperf.analysis.registry import Host
 from tfperf.base.arrays import (
     MOST,
     NO_NUMBERS,
@@ -23,20 +24,16 @@ from tfperf.base.arrays import (
     overlap,
     union,
 )
-from tfperf.formats.hlo.model import HOST_MEMORY
+from tfperf.formats.hlo.model import HOST_MEMORY, Module
 from tfperf.formats.wire.event_columns import OP_LINES, TRACE_ME_LINE
 from tfperf.trace.device.tpu_copies import AsyncKind, AsyncRuns, Way, async_runs, bytes_of
 from tfperf.trace.event_names import mask
-from tfperf.trace.steps.breakdown import CountedSteps
+from tfperf.trace.steps.breakdown import Breakdown, CountedSteps
 from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
-    from tfperf.analysis.registry import Host
-    from tfperf.formats.hlo.model import Instruction, Module
-    from tfperf.trace.host_trace import HostTrace
-    from tfperf.trace.steps.breakdown import Breakdown
-
     Key = TypeVar("Key")
+    Row = TypeVar("Row", "AsyncCopy", "KernelRegion")
 
 AWAITED = 0.01
 """A copy whose core waits for less of the time that it is in flight is hidden: it was done before."""
@@ -86,7 +83,6 @@ class AsyncCopy(Struct, frozen=True, kw_only=True):
 
 
 def _rate(size: int | None, count: int, time_ps: int) -> float | None:
-    """Return 10^9 bytes per second."""
     return None if size is None or not time_ps else 1000.0 * size * count / time_ps
 
 
@@ -153,13 +149,10 @@ def async_copies(host: Host) -> AsyncCopies:
     most = max(kept, key=lambda sizes: sizes.parameters + sizes.outputs, default=None)
     return AsyncCopies(
         copies=_ordered_copies(copies),
-        traffic=tuple(_traffic(way, runs, windows, CountedSteps.of(breakdown.steps)) for way in _WAYS),
+        traffic=tuple(_traffic(way, runs, windows, CountedSteps.of(breakdown.steps)) for way in get_args(Way)),
         kept_bytes=None if most is None else most.parameters + most.outputs,
         are_donated=most is not None and bool(most.aliased) and not most.outputs,
     )
-
-
-_WAYS: tuple[Way, ...] = ("to_device", "to_host", "on_device", "exchange")
 
 
 def _ordered_copies(copies: Sequence[AsyncCopy]) -> tuple[AsyncCopy, ...]:
@@ -167,12 +160,8 @@ def _ordered_copies(copies: Sequence[AsyncCopy]) -> tuple[AsyncCopy, ...]:
 
 
 def _copy(kind: AsyncKind, module: Module | None, runs: AsyncRuns, rows: Int64s, in_steps: Bools) -> AsyncCopy:
-    """Add up the runs of one instruction."""
-    flight, waited, paired = (
-        (runs.end_ps - runs.begun_ps)[rows],
-        (runs.end_ps - runs.awaited_ps)[rows],
-        runs.is_paired[rows],
-    )
+    flight, waited = (runs.end_ps - runs.begun_ps)[rows], (runs.end_ps - runs.awaited_ps)[rows]
+    paired = runs.is_paired[rows]
     array, source, shape = ("", "", kind.shape) if module is None else _described(kind, module)
     return AsyncCopy(
         module=module.name if module else "",
@@ -208,7 +197,8 @@ def _described(kind: AsyncKind, module: Module) -> tuple[str, str, str]:
     while made.operands and (made.opcode.endswith(("-start", "-done")) or made.opcode in _SAME):
         made = computation.operands_of(made)[0]
     array = made.metadata.op_name if made.opcode == "parameter" else ""
-    results = {index for user in users if user == computation.root_instruction for index in _places(user, place)}
+    roots = (user for user in users if user == computation.root_instruction)
+    results = {index for root in roots for index, operand in enumerate(root.operands) if operand == place}
     if at[0] == module.entry_at and results:
         taken = {module.aliases.get((index,)) for index in results}
         named = (each for each in computation.instructions if each.opcode == "parameter" and each.parameter in taken)
@@ -217,12 +207,7 @@ def _described(kind: AsyncKind, module: Module) -> tuple[str, str, str]:
     return array or made.name, next(filter(None, lines), ""), kind.shape or str(done.shape)
 
 
-def _places(user: Instruction, operand: int) -> list[int]:
-    return [index for index, each in enumerate(user.operands) if each == operand]
-
-
 def _traffic(way: Way, runs: AsyncRuns, windows: Mapping[int, tuple[Int64s, Int64s]], steps: CountedSteps) -> Traffic:
-    """Add up what goes one way in each step, on average over the cores."""
     sizes = np.array([float(bytes_of(kind.shape) or 0) for kind in runs.kinds])[runs.kind]
     is_way = np.array([kind.way == way for kind in runs.kinds], np.bool_)[runs.kind]
     is_awaited = runs.end_ps - runs.awaited_ps >= AWAITED * (runs.end_ps - runs.begun_ps)
@@ -258,23 +243,25 @@ def narrow_copies(copies: AsyncCopies, after: Breakdown) -> AsyncCopies:
 
 def combine_copies(parts: Sequence[AsyncCopies]) -> AsyncCopies:
     """Add up equal instructions of several hosts."""
-    merged: dict[tuple[str, int | None, str, str], AsyncCopy] = {}
-    for each in (copy for part in parts for copy in part.copies):
-        before = merged.get(each.key)
-        if before is not None:
-            sums = {name: min(getattr(before, name) + getattr(each, name), MOST) for name in _SUMS}
-            each = replace(before, **sums)
-        merged[each.key] = each
+    sums = ("count", "paired", "in_steps", "flight_ps", "waited_ps", "paired_waited_ps")
     most = max(parts, key=lambda part: part.kept_bytes or -1, default=AsyncCopies())
     return AsyncCopies(
-        copies=_ordered_copies([*merged.values()]),
+        copies=_ordered_copies(_merged((copy for part in parts for copy in part.copies), sums)),
         traffic=tuple(each for part in parts for each in part.traffic),
         kept_bytes=most.kept_bytes,
         are_donated=most.are_donated,
     )
 
 
-_SUMS = ("count", "paired", "in_steps", "flight_ps", "waited_ps", "paired_waited_ps")
+def _merged(rows: Iterable[Row], sums: Sequence[str]) -> list[Row]:
+    """Add up the fields `sums` of rows of equal keys."""
+    merged: dict[object, Row] = {}
+    for each in rows:
+        before = merged.get(each.key)
+        if before is not None:
+            each = replace(before, **{name: min(getattr(before, name) + getattr(each, name), MOST) for name in sums})
+        merged[each.key] = each
+    return list(merged.values())
 
 
 # --- regions that kernels of TPU cores mark ---
@@ -353,7 +340,14 @@ def kernel_regions(host: Host) -> Regions:
     if not len(marks):
         return Regions()
     # Each core has names of its own.
-    kernels, which = _indexed(trace.name[kernel], lambda name: _kernel(trace, name))
+    programs = trace.name_stat("program_id")
+
+    def instruction(name: int) -> tuple[str, int | None]:
+        program = programs.get(name)
+        hlo_op = trace.display_names[name] or trace.names[name].partition(" = ")[0].lstrip("%")
+        return hlo_op, program if isinstance(program, int) else None
+
+    kernels, which = _indexed(trace.name[kernel], instruction)
     names, region = _indexed(trace.name[marks], lambda name: trace.names[name])
     regions, waits = [], []
     sums = {tuple(key): numbers[:2] for key, numbers in group_sums(trace.duration_ps[marks], [which, region])}
@@ -394,13 +388,6 @@ def _indexed(names: Int32s, text_of: Callable[[int], Key]) -> tuple[list[Key], I
     return unique, np.array([unique.index(text) for text in texts], np.int64)[index]
 
 
-def _kernel(trace: HostTrace, name: int) -> tuple[str, int | None]:
-    """Return the name of an instruction and the id of its program, by the name of its events."""
-    program = trace.name_stat("program_id").get(name)
-    hlo_op = trace.display_names[name] or trace.names[name].partition(" = ")[0].lstrip("%")
-    return hlo_op, program if isinstance(program, int) else None
-
-
 def _in_steps(host: Host, rows: Int64s) -> Int64s:
     """Return how long any of these events lasts in each step, on average over the cores."""
     trace, windows = host.trace, core_steps(host.trace, host["steps"].steps)
@@ -417,19 +404,11 @@ def _ordered_regions(regions: Sequence[KernelRegion]) -> tuple[KernelRegion, ...
     return tuple(sorted(regions, key=lambda each: (-each.kernel_ps, each.kernel, -each.total_ps, each.region)))
 
 
-def _added(one: KernelRegion, other: KernelRegion) -> KernelRegion:
-    names = ("count", "total_ps", "runs", "kernel_ps")
-    return replace(one, **{name: min(getattr(one, name) + getattr(other, name), MOST) for name in names})
-
-
 def combine_regions(parts: Sequence[Regions]) -> Regions:
     """Add up equal regions of several hosts."""
-    merged: dict[tuple[str, int | None, str], KernelRegion] = {}
-    for each in (region for part in parts for region in part.regions):
-        merged[each.key] = _added(merged[each.key], each) if each.key in merged else each
-    return Regions(
-        regions=_ordered_regions([*merged.values()]), waits=tuple(each for part in parts for each in part.waits)
-    )
+    sums = ("count", "total_ps", "runs", "kernel_ps")
+    regions = _merged((region for part in parts for region in part.regions), sums)
+    return Regions(regions=_ordered_regions(regions), waits=tuple(each for part in parts for each in part.waits))
 
 
 def narrow_regions(regions: Regions, after: Breakdown) -> Regions:

@@ -11,24 +11,21 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from functools import lru_cache, partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfperf.analysis.registry import Tabular
+from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import MOST, Bools, Float64s, Int64s, group_equal
 from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, format_bytes, percent
 from tfperf.trace.event_names import star, starred
 from tfperf.trace.host_trace import HostTrace, MemoryEvents
 from tfperf.trace.steps.steps import Steps
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Host
 
 
 class Memory(Plotted, Tabular, frozen=True):
@@ -243,9 +240,13 @@ def describe(name: str, events: AllocatorEvents, texts: EventTexts, *, host: str
     in_use = reserved + events.heap
     # Where the peak is reached several times, most is known at the last about what lies there.
     peak = len(in_use) - 1 - int(in_use[::-1].argmax())
-    peak_bytes = int(in_use[peak])
+    peak_bytes, peak_ps = int(in_use[peak]), int(events.start_ps[peak])
+    step = int(np.searchsorted(steps.start_ps, peak_ps, side="right")) - 1
+    is_in_step = step >= 0 and peak_ps < steps.end_ps[step]
+    first_bytes = int(events.size[0] if events.allocates[0] else -events.size[0])
     capacity = peak_bytes + int(events.free[peak]) if events.free[peak] >= 0 else 0
-    fragmentation = _fragmentation_percent(events.fragmentation)
+    sound = np.where((events.fragmentation >= 0) & (events.fragmentation <= 1), events.fragmentation, np.nan)
+    fragmentation = 100.0 * sound if (sound > 0).any() else np.full(len(events.fragmentation), np.nan)
     is_nearly_full = in_use >= FULL_SHARE * capacity if capacity else np.zeros(len(in_use), np.bool_)
     tensors, unsized_alive = tensors_at(events, peak, texts)
     rest_bytes = int(events.heap[peak]) - total_of(tensors.total_bytes)
@@ -254,18 +255,20 @@ def describe(name: str, events: AllocatorEvents, texts: EventTexts, *, host: str
     growth, growth_steps = _growth_per_step(events.start_ps, in_use, _windows(steps))
     kept = _largest_of_boxes(in_use)
     time_ms = events.start_ps[kept] / PS_PER_MS
+    size = events.size[1:]
+    expected = events.heap[:-1] + np.where(events.allocates[1:], size, -size)
     return Allocator(
         host=host,
         name=name,
         place=place_of(name),
         capacity_bytes=capacity or None,
         peak_bytes=peak_bytes,
-        peak_ms=float(events.start_ps[peak] / PS_PER_MS),
-        peak_step=_step_at(int(events.start_ps[peak]), steps),
+        peak_ms=float(peak_ps / PS_PER_MS),
+        peak_step=int(steps.numbers[step]) if is_in_step else None,
         lifetime_peak_bytes=max(lifetime_peak, peak_bytes) if lifetime_peak >= 0 else None,
         stack_bytes=int(reserved[peak]),
         heap_peak_bytes=lifetime_peak if lifetime_peak >= 0 else None,
-        start_bytes=_before_first(events, int(in_use[0])),
+        start_bytes=None if events.size[0] < 0 else max(int(in_use[0]) - first_bytes, 0),
         end_bytes=int(in_use[-1]),
         fragmentation_percent=_or_none(float(fragmentation[peak])),
         max_fragmentation_percent=_largest(fragmentation),
@@ -277,25 +280,13 @@ def describe(name: str, events: AllocatorEvents, texts: EventTexts, *, host: str
         alive=with_unknown(tensors, rest_bytes, int(reserved[peak]), are_all_sized=not unsized_alive),
         before_bytes=rest_bytes if rest_bytes >= 0 and not unsized_alive else None,
         unsized_alive=unsized_alive,
-        contradictions=_contradictions(events),
+        contradictions=int(((events.heap[1:] != expected) & (size >= 0)).sum()),
         timeline=MemoryTimeline(time_ms, in_use[kept], events.free[kept], fragmentation[kept]),
     )
 
 
 def _windows(steps: Steps) -> _Windows:
     return steps.start_ps[steps.headline], steps.end_ps[steps.headline]
-
-
-def _step_at(time_ps: int, steps: Steps) -> int | None:
-    """Return the number of the step that a moment falls into."""
-    step = int(np.searchsorted(steps.start_ps, time_ps, side="right")) - 1
-    return int(steps.numbers[step]) if step >= 0 and time_ps < steps.end_ps[step] else None
-
-
-def _before_first(events: AllocatorEvents, in_use: int) -> int | None:
-    """Return what was in use before the first event, after which `in_use` bytes are."""
-    size = int(events.size[0])
-    return None if size < 0 else max(in_use - (size if events.allocates[0] else -size), 0)
 
 
 def _allocations(events: AllocatorEvents, windows: _Windows) -> dict[str, Any]:
@@ -316,25 +307,12 @@ def _allocations(events: AllocatorEvents, windows: _Windows) -> dict[str, Any]:
     }
 
 
-def _fragmentation_percent(share: Float64s) -> Float64s:
-    """Return percentages, NaN where unknown. An allocator that does not measure it writes 0 throughout."""
-    sound = np.where((share >= 0) & (share <= 1), share, np.nan)
-    return 100.0 * sound if (sound > 0).any() else np.full(len(share), np.nan)
-
-
 def _or_none(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
 def _largest(values: Float64s) -> float | None:
     return _or_none(float(np.fmax.reduce(values, initial=np.nan)))
-
-
-def _contradictions(events: AllocatorEvents) -> int:
-    """Count events whose memory in use is not that of the one before, plus or minus their own size."""
-    size = events.size[1:]
-    expected = events.heap[:-1] + np.where(events.allocates[1:], size, -size)
-    return int(((events.heap[1:] != expected) & (size >= 0)).sum())
 
 
 def _largest_of_boxes(in_use: Int64s) -> Int64s:
@@ -551,13 +529,11 @@ def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
 
 def op_keys(alive: Alive) -> list[tuple[str, ...]]:
     """Return of each row what those that `by_op` adds up have in common."""
-    return list(zip(alive.kind, map(_pattern, alive.op), alive.shape, alive.data_type, strict=True))
+    return list(zip(alive.kind, map(_with_stars, alive.op), alive.shape, alive.data_type, strict=True))
 
 
-@lru_cache(maxsize=100_000)
-def _pattern(op: str) -> str:
-    """Return an op with stars for numbers; hosts of a run have the same ops."""
-    return _NUMBER.sub(star, op)
+_with_stars = lru_cache(maxsize=100_000)(partial(_NUMBER.sub, star))
+"""Returns an op with stars for numbers; hosts of a run have the same ops."""
 
 
 def by_scope(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
@@ -671,7 +647,7 @@ def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEven
 
 
 def _bytes(memory: MemoryEvents, stat_name: str) -> Int64s:
-    """Return sizes in bytes, -1 for those that are missing or impossible (negative, beyond 8 PiB)."""
+    """Return sizes, -1 for those that are missing or impossible (negative, beyond 8 PiB)."""
     sizes = memory.number(stat_name, -1)
     return np.where((sizes >= 0) & (sizes <= _LARGEST_BYTES), sizes, -1)
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from tfperf.analysis.many_hosts import MANY_HOSTS, MOST_ROWS
-from tfperf.analysis.registry import TableSpec, present
-from tfperf.base.units import PS_PER_MS, format_bytes, format_ms, format_percent, listed
+from tfperf.analysis.registry import Results, TableSpec, present
+from tfperf.base.units import PS_PER_MS, format_bytes, format_ms, format_percent, listed, percent
 from tfperf.report.model import Fact, Finding, Level, Quantity, Section, Sparkline, Table, at_levels
 from tfperf.sections.memory import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE, columns_of
-from tfperf.sections.memory.analysis import FULL_SHARE, Allocator, op_keys, scope_keys
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
-    from tfperf.sections.memory.analysis import Memory
+from tfperf.sections.memory.analysis import FULL_SHARE, Allocator, Memory, op_keys, scope_keys
 
 _UNKNOWN_PERCENT = 50.0
 _STEADY_SHARE = 0.01
@@ -81,7 +77,8 @@ def _tables(results: Results) -> tuple[Table, ...]:
     levels: dict[str, Level] = {}
     if memory.host_count > 1:
         levels = {"host": "brief", "frees": "data", "fragmentation_percent": "data"}
-    by_op, by_scope = _of_fullest(BY_OP, results, _rows_by_op), _of_fullest(BY_SCOPE, results, _rows_by_scope)
+    by_op = _of_fullest(BY_OP, results, lambda each: len({*op_keys(each.alive)}))
+    by_scope = _of_fullest(BY_SCOPE, results, lambda each: len({*scope_keys(each.alive)}))
     remarks = [_STAR] if any("*" in str(op) for op in by_op.data["op"]) else []
     # Of many hosts, people see a few allocators and percentiles of all.
     alike = [group for group in memory.alike if len(group) > 1] if len(results.hosts) <= MANY_HOSTS else []
@@ -101,10 +98,10 @@ def _tables(results: Results) -> tuple[Table, ...]:
             note=" ".join(filter(None, (same, _clock_note(memory)))),
             rows_for_people=tuple(order[id(group[0])] for group in memory.alike) if alike else None,
         ),
-        _first_rows(ALIVE, results, _alive_rows, level="data", split_key="allocator"),
+        _first_rows(ALIVE, results, lambda each: len(each.alive), level="data", split_key="allocator"),
         replace(by_op, note=" ".join(remarks)),
         by_scope if has_scopes else replace(by_scope, level="data"),
-        _first_rows(TIMELINE, results, _points, level="data", split_key="allocator"),
+        _first_rows(TIMELINE, results, lambda each: len(each.timeline.time_ms), level="data", split_key="allocator"),
     )
 
 
@@ -121,22 +118,6 @@ def _first_rows(
     stops = list(accumulate(map(rows_of, memory.allocators)))
     first = replace(memory, allocators=memory.allocators[: bisect_left(stops, MOST_ROWS) + 1])
     return replace(spec.of(columns_of(spec.name, first)), total_rows=stops[-1], **attributes)
-
-
-def _alive_rows(allocator: Allocator) -> int:
-    return len(allocator.alive)
-
-
-def _points(allocator: Allocator) -> int:
-    return len(allocator.timeline.time_ms)
-
-
-def _rows_by_op(allocator: Allocator) -> int:
-    return len({*op_keys(allocator.alive)})
-
-
-def _rows_by_scope(allocator: Allocator) -> int:
-    return len({*scope_keys(allocator.alive)})
 
 
 def _clock_note(memory: Memory) -> str:
@@ -179,12 +160,10 @@ def sparkline(allocator: Allocator, name: str) -> Sparkline:
 
 
 def _and_more(allocators: Sequence[Allocator]) -> str:
-    """Say in how many allocators beyond the first."""
     return f", and in {len(allocators) - 1} more allocators" if len(allocators) > 1 else ""
 
 
 def _notes(memory: Memory) -> tuple[str, ...]:
-    """Say what is unknown."""
     notes = []
     if memory.silent_hosts:
         recorded_none = f"{len(memory.silent_hosts)} of {memory.host_count} hosts recorded no allocation"
@@ -296,14 +275,8 @@ def _peak_share(allocator: Allocator) -> Quantity:
     return Quantity("peak", allocator.peak_percent, of=_owner(allocator))
 
 
-def _lifetime_percent(allocator: Allocator) -> float:
-    if not allocator.capacity_bytes or allocator.lifetime_peak_bytes is None:
-        return 0.0
-    return 100.0 * allocator.lifetime_peak_bytes / allocator.capacity_bytes
-
-
 def _was_full(allocator: Allocator) -> Finding | None:
-    lifetime_percent = _lifetime_percent(allocator)
+    lifetime_percent = percent(allocator.lifetime_peak_bytes or 0, allocator.capacity_bytes or 0) or 0.0
     if allocator.place == "host" or _is_full(allocator) or lifetime_percent < CAPACITY_PERCENT:
         return None
     share = Quantity("lifetime_peak", lifetime_percent, of=_owner(allocator))
@@ -316,10 +289,10 @@ def _was_full(allocator: Allocator) -> Finding | None:
 
 
 def _fragmented(allocator: Allocator) -> Finding | None:
-    percent = allocator.full_fragmentation_percent
-    if allocator.place != "device" or percent is None or percent < FRAGMENTED_PERCENT:
+    fragmented = allocator.full_fragmentation_percent
+    if allocator.place != "device" or fragmented is None or fragmented < FRAGMENTED_PERCENT:
         return None
-    share = Quantity("full_fragmentation", percent, of=_owner(allocator))
+    share = Quantity("full_fragmentation", fragmented, of=_owner(allocator))
     text = (
         f"is fragmented: up to {share} of the memory that it holds free is not in its largest "
         f"piece, while {100 * FULL_SHARE:.0f}% or more of its capacity is in use (threshold "

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import TableSpec, Tabular, declared
+from tfperf.analysis.registry import Host, TableSpec, Tabular, declared
 from tfperf.base.arrays import MOST, NO_NUMBERS, Bools, Int32s, Int64s, capped_sum, capped_sums, distinct, group_equal
 from tfperf.base.patterns import Pattern
 from tfperf.base.units import PS_PER_MS
@@ -25,15 +25,11 @@ from tfperf.trace.device.device_work import NO_TYPE, DeviceOp, DeviceWork, devic
 from tfperf.trace.device.kernels import tensorflow_kernel, uses_tensor_cores
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host.activities import Activity
-from tfperf.trace.host.host_ops import EAGER, FUNCTION, UNKNOWN, Flags
+from tfperf.trace.host.host_ops import EAGER, FUNCTION, UNKNOWN, Flags, HostOps
 from tfperf.trace.host.launches import launch_links
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import innermost_around, nest, self_time
 from tfperf.trace.steps.eager import run_from_python
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Host
-    from tfperf.trace.host.host_ops import HostOps
 
 
 class Ops(Tabular, frozen=True):
@@ -264,7 +260,9 @@ class OpTable(Tabular, frozen=True, kw_only=True):
             "execution": np.where(is_eager, np.int8(EAGER), np.minimum.reduceat(flags, starts)),
             "counts_kernels": np.logical_or.reduceat(ordered["counts_kernels"], starts),
         }
-        return replace(self, keys=tuple(places), **columns).only(_in_order(tuple(places), columns["self_ps"]))
+        times, found = columns["self_ps"].tolist(), tuple(places)
+        rows = sorted(range(len(found)), key=lambda row: (-times[row], *found[row]))
+        return replace(self, keys=found, **columns).only(np.array(rows, np.int64))
 
     def columns(self, keep: Bools | None = None, *, whole_ps: float | None = None) -> dict[str, list[object]]:
         """Return one row per op, times in milliseconds; None is unknown.
@@ -330,12 +328,6 @@ def cut(table: OpTable, most: int) -> OpTable:
         return table
     keys = (*table.keys[:most], *[OTHERS] * (len(table) - most))
     return replace(table.under(keys), lacking_ps=table.lacking_ps + int(table.self_ps[most]))
-
-
-def _in_order(keys: Sequence[OpKey], self_ps: Int64s) -> Int64s:
-    """Return the rows of ops in their order: the largest self time first, then by name."""
-    times = self_ps.tolist()
-    return np.array(sorted(range(len(keys)), key=lambda row: (-times[row], *keys[row])), np.int64)
 
 
 def _sum_if_known(values: list[int | None]) -> int | None:
@@ -416,19 +408,16 @@ def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:
         )
         tally.tensor_core_ps = time_ps if uses else 0
         sums.add(OpKey(op.name, op.type or NO_TYPE), tally, at_least=kernel.count)
-    idle_ps = sum(_tensorflow_idle_ps(trace, work, plane) for plane in trace.devices)
+    idle_ps = 0
+    for plane in trace.devices:
+        lines = [line for line in trace.device_lines(plane) if line.stop > line.start]
+        if lines:
+            start = min(int(trace.start_ps[line.start : line.stop].min()) for line in lines)
+            end = max(int(trace.end_ps[line.start : line.stop].max()) for line in lines)
+            rows_with_op = work.rows[(work.plane == plane) & (work.op >= 0)]
+            idle_ps += max(0, end - start - capped_sum(trace.duration_ps[rows_with_op]))
     busy_ps = sum(row.self_ps for row in sums.rows.values())
     return sums.table("device", idle_ps=idle_ps, time_ps=idle_ps + busy_ps, places=len(trace.devices))
-
-
-def _tensorflow_idle_ps(trace: HostTrace, work: DeviceWork, plane: int) -> int:
-    lines = [line for line in trace.device_lines(plane) if line.stop > line.start]
-    if not lines:
-        return 0
-    start = min(int(trace.start_ps[line.start : line.stop].min()) for line in lines)
-    end = max(int(trace.end_ps[line.start : line.stop].max()) for line in lines)
-    rows_with_op = work.rows[(work.plane == plane) & (work.op >= 0)]
-    return max(0, end - start - capped_sum(trace.duration_ps[rows_with_op]))
 
 
 def _kernel_sums(trace: HostTrace, work: DeviceWork) -> Iterator[KernelSum]:
@@ -566,10 +555,14 @@ def op_runs(trace: HostTrace, work: DeviceWork) -> OpRuns:
     names = _names(trace, work.ops)
     events = _Launched(op, names.of_op[op], launch_links(trace, rows).of(rows))
     lost = _lost_calls(trace.line_of[rows], events)
+    lines = [line for plane in trace.devices for line in trace.device_lines(plane, derived=True)]
+    lines = [line for line in lines if line.name.partition(" - ")[0] in OP_LINES]
+    name = np.concatenate([NO_NUMBERS, *(trace.name[line.start : line.stop] for line in lines)]).astype(np.int64)
+    text = names.of_name[name]
     candidates = [
         _counted(op, np.where(lost >= 0, lost, _named_events(trace, events, names)), ops),
         _counted(op, np.where(lost >= 0, lost, _by_executor(trace, events)), ops),
-        _on_op_lines(trace, names),
+        np.bincount(text[text >= 0], minlength=int(names.of_op.max(initial=-1)) + 1)[names.of_op],
     ]
     runs, is_known = np.bincount(op, minlength=ops).astype(np.int64), np.zeros(ops, np.bool_)
     for candidate in candidates:
@@ -660,12 +653,3 @@ def _by_line(trace: HostTrace, call: Int64s) -> Iterator[tuple[Line, Int64s]]:
     of_line = trace.line_of[call[known]]
     for index in distinct(of_line).tolist():
         yield trace.lines[index], known[of_line == index]
-
-
-def _on_op_lines(trace: HostTrace, names: _Names) -> Int64s:
-    """Return how many events of each op lie on lines of ops that the profiler derived for GPUs."""
-    lines = [line for plane in trace.devices for line in trace.device_lines(plane, derived=True)]
-    lines = [line for line in lines if line.name.partition(" - ")[0] in OP_LINES]
-    name = np.concatenate([NO_NUMBERS, *(trace.name[line.start : line.stop] for line in lines)]).astype(np.int64)
-    text = names.of_name[name]
-    return np.bincount(text[text >= 0], minlength=int(names.of_op.max(initial=-1)) + 1)[names.of_op]

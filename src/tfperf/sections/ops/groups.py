@@ -92,7 +92,16 @@ def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupT
     """Add up ops by group; `keep` (one entry per op) leaves others out, but shares stay of all ops."""
     rows = np.arange(len(table)) if keep is None else np.flatnonzero(keep)
     keys = [table.keys[row] for row in rows.tolist()]
-    name_of = _namer(table, by)
+    models = models_of(table.keys) if by == "layer" else frozenset()
+
+    def name_of(key: OpKey) -> str:
+        if by == "type":
+            return key.type or "Unknown"
+        group = group_without_path(key) or (
+            layer_of(key.name, models) if by == "layer" else key.name.rpartition("/")[0]
+        )
+        return group or NO_SCOPE
+
     indices: dict[str, int] = {}
     group = np.array([indices.setdefault(name_of(key), len(indices)) for key in keys], np.int64)
     names = list(indices)
@@ -121,16 +130,6 @@ def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupT
 def is_backward(name: str) -> bool:
     """Tell whether an op belongs to the backward pass."""
     return "gradient" in name and _BACKWARD.search(name[:PATH_READ]) is not None
-
-
-def _namer(table: OpTable, by: Grouping) -> Callable[[OpKey], str]:
-    """Return the function that names the group of an op."""
-    if by == "type":
-        return lambda key: key.type or "Unknown"
-    if by == "scope":
-        return lambda key: group_without_path(key) or key.name.rpartition("/")[0] or NO_SCOPE
-    models = models_of(table.keys)
-    return lambda key: group_without_path(key) or layer_of(key.name, models)
 
 
 def group_without_path(key: OpKey) -> str:
@@ -205,30 +204,22 @@ def common_keys(keys: Sequence[OpKey]) -> list[OpKey]:
     """Return for each op the key of its row: one for all ops that repeat each other."""
     alike = defaultdict[OpKey, list[int]](list)
     for place, key in enumerate(keys):
-        alike[_pattern(key)].append(place)
+        pattern = key
+        if not group_without_path(key):  # names that are no paths have no layers
+            pattern = key._replace(name=pattern_of(key.name), hlo_op=_HLO_NUMBER.sub("", key.hlo_op))
+        alike[pattern].append(place)
     common = list(keys)
     for places in alike.values():
         members = [keys[place] for place in places]
         # Without a number in their name, several HLO ops of one op stay apart.
         if len({key.name for key in members}) > 1:
-            of_all = _common(members)
+            first = members[0]
+            is_one = len({key.hlo_op for key in members}) == 1
+            hlo_op = first.hlo_op if is_one else _HLO_NUMBER.sub("", first.hlo_op) + ".*"
+            of_all = first._replace(name=name_of_repeated([key.name for key in members]), hlo_op=hlo_op)
             for place in places:
                 common[place] = of_all
     return common
-
-
-def _pattern(key: OpKey) -> OpKey:
-    """Return what ops of one row have in common; names that are no paths have no layers."""
-    if group_without_path(key):
-        return key
-    return key._replace(name=pattern_of(key.name), hlo_op=_HLO_NUMBER.sub("", key.hlo_op))
-
-
-def _common(keys: Sequence[OpKey]) -> OpKey:
-    """Return the name of a row, with `*` in the place of numbers that differ."""
-    hlo_ops = {key.hlo_op for key in keys}
-    hlo_op = keys[0].hlo_op if len(hlo_ops) == 1 else _HLO_NUMBER.sub("", keys[0].hlo_op) + ".*"
-    return keys[0]._replace(name=name_of_repeated([key.name for key in keys]), hlo_op=hlo_op)
 
 
 # --- ops as stacks of names, for flame graphs: by name scope, or by layer and pass ---
@@ -244,27 +235,20 @@ _TIMES = FlameScale(unit="ms", divisor=int(PS_PER_MS), separator="/")
 
 def stacker(keys: Sequence[OpKey], by: StackedBy) -> Callable[[OpKey], Stack]:
     """Return the function that gives the stack of an op, one of `keys`."""
-    if by == "scope":
-        return _scopes
-    models = models_of(keys)
-    return lambda key: _without_path(key) or _layer(key, models)
+    models = models_of(keys) if by == "layer" else frozenset()
 
+    def stack(key: OpKey) -> Stack:
+        group = group_without_path(key)
+        if group == INPUT:
+            return (INPUT, *key.name[:PATH_READ].removeprefix(_ITERATOR).split("::"))
+        if group:
+            return (group, key.name or key.type)
+        if by == "layer":
+            return (layer_of(key.name, models), BACKWARD if is_backward(key.name) else FORWARD, key.type or key.name)
+        scopes = tuple(scope for scope in key.name[:PATH_READ].split("/") if scope)
+        return scopes if len(scopes) > 1 else (NO_SCOPE, key.name or key.type)
 
-def _scopes(key: OpKey) -> Stack:
-    scopes = tuple(scope for scope in key.name[:PATH_READ].split("/") if scope)
-    return _without_path(key) or (scopes if len(scopes) > 1 else (NO_SCOPE, key.name or key.type))
-
-
-def _layer(key: OpKey, models: frozenset[str]) -> Stack:
-    return (layer_of(key.name, models), BACKWARD if is_backward(key.name) else FORWARD, key.type or key.name)
-
-
-def _without_path(key: OpKey) -> Stack:
-    """Return the stack of what has no scopes; nothing for an op that has some."""
-    group = group_without_path(key)
-    if group == INPUT:
-        return (INPUT, *key.name[:PATH_READ].removeprefix(_ITERATOR).split("::"))
-    return (group, key.name or key.type) if group else ()
+    return stack
 
 
 def added_up(stacks: Iterable[tuple[Stack, int]]) -> dict[Stack, int]:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from tfperf.analysis.many_hosts import MOST_ROWS
-from tfperf.analysis.registry import TableSpec, View, present
+from tfperf.analysis.registry import Results, TableSpec, View, present
 from tfperf.base.units import PS_PER_MS, format_ms
 from tfperf.report.model import BarChart, Chart, Data, Fact, Level, Section, Table, at_levels
 from tfperf.sections.ops import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
-from tfperf.sections.ops.analysis import OTHERS
+from tfperf.sections.ops.analysis import OTHERS, Ops, OpTable
 from tfperf.sections.ops.groups import scope_chart
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
-    from tfperf.sections.ops.analysis import Ops, OpTable
 
 _BARS = 7
 _NO_OPS = "The trace holds no ops."

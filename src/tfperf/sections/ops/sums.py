@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import SectionSpec
+from tfperf.analysis.registry import Host, SectionSpec
 from tfperf.base.arrays import MOST, NO_NUMBERS, Int64s, Intervals, covers, distinct_index, overlap, union
 from tfperf.sections.ops.analysis import OTHERS, OpKey, equal_names, key_of_row, op_runs, tpu_keys, tpu_op_lines
 from tfperf.trace.host.host_ops import NO_FUNCTION, FunctionCalls, function_calls, host_op_rows
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 from tfperf.trace.nesting import nest, own_parts, self_time
+from tfperf.trace.steps.steps import Steps
 from tfperf.trace.steps.tpu_steps import in_step_time
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Host
-    from tfperf.trace.steps.steps import Steps
 
 OP_SUMS = SectionSpec(
     name="op_sums",

@@ -6,7 +6,7 @@ Functions of packages that are known (`trace/python_packages.py`) are also added
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,6 @@ from tfperf.base.units import percent
 from tfperf.trace.event_names import is_jitted_call
 from tfperf.trace.host.host_state import State, call_times, state_of
 from tfperf.trace.host.python_frames import NO_MODULE, PythonFrames, PythonFunction, python_frames, python_functions
-from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.steps import Steps
 
 OTHER_FUNCTIONS = "(other functions)"
@@ -102,9 +101,10 @@ def analyze(host: Host) -> PythonTimes:
     main = host.host_states.main
     others = None
     if _shows_others(host, steps) and main is not None and (frames.line == main).any():
-        others = _others(host, counted)
+        others = difference(counted, union_all([*host.busy_times.values()]))
 
-    named = _named(trace, frames)
+    used = np.flatnonzero(np.bincount(frames.name)).tolist()
+    named = dict(zip(used, python_functions([trace.names[name] for name in used]), strict=True))
     between = None
     if others is not None and main is not None and (calls := call_times(trace, main)) is not None:
         is_jax = any(map(is_jitted_call, trace.names))
@@ -126,19 +126,6 @@ def _shows_others(host: Host, steps: Steps) -> bool:
     Their steps are stretches of time of their own.
     """
     return not host.as_tensorflow and steps.source != "device steps"
-
-
-def _others(host: Host, counted: Intervals) -> Intervals:
-    """Return when no activity that has a category is under way in the steps that count: what is "all others" there."""
-    return difference(counted, union_all([*host.busy_times.values()]))
-
-
-def _named(trace: HostTrace, frames: PythonFrames) -> dict[int, PythonFunction]:
-    """Return the function of each name that a frame has."""
-    from tfperf.trace.host.python_frames import python_functions
-
-    used = np.flatnonzero(np.bincount(frames.name)).tolist()
-    return dict(zip(used, python_functions([trace.names[name] for name in used]), strict=True))
 
 
 def _functions(
@@ -300,7 +287,11 @@ def between_calls(
     frames: PythonFrames, named: Mapping[int, PythonFunction], outside: Intervals, main: int, *, is_jax: bool
 ) -> BetweenCalls:
     """Measure the frames of the line `main` in the time `outside`; `named` has the function of each name."""
-    frames = _of_line(frames, main)
+    first, last = np.searchsorted(frames.line, (main, main + 1)).tolist()
+    rows = slice(first, last)
+    parent = np.where(frames.parent[rows] >= 0, frames.parent[rows] - first, -1)
+    columns = (frames.rows[rows], frames.name[rows], frames.line[rows], parent, frames.start[rows], frames.end[rows])
+    frames = PythonFrames(**dict(zip(("rows", "name", "line", "parent", "start", "end"), columns, strict=True)))
     total = max(outside.total(), 1)
     functions = [*dict.fromkeys(named.values())]
     number = {function: place for place, function in enumerate(functions)}
@@ -314,25 +305,31 @@ def between_calls(
     part, start, end = frames.own_parts()
     own_ps = np.bincount(part, weights=overlap(outside, start, end), minlength=len(frames)).astype(np.int64)
     of_function = summed(own_ps, function)
-    is_framework = np.array([_is_framework(each, is_jax=is_jax) for each in functions], np.bool_)
-    is_shared = np.array([not is_jax and bool(_SHARED_FILES.fullmatch(each.file)) for each in functions], np.bool_)
-    is_program = np.array([not each.package for each in functions], np.bool_) & ~is_framework & ~is_shared
+
+    def are(test: Callable[[PythonFunction], object]) -> Bools:
+        return np.array([bool(test(each)) for each in functions], np.bool_)
+
+    is_framework = are(lambda each: each.package in ("tensorflow", "keras", "tfperf"))
+    if is_jax:
+        is_framework |= are(lambda each: _FILES_OF_JAX.fullmatch(each.file))
+    is_shared = are(lambda each: not is_jax and _SHARED_FILES.fullmatch(each.file))
+    is_program = are(lambda each: not each.package) & ~is_framework & ~is_shared
     # Of a file whose name both use, what Keras has called is of Keras, but for callbacks.
     above = _nearest(frames.parent, (is_framework | is_program)[function])
-    is_keras = np.array([bool(_OF_KERAS.fullmatch(each.name)) for each in functions], np.bool_)
-    is_hook = np.array([bool(_CALLBACK.fullmatch(each.name)) for each in functions], np.bool_)
+    is_keras = are(lambda each: _OF_KERAS.fullmatch(each.name))
+    is_hook = are(lambda each: _CALLBACK.fullmatch(each.name))
     of_program = is_program[function]
     of_program |= is_shared[function] & (is_hook[function] | (above < 0) & ~is_keras[function])
     of_framework = (is_framework | is_shared)[function] & ~of_program
-    entries = of_framework & np.array([bool(_ENTRY.fullmatch(each.name)) for each in functions], np.bool_)[function]
+    entries = of_framework & are(lambda each: _ENTRY.fullmatch(each.name))[function]
     runs_it = _nearest(frames.parent, of_program | entries)
     owner = _nearest(frames.parent, of_program | of_framework)
     # Neither called by the program, but by `fit` and its like, nor anything that these do not call themselves.
     by_itself = ((runs_it < 0) | entries[runs_it]) & (owner >= 0) & of_framework[owner]
     of_part = by_itself[part]
     in_program = intersection(outside, union(start[~of_part], end[~of_part]))
-    waits, computes = (np.array([test(each) for each in functions], np.bool_) for test in (_waits, _computes))
-    collects = np.array([each.shown == "gc.collect" for each in functions], np.bool_)
+    waits, computes = are(_waits), are(_computes)
+    collects = are(lambda each: each.shown == "gc.collect")
     # What calls itself counts once.
     group, begin, stop = frames.spans(function)
     share = summed(overlap(in_program, begin, stop), group)
@@ -343,7 +340,7 @@ def between_calls(
         computing_share=float(of_function[computes].sum()),
         collecting_share=float(share[collects].sum()),
     )
-    is_named = np.array([not each.name.startswith("<") for each in functions], np.bool_)
+    is_named = are(lambda each: not each.name.startswith("<"))
     is_programs = np.bincount(function[of_program], minlength=len(functions)) > 0
     holders = np.flatnonzero(is_programs & is_named & (share >= _HALF))
     holder = int(holders[share[holders].argmin()]) if len(holders) else -1
@@ -367,27 +364,12 @@ def between_calls(
     return measured
 
 
-def _of_line(frames: PythonFrames, line: int) -> PythonFrames:
-    """Return the frames of a line, which lie side by side."""
-    first, last = np.searchsorted(frames.line, (line, line + 1)).tolist()
-    rows = slice(first, last)
-    parent = np.where(frames.parent[rows] >= 0, frames.parent[rows] - first, -1)
-    columns = (frames.rows[rows], frames.name[rows], frames.line[rows], parent, frames.start[rows], frames.end[rows])
-    return PythonFrames(**dict(zip(("rows", "name", "line", "parent", "start", "end"), columns, strict=True)))
-
-
 def _nearest(parent: Int64s, wanted: Bools) -> Int64s:
     """Return for each frame the nearest wanted one among itself and those around it; -1: none is wanted."""
     found = np.where(wanted, np.arange(len(parent)), parent)
     for _ in range(_DEEPEST):
         found = np.where(found >= 0, found[found], -1)
     return np.where((found >= 0) & wanted[found], found, -1)
-
-
-def _is_framework(function: PythonFunction, *, is_jax: bool) -> bool:
-    return function.package in ("tensorflow", "keras", "tfperf") or (
-        is_jax and bool(_FILES_OF_JAX.fullmatch(function.file))
-    )
 
 
 def _waits(function: PythonFunction) -> bool:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import TableSpec, present
+from tfperf.analysis.registry import Results, TableSpec, present
 from tfperf.base.units import counted, listed
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.sections.python import PYTHON_FUNCTIONS, PYTHON_PACKAGE_FUNCTIONS, PYTHON_PACKAGES
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
-    from tfperf.sections.python.analysis import PythonTimes
+from tfperf.sections.python.analysis import PythonTimes
 
 _TITLE = "Python functions"
 NO_FRAMES = (

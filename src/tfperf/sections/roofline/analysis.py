@@ -12,23 +12,21 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import Tabular
+from tfperf.analysis.registry import Host, Results, Tabular
 from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum, covers, group_equal, union
 from tfperf.base.units import percent
 from tfperf.formats.hlo.cost_rules import Product
 from tfperf.sections.ops.analysis import op_runs
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Bound, Judged, Work, judge, time_by_bound
-from tfperf.sections.xla.analysis import capped_total, common_peaks, device_ps
+from tfperf.sections.xla.analysis import Xla, capped_total, common_peaks, device_ps
 from tfperf.trace.device.device_peaks import DevicePeaks, Precision, peaks_of
 from tfperf.trace.device.device_work import DeviceWork, trace_texts
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.steps.steps import Steps
 
 if TYPE_CHECKING:
-    from tfperf.analysis.registry import Host, Results
-    from tfperf.sections.xla.analysis import Xla
     from tfperf.sections.xla.instructions import HloOp
-    from tfperf.trace.host_trace import HostTrace
-    from tfperf.trace.steps.steps import Steps
 
 _AGAIN = ("rematted_computation", "checkpoint/", "/remat")
 """What the name of an op has that is worked out a second time."""
@@ -102,7 +100,6 @@ def derive(results: Results) -> Roofline:
     whole_ps = framework.whole_ps
     if not whole_ps:
         return Roofline()
-    kernels = tuple(op for op in compiled if op.pass_flops is not None or op.is_least)
     times = Counter[Bound | None]()
     for row in ops:
         times[row.judged.bound] += row.work.time_ps
@@ -125,7 +122,7 @@ def derive(results: Results) -> Roofline:
         host_count=framework.host_count,
         whole_ps=whole_ps,
         untold_percent={kind: 100.0 * time_ps / whole_ps for kind, time_ps in framework.untold_ps.items()},
-        kernels=kernels,
+        kernels=tuple(op for op in compiled if op.pass_flops is not None or op.is_least),
         is_tpu=xla.place == "tpu",
     )
 
@@ -141,7 +138,6 @@ def _main_precision(ops: Iterable[HloOp | FrameworkOp]) -> Precision | None:
 def _utilisation(
     runs: list[tuple[HloOp | FrameworkOp, float]], time_ps: int, peak: float | None, bandwidth: float | None
 ) -> Utilisation:
-    """Return the shares of the peaks that these runs reach in this time of devices."""
     flops = sum((op.matrix_flops or 0) * count for op, count in runs)
     moved = sum((op.bytes or 0) * count for op, count in runs)
     seconds = time_ps / 1e12
@@ -158,7 +154,9 @@ def _model_flops(runs: list[tuple[HloOp | FrameworkOp, float]]) -> float:
     They are never more than those that ran.
     """
     products = [(op, op.matrix_flops * count) for op, count in runs if op.matrix_flops]
-    forward = sum(flops for op, flops in products if not is_gradient(op) and not _is_again(op))
+    forward = sum(
+        flops for op, flops in products if not is_gradient(op) and not any(part in op.framework_op for part in _AGAIN)
+    )
     trains = any(is_gradient(op) for op, _ in products)
     return min(3.0 * forward, sum(flops for _, flops in products)) if trains else forward
 
@@ -166,10 +164,6 @@ def _model_flops(runs: list[tuple[HloOp | FrameworkOp, float]]) -> float:
 def is_gradient(op: HloOp | FrameworkOp) -> bool:
     """Tell whether an instruction is of the backward pass, by the name of its op."""
     return any(part in op.framework_op for part in ("transpose(", "gradient_tape", "gradients/"))
-
-
-def _is_again(op: HloOp | FrameworkOp) -> bool:
-    return any(part in op.framework_op for part in _AGAIN)
 
 
 # --- ops of TensorFlow that GPUs ran without XLA, with their work where the profile has the shapes of their inputs ---
@@ -349,7 +343,7 @@ def _groups(trace: HostTrace, work: DeviceWork, steps: Steps) -> list[_Group]:
 
 
 def _runs(trace: HostTrace, work: DeviceWork, places: Int64s, of_row: Int64s, first: Int64s) -> tuple[Int64s, Bools]:
-    """Return how often each group ran, and whether that is known: an op with several shapes counts for each of them."""
+    """Return how often each group ran, and whether that is known."""
     ops = work.op[places[first]]
     group = np.full(len(work.rows), -1, np.int64)
     group[places] = of_row
@@ -372,7 +366,8 @@ def combine(hosts: Sequence[FrameworkWork]) -> FrameworkWork:
         untold.update(host.untold_ps)
         for op in host.ops:
             before = merged.get(op.key)
-            sums = {field: getattr(op, field) + getattr(before, field, 0) for field in _SUMS}
+            fields = ("runs", "events", "in_steps", "time_ps")
+            sums = {field: getattr(op, field) + getattr(before, field, 0) for field in fields}
             merged[op.key] = replace(op, **{field: min(value, MOST) for field, value in sums.items()})
     return FrameworkWork(
         ops=_ordered(merged.values()),
@@ -383,9 +378,6 @@ def combine(hosts: Sequence[FrameworkWork]) -> FrameworkWork:
         step_count=sum(host.step_count for host in known),
         host_count=sum(host.host_count for host in known),
     )
-
-
-_SUMS = ("runs", "events", "in_steps", "time_ps")
 
 
 def _ordered(ops: Iterable[FrameworkOp]) -> tuple[FrameworkOp, ...]:
@@ -641,50 +633,14 @@ def _convolution(op: OpShapes, layers: Layers) -> OpWork | None:
 
 # --- other ops ---
 
-_NO_OPERATION = frozenset(
-    {
-        "Exp",
-        "Expm1",
-        "Log",
-        "Log1p",
-        "Tanh",
-        "Sigmoid",
-        "Sqrt",
-        "Rsqrt",
-        "Erf",
-        "Sin",
-        "Cos",
-        "Pow",
-        "Softplus",
-        "Selu",
-        "Elu",
-        "Gelu",
-        "Floor",
-        "Round",
-        "Rint",
-        "Ceil",
-    }
-)
+_NO_OPERATION = frozenset({"Exp", "Expm1", "Log", "Log1p", "Tanh", "Sigmoid", "Sqrt", "Rsqrt", "Erf", "Sin", "Cos"})
+_NO_OPERATION |= {"Pow", "Softplus", "Selu", "Elu", "Gelu", "Floor", "Round", "Rint", "Ceil"}
 _UNARY = frozenset({"Relu", "Relu6", "LeakyRelu", "Neg", "Square", "Abs", "Sign", "Reciprocal", "Inv"})
 _BINARY = frozenset(
     {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "ReluGrad", "Relu6Grad", "LeakyReluGrad", "BiasAdd"}
 )
-_TO_BOOL = frozenset(
-    {
-        "Greater",
-        "GreaterEqual",
-        "Less",
-        "LessEqual",
-        "Equal",
-        "NotEqual",
-        "LogicalAnd",
-        "LogicalOr",
-        "LogicalNot",
-        "IsNan",
-        "IsInf",
-        "IsFinite",
-    }
-)
+_TO_BOOL = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual", "LogicalAnd", "LogicalOr"})
+_TO_BOOL |= {"LogicalNot", "IsNan", "IsInf", "IsFinite"}
 _SELECT = frozenset({"Select", "SelectV2"})
 _MOVES = frozenset({"Transpose"})
 _PER_ELEMENT = {
@@ -717,7 +673,9 @@ def _elementwise(op: OpShapes) -> OpWork | None:
     if not tensors or len(tensors) != len(op.inputs):
         return None
     if kind in ("FusedBatchNorm", "FusedBatchNormGrad"):
-        return _batch_norm(kind, tensors)
+        # In training, the running mean is an empty input, unless it is averaged.
+        trains = kind.endswith("Grad") or (len(tensors) == 5 and tensors[3].elements == 0)
+        return _known(_PER_ELEMENT[kind] * tensors[0].elements, tensors, tensors[0]) if trains else None
     if kind in _MOVES:
         return _known(0, tensors, tensors[0])
     if kind == "AddN":
@@ -728,7 +686,8 @@ def _elementwise(op: OpShapes) -> OpWork | None:
     if shape is None or not result_type:
         return None
     result = Tensor(result_type, shape)
-    return _known(_operations(kind) * result.elements, tensors, result)
+    operations = 0 if kind in _NO_OPERATION else _PER_ELEMENT.get(kind, 1)
+    return _known(operations * result.elements, tensors, result)
 
 
 def _result_shape(kind: str, tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
@@ -737,10 +696,6 @@ def _result_shape(kind: str, tensors: Sequence[Tensor]) -> tuple[int, ...] | Non
         is_bias = len(tensors) == 2 and len(tensors[1].dims) == 1 and tensors[1].dims[0] in tensors[0].dims
         return tensors[0].dims if is_bias else None
     return broadcast(*(tensor.dims for tensor in tensors))
-
-
-def _operations(kind: str) -> int:
-    return 0 if kind in _NO_OPERATION else _PER_ELEMENT.get(kind, 1)
 
 
 def _result_type(op: OpShapes, kind: str, tensors: Sequence[Tensor]) -> str:
@@ -756,12 +711,6 @@ def _result_type(op: OpShapes, kind: str, tensors: Sequence[Tensor]) -> str:
         return tensors[-1].type
     is_known = kind in _NO_OPERATION | _UNARY | _BINARY or kind in _PER_ELEMENT
     return tensors[0].type if is_known else ""
-
-
-def _batch_norm(kind: str, tensors: Sequence[Tensor]) -> OpWork | None:
-    """Return the work of a batch norm in training; its running mean is an empty input then, unless it is averaged."""
-    is_training = kind.endswith("Grad") or (len(tensors) == 5 and tensors[3].elements == 0)
-    return _known(_PER_ELEMENT[kind] * tensors[0].elements, tensors, tensors[0]) if is_training else None
 
 
 def _known(flops: int, inputs: Sequence[Tensor], result: Tensor) -> OpWork:

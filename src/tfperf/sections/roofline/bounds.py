@@ -76,7 +76,9 @@ def attainable_flops(peaks: DevicePeaks, precision: Precision | None, intensity:
 def judge(work: Work, peaks: DevicePeaks) -> Judged:
     """Return what bounds work, and which share of the peaks it reaches."""
     flops, moved = _per_second(work.flops, work.time_ps), _per_second(work.bytes, work.time_ps)
-    if work.precision == "fp32" and "tf32" in peaks.teraflops and _is_more(flops, peaks.flops_per_second("fp32")):
+    fp32 = peaks.flops_per_second("fp32")
+    is_faster = flops is not None and fp32 is not None and flops > fp32
+    if work.precision == "fp32" and "tf32" in peaks.teraflops and is_faster:
         work = replace(work, precision="tf32")  # what is faster than the peak in 32 bit uses tensor cores
     compute = _percent(flops, peaks.flops_per_second(work.precision))
     memory = _percent(moved, peaks.bytes_per_second)
@@ -92,10 +94,6 @@ def judge(work: Work, peaks: DevicePeaks) -> Judged:
     )
 
 
-def _is_more(rate: float | None, peak: float | None) -> bool:
-    return rate is not None and peak is not None and rate > peak
-
-
 def _bound(work: Work, peaks: DevicePeaks, compute: float | None, memory: float | None) -> Bound | None:
     """Return what bounds work; None where anything that tells is unknown."""
     intensity, ridge = work.intensity, ridge_point(peaks, work.precision)
@@ -104,9 +102,8 @@ def _bound(work: Work, peaks: DevicePeaks, compute: float | None, memory: float 
         return None
     if max(compute or 0.0, memory) < LOW_PERCENT:
         return "latency"
-    return (
-        "memory" if not work.flops or (intensity is not None and ridge is not None and intensity < ridge) else "compute"
-    )
+    is_below = intensity is not None and ridge is not None and intensity < ridge
+    return "memory" if not work.flops or is_below else "compute"
 
 
 def _per_second(amount: float | None, time_ps: int) -> float | None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from tfperf.analysis.registry import present
+from tfperf.analysis.registry import Results, present
 from tfperf.base.units import counted, format_number, format_percent
 from tfperf.report.model import Fact, LogChart, Quantity, Section
 from tfperf.sections.roofline import ROOFLINE_OPS
+from tfperf.sections.roofline.analysis import Roofline
 from tfperf.sections.roofline.bounds import attainable_flops, ridge_point
 from tfperf.trace.device.device_peaks import STATED
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
-    from tfperf.sections.roofline.analysis import Roofline, Utilisation
-    from tfperf.trace.device.device_peaks import DevicePeaks
 
 _TITLE = "Roofline"
 _NOTHING = (
@@ -80,16 +75,8 @@ def _charts(roofline: Roofline) -> tuple[LogChart, ...]:
     for precision, ridge in ridges.items():
         roof = [(x, attainable_flops(roofline.peaks, precision, x)) for x in (first, ridge, last)]
         lines[f"peak of {_NAMES.get(precision, precision)}"] = tuple((x, y / 1e12) for x, y in roof if y is not None)
-    return (
-        LogChart(
-            title="Work under the roofs of the device",
-            x_title="flop/byte",
-            y_title="TFLOP/s",
-            points=points,
-            lines=lines,
-            level="data",
-        ),
-    )
+    axes = {"title": "Work under the roofs of the device", "x_title": "flop/byte", "y_title": "TFLOP/s"}
+    return (LogChart(**axes, points=points, lines=lines, level="data"),)
 
 
 def _untold(roofline: Roofline) -> tuple[str, ...]:
@@ -128,7 +115,8 @@ def _peaks(roofline: Roofline) -> tuple[Fact, ...]:
         facts.append(Fact("device_model", "Device", peaks.model))
     if peaks.teraflops:
         stated = None if peaks.stated_teraflops is None else f"bf16 {peaks.stated_teraflops:,.4g}"
-        facts.append(Fact("peak_flops", "Peak", _teraflops(peaks), note=_source(peaks.compute_source, stated)))
+        rates = ", ".join(f"{precision} {format_number(peak)}" for precision, peak in peaks.teraflops.items())
+        facts.append(Fact("peak_flops", "Peak", f"{rates} TFLOP/s", note=_source(peaks.compute_source, stated)))
     if peaks.memory_gb_per_second is not None:
         text = f"{format_number(peaks.memory_gb_per_second)} GB/s"
         stated = None if peaks.stated_gb_per_second is None else f"{peaks.stated_gb_per_second:,.4g}"
@@ -146,10 +134,6 @@ def _source(source: str, stated: str | None) -> str:
     return source if stated is None or source == STATED else f"{source}; {STATED} states {stated}"
 
 
-def _teraflops(peaks: DevicePeaks) -> str:
-    return ", ".join(f"{precision} {format_number(peak)}" for precision, peak in peaks.teraflops.items()) + " TFLOP/s"
-
-
 def _judged(roofline: Roofline) -> tuple[Fact, ...]:
     """Return how much of the time can be judged, and what bounds it."""
     share = Quantity("judged", roofline.judged_percent, of="device time")
@@ -163,27 +147,14 @@ def _judged(roofline: Roofline) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def _used(roofline: Roofline) -> tuple[Fact, ...]:
+def _used(roofline: Roofline) -> Iterator[Fact]:
     hosts = f" of {roofline.host_count} hosts" if roofline.host_count > 1 else ""
     in_steps = f"of the peak, in {counted(roofline.step_count, 'step')}{hosts}"
-    while_busy = "of the peak, while the work that is known runs"
-    return (*_shares("step", roofline.steps, in_steps), *_shares("busy", roofline.busy, while_busy))
-
-
-def _shares(key: str, used: Utilisation, note: str) -> tuple[Fact, ...]:
-    titles = {"model": "MFU", "hardware": "HFU", "bandwidth": "Bandwidth"}
-    of_model = key == "step"
-    shares = {name: getattr(used, name) for name in titles if of_model or name != "model"}
-    where = " (busy)" if key == "busy" else ""
-    return tuple(
-        Fact(
-            f"{key}_{name}_percent",
-            titles[name] + where,
-            share,
-            "%",
-            note,
-            quantities=(Quantity(f"{key}_{name}", share),),
-        )
-        for name, share in shares.items()
-        if share is not None
-    )
+    titles = {"step_model": "MFU", "step_hardware": "HFU", "step_bandwidth": "Bandwidth"}
+    titles |= {"busy_hardware": "HFU (busy)", "busy_bandwidth": "Bandwidth (busy)"}
+    for key, title in titles.items():
+        when, _, name = key.partition("_")
+        share = getattr(roofline.steps if when == "step" else roofline.busy, name)
+        note = in_steps if when == "step" else "of the peak, while the work that is known runs"
+        if share is not None:
+            yield Fact(f"{key}_percent", title, share, "%", note, quantities=(Quantity(key, share),))

@@ -5,11 +5,8 @@ from __future__ import annotations
 from tfperf.analysis.registry import Results, SectionSpec, TableSpec, fields
 from tfperf.base.units import PS_PER_MS, format_percent, percent
 from tfperf.report.model import Column, Data, Ranked
-from tfperf.sections.tfdata.advice import change_in_code
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats, stage_name
 from tfperf.trace.known_stats import TFDATA
-
-# --- the tables of tf.data: stages, users' functions, pipelines, and what a change would gain ---
 
 
 def _stages(results: Results) -> Data | None:
@@ -28,7 +25,10 @@ def _stages(results: Results) -> Data | None:
         "total_ms": [stage.total_ps / PS_PER_MS if stage.calls else None for stage in stages],
         "work_ms": [stage.work_ps / PS_PER_MS if stage.work_ps is not None else None for stage in stages],
         "element_ms": [stage.element_ps / PS_PER_MS if stage.element_ps is not None else None for stage in stages],
-        "busy_percent": [_busy_percent(pipeline, stage) for pipeline, _, stage in rows],
+        "busy_percent": [
+            None if stage.busy_ps is None else percent(stage.busy_ps, pipeline.capture_ps)
+            for pipeline, _, stage in rows
+        ],
         "waited_percent": [percent(stage.blocked_ps, pipeline.waited_ps) for pipeline, _, stage in rows],
         "is_blocking": [index == pipeline.blocking for pipeline, index, _ in rows],
         "is_limiting": [index == pipeline.limiting for pipeline, index, _ in rows],
@@ -40,11 +40,6 @@ def _marked(pipeline: Pipeline, index: int, *, several: bool) -> str:
     marks = "!" * (index == pipeline.blocking) + "*" * (index == pipeline.limiting)
     name = f"{pipeline.stages[index].name} {marks}" if marks else pipeline.stages[index].name
     return f"{pipeline.name} {name}" if several and not index else name
-
-
-def _busy_percent(pipeline: Pipeline, stage: StageStats) -> float | None:
-    """Return the share of the capture in which a stage works; None where the trace does not show its work."""
-    return None if stage.busy_ps is None else percent(stage.busy_ps, pipeline.capture_ps)
 
 
 def _buffer(stage: StageStats) -> str | None:
@@ -104,6 +99,8 @@ def _what_if(results: Results) -> Data | None:
     outlook = results["tfdata"].outlook
     if outlook is None:
         return None
+    from tfperf.sections.tfdata.advice import change_in_code
+
     rows = (outlook.free, *outlook.gains)
     stages = [stage_name(outlook.pipeline, row.stage) for row in rows]
     changes = [change_in_code(row.change, stage) for row, stage in zip(rows, stages, strict=True)]
@@ -112,7 +109,6 @@ def _what_if(results: Results) -> Data | None:
 
 def _code(results: Results) -> Data | None:
     """Return the program of the main pipeline as it is, and with each change of which the code is known."""
-    # Their modules are of no use to other sections, which import this one.
     from tfperf.sections.tfdata.advice import actions_of
     from tfperf.sections.tfdata.pipeline_code import calls_of, code_of
 

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tfperf.base.units import PS_PER_MS, format_ms, format_percent
-from tfperf.report.model import Finding, Quantity, Severity
+from tfperf.report.model import Finding, Quantity
 from tfperf.sections.overview.summary import INPUT_LIMITS, step_after
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline, StageStats, stage_name
@@ -72,8 +72,14 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
     if pipeline.is_of_keras_arrays:
         return (_action(pipeline, None, KERAS_ARRAYS),)
     if outlook is None or not outlook.estimates:
-        return _ordered(pipeline, _without_estimates(pipeline))
-    estimated = [_estimated(pipeline, estimate) for estimate in outlook.gains if _is_worth_it(outlook, estimate)]
+        prefetch = (_action(pipeline, None, PREFETCH),) if pipeline.final_prefetch is None else ()
+        return _ordered(pipeline, (*prefetch, *_of_stages(pipeline), *_on_full_cpu(pipeline)))
+    estimated = [
+        _action(pipeline, estimate.stage, rule_of_change(pipeline, estimate.change, estimate.stage), estimate)
+        for estimate in outlook.gains
+        if not (estimate.change in _MORE_AT_A_TIME and outlook.pipeline.fills_cores)
+        and (estimate.change != "vectorize" or estimate.high_ms < _WORTH_IT * outlook.step_ms)
+    ]
     # A change whose estimate promises nothing is no advice, nor is less work where only its overhead is too much.
     known = {(estimate.change, stage_name(pipeline, estimate.stage) or "") for estimate in outlook.estimates}
     if outlook.python_computes < _MOSTLY_WAITS:
@@ -106,17 +112,6 @@ def is_costly(pipeline: Pipeline, outlook: Outlook | None) -> bool:
     return 100.0 * pipeline.waited_ps > INPUT_LIMITS[0] * pipeline.capture_ps > 0
 
 
-def _is_worth_it(outlook: Outlook, estimate: Estimate) -> bool:
-    """Tell whether a change is advised: the table of estimates holds more."""
-    if estimate.change in _MORE_AT_A_TIME and outlook.pipeline.fills_cores:
-        return False
-    return estimate.change != "vectorize" or estimate.high_ms < _WORTH_IT * outlook.step_ms
-
-
-def _estimated(pipeline: Pipeline, estimate: Estimate) -> PipelineAction:
-    return _action(pipeline, estimate.stage, rule_of_change(pipeline, estimate.change, estimate.stage), estimate)
-
-
 def _split_to_cache(pipeline: Pipeline) -> Iterator[PipelineAction]:
     """Yield the cache for a part of a random function, where enough of it is not random."""
     if pipeline.limiting is None:
@@ -135,13 +130,6 @@ def _of_stages(pipeline: Pipeline) -> Iterator[PipelineAction]:
         rule = rule_for(pipeline, index)
         if rule is not None:
             yield _action(pipeline, index, rule)
-
-
-def _without_estimates(pipeline: Pipeline) -> Iterator[PipelineAction]:
-    if pipeline.final_prefetch is None:
-        yield _action(pipeline, None, PREFETCH)
-    yield from _of_stages(pipeline)
-    yield from _on_full_cpu(pipeline)
 
 
 def _on_full_cpu(pipeline: Pipeline) -> Iterator[PipelineAction]:
@@ -170,6 +158,20 @@ def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Es
         program="" if changed is None else changed.code,
         line="" if changed is None else changed.line,
     )
+
+
+def pipeline_advice(tfdata: TfData, of: str) -> Iterator[Finding]:
+    """Yield what to change in the main pipeline, the most promising first; nothing if it keeps nobody waiting.
+
+    `of` says whose steps wait for it.
+    """
+    is_high = tfdata.outlook is not None and tfdata.outlook.input_percent >= INPUT_LIMITS[1]
+    for action in actions_of(tfdata):
+        after: tuple[Quantity, ...] = ()
+        if action.low_ms is not None and action.high_ms is not None:
+            after = step_after(f"input_wait: {action.code}", action.low_ms, action.high_ms, of)
+        why = f"{action.why} {action.gain}".strip()
+        yield Finding(action.code, "problem" if is_high else "hint", why, action.text, quantities=after)
 
 
 # --- which stage those who wait for input wait for, also where the trace does not hold the whole pipeline ---
@@ -224,7 +226,8 @@ def blamed_stage(tfdata: TfData) -> Blame | None:
     pipeline = main if main is not None else device
     if main is not None and device is not None and main.is_handed_on:
         on_host_ps = sum(stage.blocked_ps for stage in main.stages)
-        pipeline = main if 2 * on_host_ps >= _blocked_ps(device) else device
+        on_device_ps = 0 if device.blocking is None else device.stages[device.blocking].blocked_ps
+        pipeline = main if 2 * on_host_ps >= on_device_ps else device
     if pipeline is None or pipeline.blocking is None or not pipeline.waited_ps:
         return None
     stage = pipeline.stages[pipeline.blocking]
@@ -240,10 +243,6 @@ def blamed_stage(tfdata: TfData) -> Blame | None:
         share=share,
         reason=reason,
     )
-
-
-def _blocked_ps(pipeline: Pipeline) -> int:
-    return 0 if pipeline.blocking is None else pipeline.stages[pipeline.blocking].blocked_ps
 
 
 _REASONS: dict[Reason, str] = {
@@ -615,26 +614,3 @@ def rule_of_change(pipeline: Pipeline, change: str, index: int | None) -> StageR
         is_generator = index is not None and pipeline.stages[index].name == "Generator"
         return _SEVERAL_GENERATORS if is_generator else _READ_FILES
     return {"prefetch": PREFETCH, "cache": CACHE, "warm_cache": WARM_CACHE, "vectorize": VECTORIZE}[change]
-
-
-def pipeline_advice(tfdata: TfData, of: str) -> tuple[Finding, ...]:
-    """Return what to change in the main pipeline, the most promising first; nothing if it keeps nobody waiting.
-
-    `of` says whose steps wait for it.
-    """
-    outlook = tfdata.outlook
-    is_high = outlook is not None and outlook.input_percent >= INPUT_LIMITS[1]
-    severity: Severity = "problem" if is_high else "hint"
-    return tuple(
-        Finding(
-            action.code, severity, f"{action.why} {action.gain}".strip(), action.text, quantities=_estimate(action, of)
-        )
-        for action in actions_of(tfdata)
-    )
-
-
-def _estimate(action: PipelineAction, of: str) -> tuple[Quantity, ...]:
-    """Return the step times after a change, under the keys that the diagnosis has for them."""
-    if action.low_ms is None or action.high_ms is None:
-        return ()
-    return step_after(f"input_wait: {action.code}", action.low_ms, action.high_ms, of)

@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, count, pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -94,32 +95,20 @@ def analyze(host: Host) -> TfData:
     waits = union_all([pipeline.waits for pipeline in found])
     at_work = threads_at_work(trace, recorded, work, times, waits, capture_ps)
     pipelines = _ordered(map(at_work.while_waited, found))
-    outlooks = {
-        kind: _waiting_as_category(outlook, steps)
-        for kind, steps in _by_kind(host["steps"]).items()
-        if (outlook := _outlook(host, recorded, work, pipelines, steps))
-    }
-    outlook = outlooks.pop(host["steps"].steps.headline_kind, None)
-    tfdata = replace(_main_first(pipelines, outlook), of_kinds=_without_shared(outlooks, outlook))
-    if outlook is None and tfdata.main is not None:
-        return replace(tfdata, no_outlook=why_no_outlook(tfdata.main, host["steps"]))
+    breakdown: Breakdown = host["steps"]
+    steps, outlooks = breakdown.steps, dict[str, Outlook]()
+    for kind in dict.fromkeys((steps.headline_kind, *steps.kinds)):
+        of_kind = breakdown.only(np.flatnonzero(steps.averaged & steps.are(kind)))
+        if outlook := _outlook(host, recorded, work, pipelines, of_kind):
+            outlooks[kind] = _waiting_as_category(outlook, of_kind)
+    headline = outlooks.pop(steps.headline_kind, None)
+    for kind, outlook in outlooks.items():
+        if headline is not None and outlook.pipeline is headline.pipeline:
+            outlooks[kind] = replace(outlook, estimates=())
+    tfdata = replace(_main_first(pipelines, headline), of_kinds=outlooks)
+    if headline is None and tfdata.main is not None:
+        return replace(tfdata, no_outlook=why_no_outlook(tfdata.main, breakdown))
     return tfdata
-
-
-def _by_kind(breakdown: Breakdown) -> dict[str, Breakdown]:
-    """Return the averaged steps of each kind; those of the headline kind are there even if there are none."""
-    steps = breakdown.steps
-    kinds = dict.fromkeys((steps.headline_kind, *steps.kinds))
-    return {kind: breakdown.only(np.flatnonzero(steps.averaged & steps.are(kind))) for kind in kinds}
-
-
-def _without_shared(outlooks: Mapping[str, Outlook], headline: Outlook | None) -> dict[str, Outlook]:
-    """Return outlooks, without estimates for the pipeline that headline steps ask too."""
-    shared = None if headline is None else headline.pipeline
-    return {
-        kind: replace(outlook, estimates=()) if outlook.pipeline is shared else outlook
-        for kind, outlook in outlooks.items()
-    }
 
 
 def _waiting_as_category(outlook: Outlook, breakdown: Breakdown) -> Outlook:
@@ -137,9 +126,9 @@ def combine(hosts: Sequence[TfData]) -> TfData:
     """Put the pipelines of several hosts in one list; the outlook is that of the host that waits longest."""
     outlooks = [host.outlook for host in hosts if host.outlook is not None]
     pipelines = _ordered(pipeline for host in hosts for pipeline in host.pipelines)
-    tfdata = _main_first(pipelines, max(outlooks, key=_wait_ms, default=None))
+    tfdata = _main_first(pipelines, max(outlooks, key=attrgetter("wait_ms"), default=None))
     of_kinds = {
-        kind: max((host.of_kinds[kind] for host in hosts if kind in host.of_kinds), key=_wait_ms)
+        kind: max((host.of_kinds[kind] for host in hosts if kind in host.of_kinds), key=attrgetter("wait_ms"))
         for kind in dict.fromkeys(kind for host in hosts for kind in host.of_kinds)
     }
     without = next((host.no_outlook for host in hosts if host.main is tfdata.main), None)
@@ -152,10 +141,6 @@ def shorten(tfdata: TfData, most: int) -> TfData:
     if not stages or stages[-1] <= most:
         return tfdata
     return replace(tfdata, pipelines=tfdata.pipelines[: max(bisect_right(stages, most), 1)])
-
-
-def _wait_ms(outlook: Outlook) -> float:
-    return outlook.wait_ms
 
 
 def _ordered(pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
@@ -171,7 +156,10 @@ def _outlook(
     host: Host, recorded: Pipelines, work: StageWork, pipelines: tuple[Pipeline, ...], steps: Breakdown
 ) -> Outlook | None:
     """Estimate what changes would gain in these steps; `work` has no calls that wait for what other threads make."""
-    has_device, busy_cores = bool(host.trace.devices), _busy_cores(host, steps)
+    rows = steps.steps.headline
+    steps_ps = union(steps.steps.start_ps[rows], steps.steps.end_ps[rows]).total()
+    is_most = steps_ps >= _MOST_OF_CAPTURE * host["environment"].duration_ps
+    has_device, busy_cores = bool(host.trace.devices), host.trace.capture_facts.busy_cores if is_most else None
     rivals_of = partial(
         find_rivals,
         work,
@@ -181,14 +169,6 @@ def _outlook(
     outlook = estimate_changes(pipelines, steps, rivals_of, has_device=has_device, busy_cores=busy_cores)
     # Without the events of the device or of the ops, nothing shows what steps take while the pipeline works.
     return replace(outlook, estimates=()) if outlook is not None and steps.missing else outlook
-
-
-def _busy_cores(host: Host, breakdown: Breakdown) -> float | None:
-    """Return how many cores the process kept busy in these steps; None where they are not most of the capture."""
-    rows = breakdown.steps.headline
-    steps_ps = union(breakdown.steps.start_ps[rows], breakdown.steps.end_ps[rows]).total()
-    is_most = steps_ps >= _MOST_OF_CAPTURE * host["environment"].duration_ps
-    return host.trace.capture_facts.busy_cores if is_most else None
 
 
 def _pipeline(
@@ -218,6 +198,7 @@ def _pipeline(
     first = intersection(waits, union(recorded.calls.start[of_first], recorded.calls.end[of_first]))
     first_work_ps = intersection(first, union_all([times.busy[stage] for stage in members])).total()
     slow_calls = int((latency_ps > SLOW_CALL_PS).sum())
+    stated = trace.capture_facts.cores
     return Pipeline(
         host=trace.host,
         name=name,
@@ -243,7 +224,7 @@ def _pipeline(
         span_ps=int(active.end[-1] - active.start[0]) if len(active.start) else 0,
         capture_ps=host["environment"].duration_ps,
         cpu_ps=int(times.held_ps[members].sum()),
-        cores=_cores(trace, recorded, root),
+        cores=max(round(stated), 1) if stated else _setting(recorded, "cpu_budget", root),
         pool_threads=_setting(recorded, "threadpool_size", root),
         blocking=longest if slow_calls and stages[longest].blocked_ps else None,
         limiting=_limiting(stages, segments),
@@ -307,12 +288,6 @@ def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int 
     return max(work_ps, key=work_ps.__getitem__)
 
 
-def _cores(trace: HostTrace, recorded: Pipelines, root: int) -> int | None:
-    """Return the cores that the pipeline can use: as the capture states, else as tf.data counts them."""
-    stated = trace.capture_facts.cores
-    return max(round(stated), 1) if stated else _setting(recorded, "cpu_budget", root)
-
-
 def _setting(recorded: Pipelines, name: str, stage: int) -> int | None:
     value = int(recorded.settings[name][stage])
     return value if value >= 0 else None
@@ -329,10 +304,8 @@ def _stage(
     python = next((_PYTHON_OPS[kind] for _, kind, _, _ in ops if kind in _PYTHON_OPS), "")
     buffered, deterministic = recorded.buffered[index], recorded.labels["deterministic"][index]
     work_ps = times.work_ps[index]
-    run_ps, functions_ps = (
-        int(np.minimum(runs.busy, runs.end - runs.start)[is_run].sum()),
-        times.functions[index].total(),
-    )
+    run_ps = int(np.minimum(runs.busy, runs.end - runs.start)[is_run].sum())
+    functions_ps = times.functions[index].total()
     held_ps = float(times.held_ps[index]) / elements if elements else None
     element_ps = work_ps / elements if elements and work_ps is not None else None
     if elements and times.is_async[index]:
@@ -648,20 +621,19 @@ class ThreadsAtWork(Struct, frozen=True):
 
     def while_waited(self, pipeline: Pipeline) -> Pipeline:
         """Return the pipeline with the number of threads at work while anyone waits for it."""
-        if not pipeline.waits.total():
+        waited_ps = pipeline.waits.total()
+        if not waited_ps:
             return pipeline
-        least = self._least_busy(pipeline)
+        least = 0.0
+        if self.busy_cores is not None and pipeline.cores is not None and self.capture_ps:
+            # At other times the process can fill all cores: what is left of its CPU time it spends in waits.
+            share = min(waited_ps / self.capture_ps, 1.0)
+            least = (self.busy_cores - pipeline.cores * (1.0 - share)) / share
+            least = min(max(least, 0.0), float(pipeline.cores))
         working, computing = (
             max(threads(pipeline.waits, *stretches), least) for stretches in (self.working, self.computing)
         )
         return replace(pipeline, threads_at_work=working if self.is_complete else None, threads_computing=computing)
-
-    def _least_busy(self, pipeline: Pipeline) -> float:
-        """Return how many cores the process keeps busy at least while anyone waits: it can fill all at other times."""
-        if self.busy_cores is None or pipeline.cores is None or not self.capture_ps:
-            return 0.0
-        share = min(pipeline.waits.total() / self.capture_ps, 1.0)
-        return min(max((self.busy_cores - pipeline.cores * (1.0 - share)) / share, 0.0), float(pipeline.cores))
 
 
 def threads_at_work(

@@ -184,22 +184,16 @@ def _calls_of_stage(pipeline: Pipeline, index: int, functions: Iterator[str]) ->
         argument, options, function = "", "", ""
         if kind in ("map", "filter"):
             argument = function = next(functions, "f")
-            options = _parallel_calls(pipeline, index) if kind == "map" else ""
+            if kind == "map":
+                in_parallel = f"num_parallel_calls={stage.parallelism}" if (stage.parallelism or 1) > 1 else ""
+                options = _AUTOTUNE if stage.autotuned else in_parallel
         elif kind in ("shuffle", "batch") and name != "unbatch":
             argument = "n" if kind == "shuffle" or stage.batch_size is None else str(stage.batch_size)
-            if name == "window" or name == "group_by_window":
-                argument = "..."
+            argument = "..." if name in ("window", "group_by_window") else argument
         elif kind == "prefetch":
             argument = "n" if stage.buffer_limit is None else str(stage.buffer_limit)
             argument = "tf.data.AUTOTUNE" if stage.autotuned else argument
         yield Call(kind, f".{name}({argument})", index, options, function)
-
-
-def _parallel_calls(pipeline: Pipeline, index: int) -> str:
-    stage = pipeline.stages[index]
-    if stage.autotuned:
-        return _AUTOTUNE
-    return f"num_parallel_calls={stage.parallelism}" if (stage.parallelism or 1) > 1 else ""
 
 
 def _place(calls: Calls, pipeline: Pipeline, index: int, *kinds: CallKind) -> int | None:

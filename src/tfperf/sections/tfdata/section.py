@@ -144,10 +144,14 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, 
     if outlook.keeps_up:
         return Finding("tfdata_fast_enough", "info", f"The pipeline is fast enough: {waits}.", quantities=quantities)
     limiting = stage_name(main, main.limiting)
-    if blame is None or blame.reason == "work":
-        stages = _named(blame.stage if blame else None, limiting)
-    else:
+    if blame is not None and blame.reason != "work":
         stages = f"They wait for {blame.stage}{blame.why}."
+    elif blame is not None and blame.stage == limiting:
+        stages = f"{limiting} is what they wait for, and what limits the pipeline."
+    else:
+        waited = [f"{blame.stage} is what they wait for"] if blame else []
+        limits = [f"{limiting} limits how fast elements can come"] if limiting else []
+        stages = "; ".join((*waited, *limits)) + "." * bool(waited or limits)
     text = f"The pipeline is too slow: {waits}. {stages}"
     severity: Severity = "problem" if outlook.input_percent >= INPUT_LIMITS[1] else "hint"
     return Finding("tfdata_slow", severity, text, quantities=quantities)
@@ -182,15 +186,6 @@ def _waiting(outlook: Outlook, of: str) -> tuple[Quantity, Quantity, Quantity]:
     return step, wait, Quantity("input_wait", outlook.input_percent, "%", of)
 
 
-def _named(blocking: str | None, limiting: str | None) -> str:
-    """Name the stage that is waited for and the one that limits."""
-    if blocking is not None and blocking == limiting:
-        return f"{blocking} is what they wait for, and what limits the pipeline."
-    waited = [f"{blocking} is what they wait for"] if blocking else []
-    limits = [f"{limiting} limits how fast elements can come"] if limiting else []
-    return "; ".join((*waited, *limits)) + "." * bool(waited or limits)
-
-
 def _checklist(main: Pipeline, outlook: Outlook | None, blame: Blame | None) -> tuple[Fact, ...]:
     """Answer the four questions of TensorFlow's guide to tf.data performance for this trace."""
     times = f"mean {format_ms(main.mean_ps / PS_PER_MS)}, p95 {format_ms(main.p95_ps / PS_PER_MS)} ms"
@@ -201,10 +196,15 @@ def _checklist(main: Pipeline, outlook: Outlook | None, blame: Blame | None) -> 
         share = Quantity("blamed", 100.0 * blame.share, of=blame.pipeline)
         stage, quantities = blame.stage, [share]
         blocking = f"{share} of the time that anyone waits for the pipeline"
+    threads = f"{main.work_ps / main.span_ps if main.span_ps else 0.0:.1f} threads work at a time"
+    pool = f"; its own pool has {main.pool_threads}" if main.pool_threads else ""
+    busy_percent = None if main.busy_share is None else min(100.0 * main.busy_share, 100.0)
+    known = f"by the pipeline: {threads} on {main.cores} cores{pool}"
+    threads = f"{threads}; cores unknown{pool}" if busy_percent is None else known
     return (
         Fact("tfdata_fast", "1 Delivers fast enough", keeps_up, "", calls),
         Fact("tfdata_prefetch", "2 Prefetch at the end", main.final_prefetch is not None, "", _prefetch(main)),
-        _cpu_fact(main),
+        Fact("tfdata_cpu", "3 Host CPU busy", busy_percent, "%", threads),
         Fact("tfdata_limit", "4 Stage that limits", stage_name(main, main.limiting), "", _limit(main)),
         Fact("tfdata_blocks", "  Stage waited for", stage, "", blocking, quantities=tuple(quantities)),
     )
@@ -224,15 +224,6 @@ def _prefetch(main: Pipeline) -> str:
     if stage.buffered is not None:
         buffer = f"its buffer holds {stage.buffered:.1f}{of_limit} elements on average when asked"
     return ", ".join(text for text in (kind, buffer) if text)
-
-
-def _cpu_fact(main: Pipeline) -> Fact:
-    threads = f"{main.work_ps / main.span_ps if main.span_ps else 0.0:.1f} threads work at a time"
-    pool = f"; its own pool has {main.pool_threads}" if main.pool_threads else ""
-    if main.busy_share is None:
-        return Fact("tfdata_cpu", "3 Host CPU busy", None, "%", f"{threads}; cores unknown{pool}")
-    note = f"by the pipeline: {threads} on {main.cores} cores{pool}"
-    return Fact("tfdata_cpu", "3 Host CPU busy", min(100.0 * main.busy_share, 100.0), "%", note)
 
 
 def _limit(main: Pipeline) -> str:

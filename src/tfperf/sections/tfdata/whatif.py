@@ -1,4 +1,4 @@
-"""What a change of the input pipeline would gain, from the trace alone: the bounds of `step_model.py`."""
+"""What a change of the input pipeline would gain, from the trace alone: bounds on the time of a step."""
 
 from __future__ import annotations
 
@@ -136,12 +136,6 @@ class Outlook(Struct, frozen=True, kw_only=True):
         return tuple(each for each in self.estimates if each.likely_ms < least_ms)
 
 
-def _rank(estimate: Estimate, step_ms: float) -> tuple[float, str]:
-    """Order by the likely step time. A cache must bring more than another change: it helps later, if at all."""
-    condition_ms = _CONDITION * step_ms if estimate.change == "cache" else 0.0
-    return estimate.likely_ms + condition_ms, estimate.change
-
-
 class NoOutlook(Struct, frozen=True):
     """Why it is unknown whether steps wait for a pipeline: no steps count, or it is not asked in those that do."""
 
@@ -205,7 +199,8 @@ def estimate_changes(
         low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
         shares = model.input_percent(low_ms), model.input_percent(high_ms)
         estimates.append(_estimate(change, (low_ms, high_ms), shares, step_ms))
-    estimates.sort(key=lambda estimate: _rank(estimate, step_ms))
+    # A cache must bring more than another change: it helps later, if at all.
+    estimates.sort(key=lambda each: (each.likely_ms + _CONDITION * step_ms * (each.change == "cache"), each.change))
     return Outlook(
         pipeline=pipeline,
         step_ms=step_ms,
@@ -268,7 +263,7 @@ def _workers(pipeline: Pipeline, segment: Segment) -> float:
     return min(max(at_once, 1.0), segment.workers)
 
 
-# --- how a pipeline could be changed, and the load of a step (`step_model.py`) then, at best and at worst ---
+# --- how a pipeline could be changed, and the load of a step then, at best and at worst ---
 
 
 LOCK_SLOWDOWN = 1.2
@@ -343,25 +338,21 @@ def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: 
             size = cache_size(pipeline, cached)
             assumption = f"from the second epoch on; the elements{f' ({size})' * bool(size)} fit into memory"
             yield Change("cache", pipeline.limiting, kept, kept, assumption)
-    for index in _filling_caches(pipeline):
+    for index, stage in enumerate(pipeline.stages):
+        # A cache asks its input until it holds all that this makes.
+        is_asked_by_cache = stage.parent >= 0 and "Cache" in pipeline.stages[stage.parent].name
+        if not is_asked_by_cache or not stage.calls or "Cache" in stage.name:
+            continue
         spared_ms = {each: works_ms[each] for each in (index, *pipeline.below(index))}
         if sum(spared_ms.values()) >= least_ms:
             full = _without(pipeline, load, spared_ms)
             assumption = "from the second epoch on; the first reads all of its input"
-            yield Change("warm_cache", pipeline.stages[index].parent, full, full, assumption)
+            yield Change("warm_cache", stage.parent, full, full, assumption)
 
 
 def _function_ms(stage: StageStats, work_ms: float) -> float:
     """Return the part of the work of a stage that its function does."""
     return stage.run_ps / max(stage.held_ps, 1) * work_ms
-
-
-def _filling_caches(pipeline: Pipeline) -> Iterator[int]:
-    """Yield the stages that a cache asks, which it does until it holds all that they make."""
-    for index, stage in enumerate(pipeline.stages):
-        is_asked_by_cache = stage.parent >= 0 and "Cache" in pipeline.stages[stage.parent].name
-        if is_asked_by_cache and stage.calls and "Cache" not in stage.name:
-            yield index
 
 
 def _may_read_several(pipeline: Pipeline, index: int) -> bool:

@@ -59,7 +59,9 @@ def analyze(host: Host) -> DrawnSteps:
         return DrawnSteps(why_none=f"there are no steps: {steps.explanation}")
     chosen = dict(_chosen(steps, host.drawn_step))
     if not chosen:
-        return DrawnSteps(why_none=_no_such_step(steps, host.drawn_step), lacks_asked_step=True)
+        first, last = int(steps.numbers.min()), int(steps.numbers.max())
+        known = f"the only step is {first}" if first == last else f"the steps are {first}..{last}"
+        return DrawnSteps(why_none=f"there is no step {host.drawn_step}; {known}", lacks_asked_step=True)
     host = _on_one_clock(host)
     memory = MemoryInUse(host.trace)
     return DrawnSteps(tuple(draw_step(host, row, which, memory) for row, which in chosen.items()))
@@ -94,12 +96,6 @@ def _chosen(steps: Steps, asked: WhichStep | None) -> Iterator[tuple[int, str]]:
         yield row, " and ".join(parts)
 
 
-def _no_such_step(steps: Steps, asked: WhichStep | None) -> str:
-    first, last = int(steps.numbers.min()), int(steps.numbers.max())
-    known = f"the only step is {first}" if first == last else f"the steps are {first}..{last}"
-    return f"there is no step {asked}; {known}"
-
-
 def combine(hosts: Sequence[DrawnSteps]) -> DrawnSteps:
     """Put the pictures of several hosts side by side."""
     pictures = tuple(picture for host in hosts for picture in host.pictures)
@@ -120,8 +116,10 @@ def draw_step(host: Host, row: int, which: str, memory: MemoryInUse) -> StepPict
     texts = BlockTexts(host)
     drawn = lane_events(host, window, texts)
     of_step = ribbons(host, row)
+    flag = f" ({steps.flags[row]})" if steps.flags[row] else ""
+    what = f"{step_word(steps.kinds[row]).capitalize()} {steps.numbers[row]}{flag}"
     return StepPicture(
-        title=_title(steps, row, which),
+        title=f"{what}, {which}: {format_ms(int(steps.duration_ps[row]) / 1e9)} ms",
         host=host.trace.host,
         step=int(steps.numbers[row]),
         duration_ns=window.duration_ns,
@@ -138,14 +136,7 @@ def draw_step(host: Host, row: int, which: str, memory: MemoryInUse) -> StepPict
     )
 
 
-def _title(steps: Steps, row: int, which: str) -> str:
-    flag = f" ({steps.flags[row]})" if steps.flags[row] else ""
-    what = f"{step_word(steps.kinds[row]).capitalize()} {steps.numbers[row]}{flag}"
-    return f"{what}, {which}: {format_ms(int(steps.duration_ps[row]) / 1e9)} ms"
-
-
 def _remarks(drawn: LaneEvents) -> Iterator[str]:
-    """Say what is not drawn."""
     lanes = sum(group.omitted for group in drawn.groups)
     if lanes:
         are = "is" if lanes == 1 else "are"
@@ -159,8 +150,6 @@ def _remarks(drawn: LaneEvents) -> Iterator[str]:
 # --- where in a step each cause of the diagnosis costs time: in the categories that it is a part of ---
 
 
-_LAUNCHING = ("kernel_launch",)
-_OUTSIDE = ("all_others",)
 _FIXED = ("kernel_launch", "host_compute", "all_others")
 _DEVICE = ("device_compute",)
 
@@ -174,12 +163,12 @@ CATEGORIES_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
     "output_copy": ("output",),
     "compilation": ("compilation",),
     "warm_up": ("compilation",),
-    "launch_bound": _LAUNCHING,
+    "launch_bound": ("kernel_launch",),
     "small_work_per_step": _FIXED,
     "host_ops": ("host_compute",),
     "waiting_for_results": ("host_compute", "all_others"),
-    "python_between_steps": _OUTSIDE,
-    "waiting_in_calls": _OUTSIDE,
+    "python_between_steps": ("all_others",),
+    "waiting_in_calls": ("all_others",),
     "eager_ops": _FIXED,
     "run_eagerly": _FIXED,
     "checkpointing": ("host_compute", "all_others"),
@@ -369,8 +358,12 @@ def links_of(host: Host, drawn: LaneEvents) -> Links:
     """Return the links of which both ends are drawn."""
     of_trace = np.argsort(drawn.trace_row, kind="stable")
     rows = drawn.trace_row[of_trace]
+    in_trace, launches = rows[rows >= 0], host.launch_links
+    near = np.flatnonzero(lookup(in_trace, launches.device) >= 0)
+    launched = launches.host[near], launches.device[near]
     sources, targets, kinds = [NO_NUMBERS], [NO_NUMBERS], [NO_NUMBERS]
-    for number, (from_rows, to_rows) in enumerate(_pairs(host, rows[rows >= 0])):
+    pairs = launched, _sends(host.trace, in_trace), _fetched(host, in_trace)  # in the order of KINDS
+    for number, (from_rows, to_rows) in enumerate(pairs):
         places = lookup(rows, from_rows), lookup(rows, to_rows)
         are_drawn = (places[0] >= 0) & (places[1] >= 0)
         sources.append(of_trace[places[0][are_drawn]])
@@ -391,23 +384,16 @@ def links_of(host: Host, drawn: LaneEvents) -> Links:
     )
 
 
-def _pairs(host: Host, drawn: Int64s) -> Iterator[_Pairs]:
-    """Yield the pairs of each of `KINDS`; `drawn` are rows of the trace, ascending."""
-    links = host.launch_links
-    near = np.flatnonzero(lookup(drawn, links.device) >= 0)
-    yield links.host[near], links.device[near]
-    yield _sends(host.trace, drawn)
-    yield _fetched(host, drawn)
-
-
 def _sends(trace: HostTrace, drawn: Int64s) -> _Pairs:
     """Pair sends with receives of the same tensor (`x/_5:_Send`, `x/_5:_Recv`) that end after the send starts."""
     sends, receives = (_ending(trace, suffix, drawn) for suffix in (":_Send", ":_Recv"))
     tensors: dict[str, int] = {}
-    sent, received = (
-        np.array([tensors.setdefault(_tensor(trace.names[name]), len(tensors)) for name in trace.name[rows]], np.int64)
-        for rows in (sends, receives)
-    )
+
+    def tensor(name: int) -> int:
+        # Ops at both ends are numbered one after the other.
+        return tensors.setdefault(trace.names[name].rpartition(":")[0].rpartition("/_")[0], len(tensors))
+
+    sent, received = (np.array([*map(tensor, trace.name[rows])], np.int64) for rows in (sends, receives))
     order = np.lexsort((trace.start_ps[sends], sent))
     sends, sent = sends[order], sent[order]
     span = int(trace.end_ps.max(initial=0)) + 1
@@ -420,14 +406,8 @@ def _sends(trace: HostTrace, drawn: Int64s) -> _Pairs:
 
 
 def _ending(trace: HostTrace, suffix: str, drawn: Int64s) -> Int64s:
-    """Return the drawn events of host threads whose names end so."""
     rows = trace.host_events(mask(trace.names, lambda name: name.endswith(suffix)))
     return rows[lookup(drawn, rows) >= 0]
-
-
-def _tensor(name: str) -> str:
-    """Return what a send and its receive have in common: ops at both ends are numbered one after the other."""
-    return name.rpartition(":")[0].rpartition("/_")[0]
 
 
 def _fetched(host: Host, drawn: Int64s) -> _Pairs:

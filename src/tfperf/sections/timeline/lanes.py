@@ -77,7 +77,11 @@ def lane_events(host: Host, window: Window, texts: BlockTexts) -> LaneEvents:
     trace = host.trace
     inside = np.flatnonzero((trace.start_ps < window.end_ps) & (trace.end_ps > window.start_ps))
     by_group: dict[str, list[LineRole]] = {}
-    for role in line_roles(host, _busy_ps(trace, inside, window), window):
+    busy_ps = np.zeros(len(trace.lines), np.int64)
+    for index, rows in _by_line(trace, inside):
+        start = np.maximum(trace.start_ps[rows], window.start_ps)
+        busy_ps[index] = union_sorted(start, np.minimum(trace.end_ps[rows], window.end_ps)).total()
+    for role in line_roles(host, busy_ps, window):
         by_group.setdefault(role.group, []).append(role)
     gaps = {each.device: each for each in idle_gaps(host, window)}
     groups: list[LaneGroup] = []
@@ -103,15 +107,6 @@ def lane_events(host: Host, window: Window, texts: BlockTexts) -> LaneEvents:
         deeper=sum(each.deeper for each in chain.from_iterable(drawn)),
         omitted_groups=max(len(by_group) - _MOST_GROUPS, 0),
     )
-
-
-def _busy_ps(trace: HostTrace, inside: Int64s, window: Window) -> Int64s:
-    """Return how long each line is busy in the window: of nested events, the outermost count."""
-    busy_ps = np.zeros(len(trace.lines), np.int64)
-    for index, rows in _by_line(trace, inside):
-        start = np.maximum(trace.start_ps[rows], window.start_ps)
-        busy_ps[index] = union_sorted(start, np.minimum(trace.end_ps[rows], window.end_ps)).total()
-    return busy_ps
 
 
 def _by_line(trace: HostTrace, inside: Int64s) -> Iterator[tuple[int, Int64s]]:
@@ -154,7 +149,6 @@ def _lane(trace: HostTrace, inside: Int64s, window: Window, role: LineRole, text
 
 
 def _idle(gaps: IdleGaps, window: Window, texts: BlockTexts) -> _DrawnLane:
-    """Return the lane of what a device waits for."""
     start, end = window.ns(gaps.start_ps), window.ns(gaps.end_ps)
     numbers = [texts.gap(cause) for cause in gaps.causes]
     percent = 100.0 * int((gaps.end_ps - gaps.start_ps).sum()) / max(window.end_ps - window.start_ps, 1)
@@ -196,7 +190,7 @@ def _joined(lanes: Sequence[_DrawnLane]) -> tuple[DrawnEvents, Int64s]:
     return events, np.concatenate([NO_NUMBERS, *(each.trace_row for each in lanes)])
 
 
-# --- which role each line of a trace has in a picture: the thread of the program, threads of tf.data, streams,  ---
+# --- which role each line of a trace has in a picture: the thread of the program, threads of tf.data, streams ---
 
 
 Role = Literal["program", "tf.data", "launching", "other"]
@@ -222,7 +216,8 @@ class LineRole(Struct, frozen=True):
 def line_roles(host: Host, busy_ps: Int64s, window: Window) -> Iterator[LineRole]:
     """Yield the lines to draw, group by group; `busy_ps` is how long each line is busy in the window."""
     trace = host.trace
-    main, launching, stages = main_line(trace), _launching_lines(trace), _stage_of_lines(host, busy_ps, window)
+    launching = {*trace.line_of[launching_calls(trace)[0]].tolist()}
+    main, stages = main_line(trace), _stage_of_lines(host, busy_ps, window)
     by_role: dict[Role, list[LineRole]] = {role: [] for role in ROLE_TITLES}
     for index, line in enumerate(trace.lines):
         if trace.planes[line.plane].kind != "host" or line.derived or not busy_ps[index]:
@@ -244,19 +239,12 @@ def line_roles(host: Host, busy_ps: Int64s, window: Window) -> Iterator[LineRole
 
 
 def _streams(trace: HostTrace, busy_ps: Int64s) -> Iterator[LineRole]:
-    """Yield the lines of devices that hold their work."""
     for plane in trace.devices:
         label = device_label(trace.planes[plane].name)
         streams = {(line.id, line.start) for line in work_lines(trace, plane)}
         for index, line in enumerate(trace.lines):
             if line.plane == plane and (line.id, line.start) in streams and busy_ps[index]:
                 yield LineRole(index, label, line.name)
-
-
-def _launching_lines(trace: HostTrace) -> frozenset[int]:
-    """Return the threads that launch work of devices."""
-    calls, _ = launching_calls(trace)
-    return frozenset(np.flatnonzero(np.bincount(trace.line_of[calls], minlength=1)).tolist())
 
 
 def _stage_of_lines(host: Host, busy_ps: Int64s, window: Window) -> dict[int, str]:
@@ -381,7 +369,6 @@ class BlockTexts:
         return self.notes.setdefault(text, len(self.notes))
 
     def _name(self, key: int) -> int:
-        """Return the number of the name of an event with this key."""
         rest, on_device = divmod(key, 2)
         name_index, code = divmod(rest, len(Activity))
         text = self._trace.names[name_index]
@@ -392,8 +379,10 @@ class BlockTexts:
         else:
             op = parse_op(text)
             is_op = op.kind in ("tensorflow", "jax")
-            type_, name = (op.type[:_LONGEST], op.name[:_LONGEST]) if is_op else ("", "")
-            block = BlockName(shown[:_LONGEST], _host_kind(text, activity), type_, name)
+            kind = PYTHON if is_python_frame(text) else _KINDS.get(activity, CALL)
+            kind = PIPELINE if is_iterator(text) or is_hand_over(text) or is_input_function(text) else kind
+            names = (op.type[:_LONGEST], op.name[:_LONGEST]) if is_op else ()
+            block = BlockName(shown[:_LONGEST], kind, *names)
         return self.names.setdefault(block, len(self.names))
 
     def _notes(self, rows: Int64s) -> Int32s:
@@ -430,14 +419,6 @@ def _device_codes(trace: HostTrace) -> Int64s | None:
     if trace.device_kind == "gpu":
         return device_codes(trace, "corrected").astype(np.int64)
     return tpu_codes(trace).astype(np.int64) if trace.device_kind == "tpu" else None
-
-
-def _host_kind(name: str, activity: Activity) -> str:
-    if is_iterator(name) or is_hand_over(name) or is_input_function(name):
-        return PIPELINE
-    if is_python_frame(name):
-        return PYTHON
-    return _KINDS.get(activity, CALL)
 
 
 # --- blocks of a picture at several levels of detail, so that no trace makes it large ---
@@ -499,7 +480,6 @@ def _resolution(events: DrawnEvents, duration_ns: int, finest_ns: int, most: int
 
 
 def _firsts(events: DrawnEvents, finest_ns: int) -> Int64s:
-    """Return the index of the first event of each block."""
     if finest_ns <= 0:
         return np.arange(len(events))
     is_short = events.end_ns - events.start_ns < finest_ns
@@ -512,31 +492,24 @@ def _firsts(events: DrawnEvents, finest_ns: int) -> Int64s:
 
 def _blocks(events: DrawnEvents, finest_ns: int) -> Blocks:
     first = _firsts(events, finest_ns)
-    if len(first) == len(events):
-        return Blocks(
-            finest_ns=finest_ns,
-            row=events.row,
-            start_ns=events.start_ns,
-            duration_ns=events.end_ns - events.start_ns,
-            name=events.name,
-            count=np.ones(len(events), np.int64),
-            self_ns=events.self_ns,
-            note=events.note,
-        )
     count = np.diff(first, append=len(events))
-    is_one = count == 1
-    duration = events.end_ns - events.start_ns
-    most = _largest_name(events, first, duration)
-    start = events.start_ns[first]
+    start, duration = events.start_ns[first], events.end_ns - events.start_ns
+    name, self_ns, note = events.name[first], events.self_ns[first], events.note[first]
+    if len(first) < len(events):
+        is_one = count == 1
+        name = np.where(is_one, name, _largest_name(events, first, duration)).astype(np.int32)
+        self_ns = np.where(is_one, self_ns, np.add.reduceat(duration, first))
+        note = np.where(is_one, note, -1).astype(np.int32)
+        duration = np.maximum.reduceat(events.end_ns, first) - start
     return Blocks(
         finest_ns=finest_ns,
         row=events.row[first],
         start_ns=start,
-        duration_ns=np.maximum.reduceat(events.end_ns, first) - start,
-        name=np.where(is_one, events.name[first], most).astype(np.int32),
+        duration_ns=duration,
+        name=name,
         count=count,
-        self_ns=np.where(is_one, events.self_ns[first], np.add.reduceat(duration, first)),
-        note=np.where(is_one, events.note[first], -1).astype(np.int32),
+        self_ns=self_ns,
+        note=note,
     )
 
 

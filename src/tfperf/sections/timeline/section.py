@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results
 from tfperf.base.errors import TfperfError
 from tfperf.base.units import listed
 from tfperf.report.model import Fact, Section, StepPicture
-
-if TYPE_CHECKING:
-    from tfperf.sections.hosts.analysis import Hosts
-    from tfperf.sections.timeline.analysis import DrawnSteps
+from tfperf.sections.hosts.analysis import Hosts
+from tfperf.sections.timeline.analysis import DrawnSteps
 
 MOST_PICTURES = 3
 

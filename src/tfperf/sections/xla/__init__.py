@@ -130,7 +130,7 @@ def _modules(results: Results) -> Data | None:
         return None
     from tfperf.sections.xla.instructions import main_memory
 
-    main = main_memory(xla.place)
+    main, plans = main_memory(xla.place), [module.memory for module in xla.modules]
     return {
         **fields(_MODULE_COLUMNS, xla.modules),
         "module": [module.module or None for module in xla.modules],
@@ -139,20 +139,15 @@ def _modules(results: Results) -> Data | None:
         "total_ms": [module.time_ps / PS_PER_MS for module in xla.modules],
         "device_mean_ms": _per_device(xla, [module.time_ps for module in xla.modules]),
         "compile_ms": [None if each.compile_ps is None else each.compile_ps / PS_PER_MS for each in xla.modules],
-        **{f"{size}_bytes": [_main_size(each, size, main) for each in xla.modules] for size in _SIZES},
+        **{
+            f"{size}_bytes": [None if each is None else getattr(each.get(main), size, 0) for each in plans]
+            for size in _SIZES
+        },
     }
 
 
 def _per_device(xla: Xla, times_ps: Sequence[int]) -> list[float | None]:
     return [time_ps / xla.device_count / PS_PER_MS if xla.device_count else None for time_ps in times_ps]
-
-
-def _main_size(module: HloModule, size: str, main: str) -> int | None:
-    """Return a size in the main memory of what the program runs on; None if the plan is not known."""
-    if module.memory is None:
-        return None
-    sizes = module.memory.get(main)
-    return 0 if sizes is None else int(getattr(sizes, size))
 
 
 def _memory(results: Results) -> Data | None:

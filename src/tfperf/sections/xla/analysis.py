@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import Tabular
+from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import MOST, capped_sum, union
 from tfperf.sections.roofline.bounds import Judged, judge
 from tfperf.trace.device.device_peaks import DevicePeaks, peaks_of
@@ -22,13 +22,12 @@ from tfperf.trace.device.device_work import trace_texts
 from tfperf.trace.event_names import JITTED_CALL, compiles_program, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import innermost_around
+from tfperf.trace.steps.steps import Steps
 from tfperf.trace.steps.tpu_steps import core_steps
 
 if TYPE_CHECKING:
-    from tfperf.analysis.registry import Host
     from tfperf.formats.hlo.model import Module
     from tfperf.sections.xla.instructions import HloModule, HloOp, OpTimes, Place
-    from tfperf.trace.steps.steps import Steps
 
     _Row = TypeVar("_Row", HloOp, HloModule)
 
@@ -167,13 +166,10 @@ def _merged(rows: Iterable[_Row]) -> list[_Row]:
         if before is None:
             merged[row.key] = row
             continue
-        sums = {field: _plus(getattr(before, field), getattr(row, field)) for field in _SUMS if hasattr(row, field)}
+        pairs = {field: (getattr(before, field), getattr(row, field)) for field in _SUMS if hasattr(row, field)}
+        sums = {field: None if None in pair else min(sum(pair), MOST) for field, pair in pairs.items()}
         merged[row.key] = replace(before, is_estimated=before.is_estimated or row.is_estimated, **sums)
     return list(merged.values())
-
-
-def _plus(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else min(one + other, MOST)
 
 
 def capped_total(times_ps: Iterable[int]) -> int:

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.arrays import MOST, Int32s, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
+from tfperf.base.arrays import MOST, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
 from tfperf.formats.hlo.cost_rules import vmem_bytes
 from tfperf.formats.hlo.messages import accessed_bytes
-from tfperf.formats.hlo.model import HOST_MEMORY
+from tfperf.formats.hlo.model import HOST_MEMORY, BufferSizes, Instruction, Module
 from tfperf.formats.wire.event_columns import MODULE_LINE, OP_LINES
 from tfperf.sections.ops.analysis import op_runs
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
@@ -27,7 +27,6 @@ from tfperf.trace.nesting import nest, self_time
 
 if TYPE_CHECKING:
     from tfperf.formats.hlo.cost import ModuleCost
-    from tfperf.formats.hlo.model import BufferSizes, Instruction, Module
 
 
 class HloOp(Struct, frozen=True, kw_only=True):
@@ -198,7 +197,11 @@ _NAME_STATS = {
 
 def joined_op(trace: HostTrace, op: OpTime, module: Module | None, costs: ProgramCosts | None) -> HloOp:
     """Return an instruction with what its program, and else the name of its event, says of it."""
-    facts = _facts_of_name(trace, op.name)
+    found = {field: trace.name_stat(stat).get(op.name) for field, stat in _NAME_STATS.items()}
+    facts: dict[str, Any] = {field: str(value) for field, value in found.items() if value is not None}
+    if "framework_op" in facts:
+        facts["framework_op"] = parse_op(facts["framework_op"]).name
+    facts |= _layer(facts.get("framework_op", ""))
     cost = OpCost()
     if module is not None and costs is not None:
         at = module.by_name.get(op.key.op) or module.by_name.get(facts.get("stands_for", ""))
@@ -220,14 +223,6 @@ def joined_op(trace: HostTrace, op: OpTime, module: Module | None, costs: Progra
         least_ps=op.least_ps,
         **facts,
     )
-
-
-def _facts_of_name(trace: HostTrace, name: int) -> dict[str, Any]:
-    found = {field: trace.name_stat(stat).get(name) for field, stat in _NAME_STATS.items()}
-    facts = {field: str(value) for field, value in found.items() if value is not None}
-    if "framework_op" in facts:
-        facts["framework_op"] = parse_op(facts["framework_op"]).name
-    return facts | _layer(facts.get("framework_op", ""))
 
 
 def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[str, Any]:
@@ -304,23 +299,11 @@ def category(instruction: Instruction) -> str:
     target = instruction.target.lower()
     if instruction.opcode == "custom-call" and "$conv" in target:
         return "convolution"
-    return (
-        "dot"
-        if instruction.opcode == "custom-call" and ("matmul" in target or "gemm" in target)
-        else instruction.opcode
-    )
+    is_dot = instruction.opcode == "custom-call" and ("matmul" in target or "gemm" in target)
+    return "dot" if is_dot else instruction.opcode
 
 
 # --- programs ---
-
-_TPU_MEMORIES = {1: "VMEM", 2: "sync flags"}
-
-
-def _memory_name(space: int, place: Place | None) -> str:
-    """Return what a memory space of a program is; what tfperf does not know is called by its number."""
-    if space == HOST_MEMORY and place != "cpu":
-        return "host memory"
-    return _TPU_MEMORIES.get(space, f"space {space}") if place == "tpu" and space else main_memory(place)
 
 
 def program_keys(times: OpTimes) -> tuple[Key, ...]:
@@ -358,7 +341,9 @@ def joined_module(key: Key, module: Module | None, times: OpTimes) -> HloModule:
             memory: dict[str, BufferSizes] = {}
             facts["memory"] = memory
             for space, sizes in sorted(module.buffers.items()):
-                name = _memory_name(space, place)
+                on_tpu = {0: main_memory(place), 1: "VMEM", 2: "sync flags"}.get(space, f"space {space}")
+                name = on_tpu if place == "tpu" else main_memory(place)
+                name = "host memory" if space == HOST_MEMORY and place != "cpu" else name
                 memory[name] = memory[name].plus(sizes) if name in memory else sizes
     return HloModule(module=module.name if module else key.module, program_id=key.program, **facts)
 
@@ -462,31 +447,22 @@ def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
     runs = op_runs(trace, replace(work, op=op, ops=ops))
     kernels = np.bincount(groups.of_row, minlength=len(keys))
     is_known = runs.is_known & (runs.runs <= kernels)
-    counts = np.where(is_known, runs.runs, _most_of_one_name(groups.of_row, trace.name[rows], len(keys)))
+    # A run launches each kernel at least once: the name that an instruction has most of.
+    order, starts = group_equal([groups.of_row, trace.name[rows].astype(np.int64)])
+    most = np.zeros(len(keys), np.int64)
+    np.maximum.at(most, groups.of_row[order[starts]], np.diff(starts, append=len(order)))
     pairs, first_of_pair = group_equal([groups.of_row, work.plane[places]])
-    devices = np.bincount(groups.of_row[pairs[first_of_pair]], minlength=len(keys))
-    sums = groups.sums(trace.duration_ps[rows])
-    in_steps = groups.sums(covers(steps, trace.start_ps[rows]).astype(np.int64))
-    names = trace.name[rows][groups.longest(trace.duration_ps[rows])]
-    columns: dict[str, npt.NDArray[Any]] = {
-        "runs": counts,
-        "is_estimated": ~is_known,
-        "events": kernels,
-        "time_ps": sums,
-        "in_steps": in_steps,
-        "devices": devices,
-        "name": names,
-    }
-    found = _op_times(keys, columns)
+    found = _op_times(
+        keys,
+        runs=np.where(is_known, runs.runs, most),
+        is_estimated=~is_known,
+        events=kernels,
+        time_ps=groups.sums(trace.duration_ps[rows]),
+        in_steps=groups.sums(covers(steps, trace.start_ps[rows]).astype(np.int64)),
+        devices=np.bincount(groups.of_row[pairs[first_of_pair]], minlength=len(keys)),
+        name=trace.name[rows][groups.longest(trace.duration_ps[rows])],
+    )
     return OpTimes(place="gpu", ops=found, busy_ps=_summed(found))
-
-
-def _most_of_one_name(op: Int64s, name: Int32s, count: int) -> Int64s:
-    """Return how often the kernel name runs that an instruction has most of: a run launches it at least once."""
-    order, starts = group_equal([op, name.astype(np.int64)])
-    most = np.zeros(count, np.int64)
-    np.maximum.at(most, op[order[starts]], np.diff(starts, append=len(order)))
-    return most
 
 
 # --- TPU cores ---
@@ -513,11 +489,9 @@ def _on_tpu(trace: HostTrace, steps: Intervals, on_cores: Mapping[int, Intervals
         for name, *values in zip(names.tolist(), *map(np.ndarray.tolist, (counts, sums, stepped)), strict=True):
             op = trace.display_names[name] or trace.names[name].partition(" = ")[0].lstrip("%")
             program = programs.get(name)
-            key = (
-                Key(program, ran[program].name if program in ran else "", op)
-                if isinstance(program, int)
-                else Key(None, "", op)
-            )
+            key = Key(None, "", op)
+            if isinstance(program, int):
+                key = Key(program, ran[program].name if program in ran else "", op)
             before = found.get(key)
             olds = (before.runs, before.time_ps, before.in_steps) if before else (0, 0, 0)
             runs, time_ps, in_steps = (min(one + other, MOST) for one, other in zip(values, olds, strict=True))
@@ -554,7 +528,6 @@ def _program_runs(trace: HostTrace) -> dict[int, ProgramRuns]:
 
 
 def _summed(ops: tuple[OpTime, ...]) -> dict[int | None, int]:
-    """Return the time of all instructions of each program."""
     sums: dict[int | None, int] = {}
     for op in ops:
         sums[op.key.program] = min(sums.get(op.key.program, 0) + op.time_ps, MOST)
@@ -576,20 +549,22 @@ def _on_host(trace: HostTrace) -> OpTimes:
     groups = _Groups.of(_key_columns(trace, rows, np.full(len(rows), -1, np.int64)))
     keys = _keys(trace, groups.values)
     end = _ends(trace, rows)
-    span = end - trace.start_ps[rows]
     runs = np.bincount(groups.of_row, minlength=len(keys))
-    columns: dict[str, npt.NDArray[Any]] = {
-        "runs": runs,
-        "events": runs,
-        "time_ps": groups.sums(span),
-        "least_ps": groups.sums(trace.duration_ps[rows]),
-        "name": trace.name[rows][groups.first],
-    }
-    found = _op_times(keys, columns)
+    found = _op_times(
+        keys,
+        runs=runs,
+        events=runs,
+        time_ps=groups.sums(end - trace.start_ps[rows]),
+        least_ps=groups.sums(trace.duration_ps[rows]),
+        name=trace.name[rows][groups.first],
+    )
     programs = tuple(dict.fromkeys(key.program for key in keys))
     program = np.array([programs.index(key.program) for key in keys], np.int64)[groups.of_row]
-    united = _united(program, trace.start_ps[rows], end)
-    return OpTimes(place="cpu", ops=found, busy_ps={programs[index]: time_ps for index, time_ps in united.items()})
+    busy_ps: dict[int | None, int] = {}
+    for at, each in enumerate(programs):
+        flat: Intervals = union(trace.start_ps[rows][program == at], end[program == at])
+        busy_ps[each] = capped_sum(flat.end - flat.start)
+    return OpTimes(place="cpu", ops=found, busy_ps=busy_ps)
 
 
 def _ends(trace: HostTrace, rows: Int64s) -> Int64s:
@@ -603,16 +578,6 @@ def _ends(trace: HostTrace, rows: Int64s) -> Int64s:
     place = lookup(ids[order], links)
     later = np.where(place >= 0, trace.start_ps[noted[order[np.maximum(place, 0)]]], 0)
     return np.maximum(end, later)
-
-
-def _united(program: Int64s, start: Int64s, end: Int64s) -> dict[int, int]:
-    """Return for how long any instruction of each program was under way."""
-    united: dict[int, int] = {}
-    for each in np.unique(program).tolist():
-        at = program == each
-        flat: Intervals = union(start[at], end[at])
-        united[each] = capped_sum(flat.end - flat.start)
-    return united
 
 
 # --- what they share ---
@@ -658,7 +623,7 @@ def _keys(trace: HostTrace, values: Int64s) -> tuple[Key, ...]:
     )
 
 
-def _op_times(keys: tuple[Key, ...], columns: Mapping[str, npt.NDArray[Any]]) -> tuple[OpTime, ...]:
+def _op_times(keys: tuple[Key, ...], **columns: npt.NDArray[Any]) -> tuple[OpTime, ...]:
     """Return a row for each key; `columns` has fields of `OpTime`."""
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return tuple(OpTime(key=key, **dict(zip(columns, row, strict=True))) for key, row in zip(keys, rows, strict=True))
@@ -702,13 +667,11 @@ class ProgramCosts:
         if self._costs is None or instruction.opcode in CONTAINERS:
             return OpCost()
         cost = self._costs.instructions[computation][place]
-        flops, matrix, moved = (
-            None if each is None else float(each) for each in (cost.flops, cost.matrix_flops, cost.bytes)
-        )
+        costs = cost.flops, cost.matrix_flops, cost.bytes
+        flops, matrix, moved = (None if each is None else float(each) for each in costs)
         if matrix:
-            return OpCost(
-                flops, matrix, moved, precision_of(_type_of(self._module, instruction, computation, self._types))
-            )
+            of_type = _type_of(self._module, instruction, computation, self._types)
+            return OpCost(flops, matrix, moved, precision_of(of_type))
         # What is no product of matrices runs on the vector units, which have one peak for all numbers of up to 32 bits.
         wide = any(leaf.type in ("f64", "c128") for leaf in instruction.shape.leaves())
         return OpCost(flops, matrix, moved, "fp64" if wide else "fp32")

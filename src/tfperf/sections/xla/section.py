@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tfperf.analysis.registry import present
+from tfperf.analysis.registry import Results, present
 from tfperf.base.units import counted, percent
 from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.sections.xla import HLO_MEMORY, HLO_MODULES, HLO_OPS, MEMORY_KEYS, PER_DEVICE, RATES
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
-    from tfperf.sections.xla.analysis import Xla
+from tfperf.sections.xla.analysis import Xla
 
 _TITLE = "Programs of XLA"
 NO_PROGRAMS = "No program of XLA ran in this capture."
@@ -29,16 +24,26 @@ def build(results: Results) -> Section:
     if not xla.ops:
         return Section("xla", _TITLE, notes=(NO_PROGRAMS,), level="full")
     memory = HLO_MEMORY.build(results)
+    levels = _levels(xla)
+    of_modules: dict[str, Level] = {**levels, "module": "brief"}
+    if memory is not None:
+        of_modules |= dict.fromkeys(MEMORY_KEYS, "data")
+    estimated = [op for op in xla.ops if op.is_estimated]
+    notes = [_UPPER_BOUND] if xla.place == "cpu" else []
+    if estimated:
+        notes.append(_ESTIMATED.format(counted(len(estimated), "instruction")))
+    if xla.lost:
+        notes.append(_LOST.format(counted(len(xla.lost), "program")))
     return Section(
         "xla",
         _TITLE,
         facts=_facts(xla),
         tables=present(
-            HLO_OPS.build(results, columns=at_levels(HLO_OPS.columns, _levels(xla))),
-            HLO_MODULES.build(results, columns=at_levels(HLO_MODULES.columns, _module_levels(xla, memory is not None))),
+            HLO_OPS.build(results, columns=at_levels(HLO_OPS.columns, levels)),
+            HLO_MODULES.build(results, columns=at_levels(HLO_MODULES.columns, of_modules)),
             memory,
         ),
-        notes=_notes(xla),
+        notes=tuple(notes),
         pointer="More: -s xla.",
     )
 
@@ -52,26 +57,12 @@ def _levels(xla: Xla) -> dict[str, Level]:
     return levels | (dict.fromkeys(RATES, "data") if xla.place == "cpu" else {})
 
 
-def _module_levels(xla: Xla, has_memory_table: bool) -> dict[str, Level]:
-    """Return the same for programs; memory that has a table of its own is omitted."""
-    in_own_table: dict[str, Level] = {key: "data" for key in MEMORY_KEYS if has_memory_table}
-    return {**_levels(xla), "module": "brief", **in_own_table}
-
-
 def _facts(xla: Xla) -> tuple[Fact, ...]:
-    note = f"{counted(len(xla.ops), 'instruction')} ran"
-    if xla.place != "cpu":
-        share = Quantity("xla_percent", percent(sum(op.time_ps for op in xla.ops), xla.whole_ps), of="device time")
-        of_devices = Fact("xla_percent", "In programs of XLA", share.value, "%", "of device time", quantities=(share,))
-        return (Fact("hlo_modules", "Programs", len(xla.modules), "count", note), of_devices)
-    return (Fact("hlo_modules", "Programs", len(xla.modules), "count", note),)
-
-
-def _notes(xla: Xla) -> tuple[str, ...]:
-    estimated = [op for op in xla.ops if op.is_estimated]
-    notes = [_UPPER_BOUND] if xla.place == "cpu" else []
-    if estimated:
-        notes.append(_ESTIMATED.format(counted(len(estimated), "instruction")))
-    if xla.lost:
-        notes.append(_LOST.format(counted(len(xla.lost), "program")))
-    return tuple(notes)
+    programs = Fact("hlo_modules", "Programs", len(xla.modules), "count", f"{counted(len(xla.ops), 'instruction')} ran")
+    if xla.place == "cpu":
+        return (programs,)
+    share = Quantity("xla_percent", percent(sum(op.time_ps for op in xla.ops), xla.whole_ps), of="device time")
+    return (
+        programs,
+        Fact("xla_percent", "In programs of XLA", share.value, "%", "of device time", quantities=(share,)),
+    )
