@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
+from operator import ne
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,68 +13,10 @@ from msgspec import Struct
 
 from tfperf.analysis.registry import Results
 from tfperf.base.units import format_percent, without_middle
+from tfperf.sections.diagnosis import compute_causes, device_causes, host_causes, waiting_causes, wall_causes
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, Ledger, count_devices, ledger_of
 from tfperf.sections.diagnosis.cause import Cause, Computed, Diagnosis, Range
-from tfperf.sections.diagnosis.compute_causes import (
-    computed,
-    densified_sparse,
-    dominant_layer,
-    double_precision,
-    input_in_step,
-    loop_in_graph,
-    one_hot_product,
-    optimizer_update,
-    print_in_graph,
-    python_in_graph,
-    slow_replica,
-    too_many_threads,
-)
-from tfperf.sections.diagnosis.device_causes import (
-    chip_copies,
-    compute_in_32_bit,
-    host_copies,
-    host_ops,
-    idle_devices,
-    kernel_waits,
-    launch_bound,
-    layout_conversion,
-    low_utilisation,
-    memory_bound,
-    memory_pressure,
-    unaligned_shapes,
-    waiting_for_results,
-)
-from tfperf.sections.diagnosis.host_causes import (
-    awaiting_each_result,
-    checkpointing,
-    compilation,
-    eager_ops,
-    eager_ops_of_capture,
-    fetch_results,
-    garbage_collection,
-    iterator_per_step,
-    late_calls,
-    late_python,
-    numpy_conversion,
-    profiling_overhead,
-    python_between_steps,
-    small_work_per_step,
-    waiting_in_calls,
-    warm_up,
-)
 from tfperf.sections.diagnosis.program import combine, pace_setter
-from tfperf.sections.diagnosis.waiting_causes import (
-    collectives,
-    collectives_bound,
-    input_contention,
-    input_copy,
-    input_wait,
-    output_copy,
-    stated,
-    straggler,
-    with_late_host,
-)
-from tfperf.sections.diagnosis.wall_causes import between_steps, evaluation, slow_steps, with_slow_steps
 from tfperf.sections.overview.section import input_cost, why_unknown_slowed
 from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
 from tfperf.trace.steps.breakdown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
@@ -85,55 +29,55 @@ if TYPE_CHECKING:
 WORTH_FIXING = 0.03
 """Share of the step that fixing a cause must likely bring, or the diagnosis says that nothing is worth it."""
 _RULES: tuple[Callable[[Case], Cause | None], ...] = (
-    straggler,
-    iterator_per_step,
-    compilation,
-    host_copies,
-    input_wait,
-    input_copy,
-    input_contention,
-    output_copy,
-    slow_replica,
-    collectives,
-    collectives_bound,
-    garbage_collection,
-    python_in_graph,
-    print_in_graph,
-    input_in_step,
-    densified_sparse,
-    one_hot_product,
-    loop_in_graph,
-    numpy_conversion,
-    checkpointing,
-    fetch_results,
-    eager_ops,
-    slow_steps,
-    awaiting_each_result,
-    late_calls,
-    late_python,
-    small_work_per_step,
-    launch_bound,
-    host_ops,
-    waiting_for_results,
-    python_between_steps,
-    waiting_in_calls,
-    too_many_threads,
-    dominant_layer,
-    optimizer_update,
-    double_precision,
-    kernel_waits,
-    layout_conversion,
-    compute_in_32_bit,
-    unaligned_shapes,
-    low_utilisation,
-    memory_bound,
-    chip_copies,
-    idle_devices,
-    memory_pressure,
-    between_steps,
-    evaluation,
-    warm_up,
-    profiling_overhead,
+    waiting_causes.straggler,
+    host_causes.iterator_per_step,
+    host_causes.compilation,
+    device_causes.host_copies,
+    waiting_causes.input_wait,
+    waiting_causes.input_copy,
+    waiting_causes.input_contention,
+    waiting_causes.output_copy,
+    compute_causes.slow_replica,
+    waiting_causes.collectives,
+    waiting_causes.collectives_bound,
+    host_causes.garbage_collection,
+    compute_causes.python_in_graph,
+    compute_causes.print_in_graph,
+    compute_causes.input_in_step,
+    compute_causes.densified_sparse,
+    compute_causes.one_hot_product,
+    compute_causes.loop_in_graph,
+    host_causes.numpy_conversion,
+    host_causes.checkpointing,
+    host_causes.fetch_results,
+    host_causes.eager_ops,
+    wall_causes.slow_steps,
+    host_causes.awaiting_each_result,
+    host_causes.late_calls,
+    host_causes.late_python,
+    host_causes.small_work_per_step,
+    device_causes.launch_bound,
+    device_causes.host_ops,
+    device_causes.waiting_for_results,
+    host_causes.python_between_steps,
+    host_causes.waiting_in_calls,
+    compute_causes.too_many_threads,
+    compute_causes.dominant_layer,
+    compute_causes.optimizer_update,
+    compute_causes.double_precision,
+    device_causes.kernel_waits,
+    device_causes.layout_conversion,
+    device_causes.compute_in_32_bit,
+    device_causes.unaligned_shapes,
+    device_causes.low_utilisation,
+    device_causes.memory_bound,
+    device_causes.chip_copies,
+    device_causes.idle_devices,
+    device_causes.memory_pressure,
+    wall_causes.between_steps,
+    wall_causes.evaluation,
+    host_causes.warm_up,
+    host_causes.profiling_overhead,
 )
 """In the order in which they claim time; the ranking is by gain."""
 
@@ -147,11 +91,12 @@ def diagnose(results: Results) -> Diagnosis:
     causes = _judge(case)
     for summary in overview.by_kind:
         if summary.kind != overview.kind:
-            other = _case(_of_kind(results, summary.kind), is_headline=False)
+            hosts = [host.counting(np.flatnonzero(host["steps"].steps.are(summary.kind))) for host in results.hosts]
+            other = _case(results.only(hosts), is_headline=False)
             causes += _judge(other) if other is not None else []
     causes.sort(key=lambda cause: (cause.kind != overview.kind, -cause.gain))
     cost, missing = input_cost(results), results["steps"].missing
-    most = () if missing else computed(case)
+    most = () if missing else compute_causes.computed(case)
     return Diagnosis(
         _headline(case.summary, causes, most, missing),
         tuple(causes),
@@ -162,11 +107,6 @@ def diagnose(results: Results) -> Diagnosis:
         computed=most,
         input_cost_percent=None if cost is None else Range(cost.low, cost.high),
     )
-
-
-def _of_kind(results: Results, kind: str) -> Results:
-    """Return the results over the steps of one kind."""
-    return results.only([host.counting(np.flatnonzero(host["steps"].steps.are(kind))) for host in results.hosts])
 
 
 def _case(results: Results, pace: int | None = None, *, is_headline: bool = True) -> Case | None:
@@ -201,7 +141,8 @@ def _without_steps(results: Results) -> Diagnosis:
         step_ms=0.0,
         is_headline=True,
     )
-    causes = tuple(cause for rule in (eager_ops_of_capture, memory_pressure) if (cause := rule(case)) is not None)
+    rules = (host_causes.eager_ops_of_capture, device_causes.memory_pressure)
+    causes = tuple(cause for rule in rules if (cause := rule(case)) is not None)
     reason = f"no step time was measured: {results['steps'].steps.explanation}"
     return Diagnosis(f"N{reason[1:]}.", causes, overview, unjudged=dict.fromkeys(NEEDS, reason))
 
@@ -222,13 +163,9 @@ def _pace_setter(results: Results) -> int | None:
 
 def _judge(case: Case) -> list[Cause]:
     found = [cause for rule in _RULES if (cause := rule(case)) is not None]
-    causes = with_slow_steps(case, with_late_host(case, found))
-    return [cause for cause in causes if _matters(cause)]
-
-
-def _matters(cause: Cause) -> bool:
-    """Return whether a cause takes enough of the wall time, as far as its cost is known."""
-    return cause.cost_percent is None or cause.cost_percent.high * cause.wall_share >= LEAST_PERCENT
+    causes = wall_causes.with_slow_steps(case, waiting_causes.with_late_host(case, found))
+    costs = ((cause, cause.cost_percent) for cause in causes)
+    return [cause for cause, cost in costs if cost is None or cost.high * cause.wall_share >= LEAST_PERCENT]
 
 
 def _headline(judged: Summary, causes: list[Cause], most: tuple[Computed, ...], missing: Sequence[Flaw]) -> str:
@@ -258,7 +195,7 @@ def sentence_of(cause: Cause) -> str:
     if cause.cost_percent is None:
         return f"{cause.title}: {cause.detail}."
     whole = "the step" if cause.of == "step" else "the wall time"
-    return f"{cause.title} takes {stated(cause.cost_percent)} of {whole}: {cause.detail}."
+    return f"{cause.title} takes {waiting_causes.stated(cause.cost_percent)} of {whole}: {cause.detail}."
 
 
 _OF_HOST_LOOPS = ("waiting_for_results", "launch_bound", "python_between_steps")
@@ -267,14 +204,12 @@ _OF_HOST_LOOPS = ("waiting_for_results", "launch_bound", "python_between_steps")
 
 def why_unjudged(case: Case) -> dict[str, str]:
     """Return the codes of the causes that cannot be judged, or not wholly, each with what is missing."""
-    judged = _OF_HOST_LOOPS if case.program.host_loop is not None else ()
-    reasons = {code: _reason(case, need) for code, need in NEEDS.items() if code not in judged}
+    reasons = {}
+    for code, need in NEEDS.items():
+        if case.program.host_loop is None or code not in _OF_HOST_LOOPS:
+            hidden = (_why_hidden(case, category) for category in need.categories if category in case.unknown)
+            reasons[code] = next(chain(hidden, filter(None, (gap(case) for gap in need.gaps))), "")
     return {code: reason for code, reason in reasons.items() if reason}
-
-
-def _reason(case: Case, need: _Need) -> str:
-    hidden = next((category for category in need.categories if category in case.unknown), "")
-    return _why_hidden(case, hidden) if hidden else need.gap(case)
 
 
 def _why_hidden(case: Case, category: str) -> str:
@@ -286,134 +221,65 @@ def _why_hidden(case: Case, category: str) -> str:
     return f"host {host.host}: {why}" if case.results.has_several_hosts else why
 
 
-def _cores(case: Case) -> str:
-    idle = case.program.is_tpu and case.share("all_others") >= LEAST_PERCENT
-    return "a TPU core without an op waits for the host or for a slower core; the trace does not tell which" * idle
+_Gap = Callable[[Case], str]
+"""Returns what is missing to judge a cause; empty if nothing is."""
 
 
-def _calls(case: Case) -> str:
-    if case.program.is_tpu:
-        return _cores(case)
-    is_known = case.program.outside_calls_percent is not None or case.share("all_others") < LEAST_PERCENT
-    return "" if is_known else "the trace does not show when the program is in a call"
+def _unless(is_known: Callable[[Case], object], missing: str) -> _Gap:
+    return lambda case: "" if is_known(case) else missing
 
 
-def _collections(case: Case) -> str:
-    if case.program.is_tpu:
-        return _cores(case)
-    is_known = case.program.collections is not None or case.share("all_others") < LEAST_PERCENT
-    return (
-        "" if is_known else "only captures of tfperf in the job record runs of the garbage collector: docs/capture.md"
-    )
+_CORES = _unless(
+    lambda case: not case.program.is_tpu or case.share("all_others") < LEAST_PERCENT,
+    "a TPU core without an op waits for the host or for a slower core; the trace does not tell which",
+)
+_EAGER = _unless(
+    lambda case: case.results["functions"].eager.percent is not None,
+    "the trace holds no event of running anything from Python",
+)
+_OPS = _unless(
+    lambda case: case.program.work is not None or case.share("host_compute") < LEAST_PERCENT,
+    "the trace shows no op of the step on the host",
+)
+_IDLE = (
+    _unless(lambda case: case.results.has_device, NO_DEVICE),
+    _unless(
+        lambda case: not case.results.is_other_kind, "why devices are idle is known of the main kind of steps only"
+    ),
+)
+_BOUNDS = (
+    _unless(
+        lambda case: not case.results.is_other_kind, "what bounds instructions is known of all steps together only"
+    ),
+    _unless(
+        lambda case: (
+            case.share("device_compute") < LEAST_PERCENT or getattr(case.results["roofline"], "judged_percent", None)
+        ),
+        "no work is known of which the peaks are known too (tfperf analyze -s roofline)",
+    ),
+)
+_WALL = _unless(
+    lambda case: case.is_headline and not case.results.is_other_kind,
+    "the wall time is known of the main kind of steps only",
+)
 
 
-def _eager(case: Case) -> str:
-    is_known = case.results["functions"].eager.percent is not None
-    return "" if is_known else "the trace holds no event of running anything from Python"
-
-
-def _fixed_work(case: Case) -> str:
-    if case.share("device_compute"):
-        return ""
-    if case.program.op_percent is None:
-        return "the trace shows no op of the step, on the host or on a device"
-    if case.share("compilation") >= LEAST_PERCENT:
-        return "functions are traced or compiled in the steps, which hides what a step costs whatever its size"
-    return ""
-
-
-def _ops(case: Case) -> str:
-    is_known = case.program.work is not None or case.share("host_compute") < LEAST_PERCENT
-    return "" if is_known else "the trace shows no op of the step on the host"
-
-
-def _thread_pools(case: Case) -> str:
-    why = _ops(case)
-    if why or case.program.work is None:
-        return why
-    return "" if case.program.work.cores is not None else "the trace does not show how many cores the job can use"
-
-
-def _host_precision(case: Case) -> str:
-    why, work = _ops(case), case.program.work
-    if why or work is None:
-        return why
-    is_known = work.double_percent is not None or case.results["xla"].place == "cpu"
-    return "" if is_known else "the trace does not show in what precision the host computes"
-
-
-def _idle_time(case: Case) -> str:
-    if not case.results.has_device:
-        return NO_DEVICE
-    return "why devices are idle is known of the main kind of steps only" if case.results.is_other_kind else ""
-
-
-def _straggler(case: Case) -> str:
-    if not case.results.has_several_hosts:
-        return "there is only one host, and a straggler is one of several"
-    if case.results.is_other_kind:
-        return "who waits for whom is known of the main kind of steps only"
-    hosts: Hosts = case.results["hosts"]
+def _without_keys(case: Case) -> str:
+    """Say why stragglers are unknown: without keys, by how much of a step hosts spend in collectives of the host."""
     shares = [times.program.collective_percent for times in case.results.of_hosts("diagnosis")]
-    # Without keys, hosts are compared by how much of a step they spend in collectives of the host.
-    return "" if all(shares) and not case.results.has_device else hosts.why_unknown
+    return "" if all(shares) and not case.results.has_device else case.hosts.why_unknown
+
+
+_STRAGGLER = (
+    _unless(lambda case: case.results.has_several_hosts, "there is only one host, and a straggler is one of several"),
+    _unless(lambda case: not case.results.is_other_kind, "who waits for whom is known of the main kind of steps only"),
+    _without_keys,
+)
 
 
 def _copies_of_tpu(case: Case, category: str) -> str:
     """Return why copies of TPU cores are unknown; other jobs have none."""
     return _why_hidden(case, category) if case.program.is_tpu and category in case.unknown else ""
-
-
-def _regions(case: Case) -> str:
-    calls = any(op.category == "custom-call" for op in case.results["xla"].ops)
-    is_known = case.results["kernels"].regions.regions or not (case.program.is_tpu and calls)
-    return (
-        "" if is_known else "the profile has no regions of kernels: --xla_enable_custom_call_region_trace records them"
-    )
-
-
-def _precision(case: Case) -> str:
-    kernels = case.results["kernels"]
-    is_known = case.share("device_compute") < LEAST_PERCENT or kernels.precision
-    return "" if is_known else "the trace does not show in what precision the device computes"
-
-
-def _launches(case: Case) -> str:
-    is_known = case.share("kernel_launch") < LEAST_PERCENT or len(case.results["kernels"])
-    return "" if is_known else "the trace holds no kernels"
-
-
-def _layouts(case: Case) -> str:
-    if case.results.is_other_kind:
-        return "kernels are known of all steps together only"
-    is_known = case.share("device_compute") < LEAST_PERCENT or len(case.results["kernels"])
-    return "" if is_known else "the trace holds no kernels"
-
-
-def _bounds(case: Case) -> str:
-    if case.results.is_other_kind:
-        return "what bounds instructions is known of all steps together only"
-    if case.share("device_compute") < LEAST_PERCENT:
-        return ""
-    roofline = case.results["roofline"]
-    share = roofline.judged_percent if roofline is not None else None
-    return "" if share else "no work is known of which the peaks are known too (tfperf analyze -s roofline)"
-
-
-def _wall(case: Case) -> str:
-    is_other = case.results.is_other_kind or not case.is_headline
-    return "the wall time is known of the main kind of steps only" if is_other else ""
-
-
-def _idle_devices(case: Case) -> str:
-    silent, total = count_devices(case)
-    return _lacking(case) or (NO_DEVICE if silent == total else "")
-
-
-def _lacking(case: Case) -> str:
-    """Say why events of devices are missing; empty if none are."""
-    hosts = (host["steps"] for host in case.results.hosts)
-    return next(filter(None, map(why_devices_unknown, hosts)), "")
 
 
 def _memory(case: Case) -> str:
@@ -431,70 +297,179 @@ def _memory(case: Case) -> str:
     return ""
 
 
-def _overhead(case: Case) -> str:
-    if case.results.is_other_kind:
-        return f"what profiling costs was not measured for {case.summary.kind} steps"
-    if any(host.facts.overhead_percent is None for host in case.results["environment"]):
-        return "the capture did not measure what profiling costs: docs/capture.md says which captures do"
-    return ""
-
-
 class _Need(Struct, frozen=True):
-    """What must be known to judge a cause: categories of the step, and what `gap` looks for."""
+    """What must be known to judge a cause: categories of the step, and what `gaps` look for."""
 
     categories: tuple[str, ...] = ()
-    gap: Callable[[Case], str] = lambda _: ""
-    """Returns what is missing; empty if nothing is."""
+    gaps: tuple[_Gap, ...] = ()
 
 
+_HOST_OPS = _Need(("host_compute",), (_OPS,))
+_ANY_HOST = ("host_compute", "all_others")
 NEEDS: Mapping[str, _Need] = {
     "input_wait": _Need(("input_wait",)),
-    "input_contention": _Need(("input_wait", "host_compute"), lambda case: why_unknown_slowed(case.results)),
+    "input_contention": _Need(("input_wait", "host_compute"), (lambda case: why_unknown_slowed(case.results),)),
     "input_copy": _Need(("host_to_device",)),
-    "host_copies": _Need((), partial(_copies_of_tpu, category="output")),
-    "chip_copies": _Need((), partial(_copies_of_tpu, category="device_to_device")),
-    "kernel_waits": _Need((), _regions),
+    "host_copies": _Need((), (partial(_copies_of_tpu, category="output"),)),
+    "chip_copies": _Need((), (partial(_copies_of_tpu, category="device_to_device"),)),
+    "kernel_waits": _Need(
+        (),
+        (
+            _unless(
+                lambda case: (
+                    case.results["kernels"].regions.regions
+                    or not case.program.is_tpu
+                    or all(op.category != "custom-call" for op in case.results["xla"].ops)
+                ),
+                "the profile has no regions of kernels: --xla_enable_custom_call_region_trace records them",
+            ),
+        ),
+    ),
     "output_copy": _Need(("output",)),
     "compilation": _Need(("compilation",)),
     "warm_up": _Need(("compilation",)),
-    "launch_bound": _Need(("kernel_launch",), _launches),
-    "small_work_per_step": _Need(("host_compute", "all_others"), _fixed_work),
-    "host_ops": _Need(("host_compute",), _idle_time),
-    "waiting_for_results": _Need(("host_compute", "all_others"), _idle_time),
-    "garbage_collection": _Need(("all_others",), _collections),
-    "python_between_steps": _Need(("all_others",), _cores),
-    "waiting_in_calls": _Need(("all_others",), _calls),
-    "checkpointing": _Need(("host_compute", "all_others"), _eager),
-    "fetch_results": _Need(("host_compute", "all_others"), _eager),
-    "eager_ops": _Need(("host_compute", "all_others"), _eager),
-    "run_eagerly": _Need(("host_compute", "all_others"), _eager),
-    "numpy_conversion": _Need(("host_compute", "all_others")),
-    "iterator_per_step": _Need(("host_compute", "all_others"), _eager),
+    "launch_bound": _Need(
+        ("kernel_launch",),
+        (
+            _unless(
+                lambda case: case.share("kernel_launch") < LEAST_PERCENT or len(case.results["kernels"]),
+                "the trace holds no kernels",
+            ),
+        ),
+    ),
+    "small_work_per_step": _Need(
+        _ANY_HOST,
+        (
+            _unless(
+                lambda case: case.share("device_compute") or case.program.op_percent is not None,
+                "the trace shows no op of the step, on the host or on a device",
+            ),
+            _unless(
+                lambda case: case.share("device_compute") or case.share("compilation") < LEAST_PERCENT,
+                "functions are traced or compiled in the steps, which hides what a step costs whatever its size",
+            ),
+        ),
+    ),
+    "host_ops": _Need(("host_compute",), _IDLE),
+    "waiting_for_results": _Need(_ANY_HOST, _IDLE),
+    "garbage_collection": _Need(
+        ("all_others",),
+        (
+            _CORES,
+            _unless(
+                lambda case: (
+                    case.program.is_tpu
+                    or case.program.collections is not None
+                    or case.share("all_others") < LEAST_PERCENT
+                ),
+                "only captures of tfperf in the job record runs of the garbage collector: docs/capture.md",
+            ),
+        ),
+    ),
+    "python_between_steps": _Need(("all_others",), (_CORES,)),
+    "waiting_in_calls": _Need(
+        ("all_others",),
+        (
+            _CORES,
+            _unless(
+                lambda case: (
+                    case.program.is_tpu
+                    or case.program.outside_calls_percent is not None
+                    or case.share("all_others") < LEAST_PERCENT
+                ),
+                "the trace does not show when the program is in a call",
+            ),
+        ),
+    ),
+    "checkpointing": _Need(_ANY_HOST, (_EAGER,)),
+    "fetch_results": _Need(_ANY_HOST, (_EAGER,)),
+    "eager_ops": _Need(_ANY_HOST, (_EAGER,)),
+    "run_eagerly": _Need(_ANY_HOST, (_EAGER,)),
+    "numpy_conversion": _Need(_ANY_HOST),
+    "iterator_per_step": _Need(_ANY_HOST, (_EAGER,)),
     "collectives": _Need(("device_collectives", "host_compute")),
     "collectives_bound": _Need(("device_collectives", "host_compute")),
-    "straggler": _Need((), _straggler),
-    "skewed_input": _Need(("input_wait",), _straggler),
-    "slow_replica": _Need(("host_compute",), _ops),
-    "python_in_graph": _Need(("host_compute",), _ops),
-    "print_in_graph": _Need(("host_compute",), _ops),
-    "input_in_step": _Need(("host_compute",), _ops),
-    "densified_sparse": _Need(("host_compute",), _ops),
-    "one_hot_product": _Need(("host_compute",), _ops),
-    "loop_in_graph": _Need(("host_compute",), _ops),
-    "too_many_threads": _Need(("host_compute",), _thread_pools),
-    "double_precision": _Need(("host_compute",), _host_precision),
-    "optimizer_update": _Need(("host_compute",), _ops),
-    "dominant_layer": _Need(("host_compute",), _ops),
-    "device_compute_32bit": _Need(("device_compute",), _precision),
-    "layout_conversion": _Need(("device_compute",), _layouts),
-    "memory_bound": _Need(("device_compute",), _bounds),
-    "unaligned_shapes": _Need(("device_compute",), _bounds),
-    "low_utilisation": _Need(("device_compute",), _bounds),
-    "profiling_overhead": _Need(("host_compute", "all_others"), _overhead),
-    "between_steps": _Need((), _wall),
-    "evaluation": _Need((), _wall),
-    "slow_steps": _Need((), _wall),
-    "idle_devices": _Need((), _idle_devices),
-    "memory_pressure": _Need((), _memory),
+    "straggler": _Need((), _STRAGGLER),
+    "skewed_input": _Need(("input_wait",), _STRAGGLER),
+    "slow_replica": _HOST_OPS,
+    "python_in_graph": _HOST_OPS,
+    "print_in_graph": _HOST_OPS,
+    "input_in_step": _HOST_OPS,
+    "densified_sparse": _HOST_OPS,
+    "one_hot_product": _HOST_OPS,
+    "loop_in_graph": _HOST_OPS,
+    "too_many_threads": _Need(
+        ("host_compute",),
+        (
+            _OPS,
+            _unless(
+                lambda case: case.program.work is None or case.program.work.cores is not None,
+                "the trace does not show how many cores the job can use",
+            ),
+        ),
+    ),
+    "double_precision": _Need(
+        ("host_compute",),
+        (
+            _OPS,
+            _unless(
+                lambda case: (
+                    case.program.work is None
+                    or case.program.work.double_percent is not None
+                    or case.results["xla"].place == "cpu"
+                ),
+                "the trace does not show in what precision the host computes",
+            ),
+        ),
+    ),
+    "optimizer_update": _HOST_OPS,
+    "dominant_layer": _HOST_OPS,
+    "device_compute_32bit": _Need(
+        ("device_compute",),
+        (
+            _unless(
+                lambda case: case.share("device_compute") < LEAST_PERCENT or case.results["kernels"].precision,
+                "the trace does not show in what precision the device computes",
+            ),
+        ),
+    ),
+    "layout_conversion": _Need(
+        ("device_compute",),
+        (
+            _unless(lambda case: not case.results.is_other_kind, "kernels are known of all steps together only"),
+            _unless(
+                lambda case: case.share("device_compute") < LEAST_PERCENT or len(case.results["kernels"]),
+                "the trace holds no kernels",
+            ),
+        ),
+    ),
+    "memory_bound": _Need(("device_compute",), _BOUNDS),
+    "unaligned_shapes": _Need(("device_compute",), _BOUNDS),
+    "low_utilisation": _Need(("device_compute",), _BOUNDS),
+    "profiling_overhead": _Need(
+        _ANY_HOST,
+        (
+            lambda case: (
+                f"what profiling costs was not measured for {case.summary.kind} steps"
+                if case.results.is_other_kind
+                else ""
+            ),
+            _unless(
+                lambda case: all(host.facts.overhead_percent is not None for host in case.results["environment"]),
+                "the capture did not measure what profiling costs: docs/capture.md says which captures do",
+            ),
+        ),
+    ),
+    "between_steps": _Need((), (_WALL,)),
+    "evaluation": _Need((), (_WALL,)),
+    "slow_steps": _Need((), (_WALL,)),
+    "idle_devices": _Need(
+        (),
+        (
+            lambda case: next(filter(None, (why_devices_unknown(host["steps"]) for host in case.results.hosts)), ""),
+            _unless(lambda case: ne(*count_devices(case)), NO_DEVICE),
+        ),
+    ),
+    "memory_pressure": _Need((), (_memory,)),
 }
 """Every cause by its code."""
