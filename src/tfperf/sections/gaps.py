@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tfperf.analysis.registry import Host, Results, SectionSpec
@@ -38,7 +38,10 @@ def analyze(host: Host) -> tuple[str, ...]:
     for flaw in breakdown.missing:
         gaps.append(f"{'Device' if 'device_compute' in flaw.hides else 'Host'} time: {flaw.text}.")
     if trace.empty_devices and not lacks_devices(breakdown):
-        gaps.append(_silent_devices(trace.empty_devices))
+        names = trace.empty_devices
+        them = "it, but holds no event of it" if len(names) == 1 else "them, but holds no event of theirs"
+        devices = f"{counted(len(names), 'device')} ({listed(names)})"
+        gaps.append(f"Device time of {devices}: the trace lists {them} (unused, or not traced).")
     elif not trace.devices and not lacks_devices(breakdown):
         gaps.append("Device time: no device is in the trace (a CPU job, or the device was not traced).")
     if trace.malformed_events:
@@ -53,13 +56,6 @@ def analyze(host: Host) -> tuple[str, ...]:
     return tuple(gaps)
 
 
-def _silent_devices(names: Sequence[str]) -> str:
-    """Say which devices are listed without an event."""
-    them = "it, but holds no event of it" if len(names) == 1 else "them, but holds no event of theirs"
-    devices = f"{counted(len(names), 'device')} ({listed(names)})"
-    return f"Device time of {devices}: the trace lists {them} (unused, or not traced)."
-
-
 def build(results: Results) -> Section:
     """List the gaps of all hosts, those that they share once, and what no profile records."""
     hosts_of: dict[tuple[str, int], list[str]] = {}
@@ -67,15 +63,11 @@ def build(results: Results) -> Section:
         for number, gap in enumerate(host["gaps"]):
             # A profiler may report one error several times.
             hosts_of.setdefault((gap, host["gaps"][:number].count(gap)), []).append(host.host)
-    notes = [f"{gap}{_named(hosts, results)}" for (gap, _), hosts in hosts_of.items()]
+    notes = []
+    for (gap, _), hosts in hosts_of.items():
+        named = "all" if len(hosts) == len(results.hosts) else listed(hosts)
+        notes.append(f"{gap} Hosts: {named}." if results.has_several_hosts else gap)
     return Section("gaps", "What this trace cannot tell", notes=(*notes, *_of_run(results)))
-
-
-def _named(hosts: Sequence[str], results: Results) -> str:
-    """Name the hosts that a gap is about, if there are others."""
-    if not results.has_several_hosts:
-        return ""
-    return f" Hosts: {'all' if len(hosts) == len(results.hosts) else listed(hosts)}."
 
 
 def topics(results: Results) -> tuple[str, ...]:
@@ -106,7 +98,7 @@ SECTION = SectionSpec(
     name="gaps",
     title="What this trace cannot tell",
     rests_on=("steps", "batch", "environment"),
-    analyze="tfperf.sections.gaps:analyze",
+    analyze=analyze,
     combine=tuple,
-    build="tfperf.sections.gaps:build",
+    build=build,
 )

@@ -23,7 +23,7 @@ def build(results: Results) -> Section:
     """Build the section: the batch size, replicas and batches of a step, and what shows them."""
     batch: Batch = results["batch"]
     facts = (
-        Fact("batch_size", "Batch size", batch.size, "count", _sureness(batch)),
+        Fact("batch_size", "Batch size", batch.size, "count", f"confidence {batch.confidence}" * bool(batch.size)),
         Fact("per_replica_batch_size", "For each replica", batch.per_replica, "count"),
         Fact("replicas", "Replicas", batch.replicas, "count"),
         Fact("batches_per_step", "Batches in a step", batch.batches_per_step, "count"),
@@ -45,10 +45,6 @@ def _without_repeats(table: Table) -> Table:
     more = len(table) - len(rows)
     note = f"{counted(more, 'more row')}, most for hosts that show the same, in JSON and CSV." if more else ""
     return replace(table, rows_for_people=rows, note=note)
-
-
-def _sureness(batch: Batch) -> str:
-    return f"confidence {batch.confidence}" if batch.size else ""
 
 
 def time_per_example_ms(results: Results) -> float | None:
@@ -73,7 +69,7 @@ def rate_facts(results: Results) -> tuple[Fact, ...]:
         return ()
     example_ms = time_per_example_ms(results)
     replicas = f"{batch.per_replica} for each of {batch.replicas} replicas" if (batch.replicas or 1) > 1 else ""
-    note = "; ".join(filter(None, (_sureness(batch), replicas)))
+    note = "; ".join(filter(None, (f"confidence {batch.confidence}", replicas)))
     size = Fact("batch_size", "Batch size", batch.size, "count", note)
     if not example_ms:
         return (size,)

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import Bools, Int64s, distinct
+from tfperf.base.units import counted
 from tfperf.trace.event_names import is_gradient, is_iterator, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.find_steps import find_steps
@@ -72,10 +73,16 @@ def analyze(host: Host) -> HostBatch:
         reason = "without steps, nothing tells what a step takes"
         return HostBatch(host=trace.host, has_steps=False, batch=Conclusion(reason=reason))
     fetches, ops = find_fetches(trace), op_outputs(trace, windows)
-    pipelines, batches = _fetched_per_step(fetches, windows)
-    replicas = _replicas(trace, pipelines)
+    # How many pipelines a step fetches from, and how often it fetches from the one that it uses most.
+    step, count = windows.step_of(fetches.start), len(windows.start)
+    used, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for iterator in distinct(fetches.iterator).tolist():
+        times = np.bincount(step[(fetches.iterator == iterator) & (step >= 0)], minlength=count)
+        used, most = used + (times > 0), np.maximum(most, times)
+    replicas, batches = _replicas(trace, usual(used)), usual(most)
+    stated = trace.capture_facts.batch_size
     evidence = (
-        *stated_evidence(trace),
+        *([] if stated is None else [Evidence("capture", stated, "what Keras was told", is_of_all=True)]),
         *element_evidence(trace, fetches, windows),
         *stage_evidence(trace, windows),
         *ops.evidence(),
@@ -91,16 +98,6 @@ def analyze(host: Host) -> HostBatch:
         batches_per_step=batches,
         evidence=evidence,
     )
-
-
-def _fetched_per_step(fetches: Fetches, windows: StepWindows) -> tuple[int | None, int | None]:
-    """Return how many pipelines are asked in a step, and how often the one that is asked most; None: it varies."""
-    step, count = windows.step_of(fetches.start), len(windows.start)
-    pipelines, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    for iterator in distinct(fetches.iterator).tolist():
-        asked = np.bincount(step[(fetches.iterator == iterator) & (step >= 0)], minlength=count)
-        pipelines, most = pipelines + (asked > 0), np.maximum(most, asked)
-    return usual(pipelines), usual(most)
 
 
 def _replicas(trace: HostTrace, pipelines: int | None) -> Replicas:
@@ -126,18 +123,18 @@ def _replicas(trace: HostTrace, pipelines: int | None) -> Replicas:
 
 def combine(hosts: Sequence[HostBatch]) -> Batch:
     """Add up the batches of the hosts that have steps; one that is unknown makes the sum unknown."""
-    counted = [host for host in hosts if host.has_steps] or list(hosts)
-    unknown = next((host for host in counted if host.batch.size is None), None)
-    sizes = [host.batch.size for host in counted if host.batch.size is not None]
-    replicas = [host.replicas for host in counted if host.replicas is not None]
-    shares, batches = {host.batch.per_replica for host in counted}, {host.batches_per_step for host in counted}
+    working = [host for host in hosts if host.has_steps] or list(hosts)
+    unknown = next((host for host in working if host.batch.size is None), None)
+    sizes = [host.batch.size for host in working if host.batch.size is not None]
+    replicas = [host.replicas for host in working if host.replicas is not None]
+    shares, batches = {host.batch.per_replica for host in working}, {host.batches_per_step for host in working}
     named = f"host {unknown.host}: " if unknown and len(hosts) > 1 else ""
     return Batch(
         size=sum(sizes) if unknown is None else None,
         per_replica=shares.pop() if len(shares) == 1 else None,
-        replicas=sum(replicas) if len(replicas) == len(counted) else None,
+        replicas=sum(replicas) if len(replicas) == len(working) else None,
         batches_per_step=batches.pop() if len(batches) == 1 else None,
-        confidence=min((host.batch.confidence for host in counted), key=_SURER.index),
+        confidence=min((host.batch.confidence for host in working), key=_SURER.index),
         reason=f"{named}{unknown.batch.reason}" if unknown else "",
         hosts=tuple(hosts),
     )
@@ -197,7 +194,11 @@ class Weighing(Struct, frozen=True, dict=True):
         """Return what follows."""
         size, confidence = self._candidate()
         if size is None:
-            return self._of_all() or Conclusion(reason=self._why_none())
+            # Where it is unknown how many replicas share what Keras was told, that is the batch of all of them.
+            stated = next((each for each in self.evidence if each.is_of_all), None)
+            if stated is not None and self.replicas.count is None:
+                return Conclusion(size=stated.examples, confidence="medium")
+            return Conclusion(reason=self._why_none())
         if len({each.examples for each in self.clear}) > 1 or self._is_contradicted(size):
             said = "; ".join(f"{each.examples}: {each.text}" for each in self.evidence)
             return Conclusion(reason=f"what shows it disagrees ({said})")
@@ -208,7 +209,11 @@ class Weighing(Struct, frozen=True, dict=True):
 
     def _candidate(self) -> tuple[int | None, Confidence]:
         if self.clear:
-            return self.clear[0].examples, self._confidence()
+            # A size that the input shows is sure if two things agree, or if nothing could change it.
+            size, sources = self.clear[0].examples, {each.source for each in self.clear}
+            is_direct = any(each.source == "batch stage" and not each.may_change for each in self.clear)
+            agreeing = {*self.told.values(), *self.single, self.ops.dominant}
+            return size, "high" if len(sources) > 1 or is_direct or size in agreeing else "medium"
         for source, confidence in _TOLD.items():
             if source in self.told:
                 return self.told[source], confidence
@@ -219,13 +224,6 @@ class Weighing(Struct, frozen=True, dict=True):
         is_only = len(self.ops.leading) == 1 and len(ranks) > 1
         return (dominant, "low") if is_only else (None, "none")
 
-    def _confidence(self) -> Confidence:
-        """Return how sure a size is that the input shows: two things agree, or nothing could change it."""
-        size, sources = self.clear[0].examples, {each.source for each in self.clear}
-        is_direct = any(each.source == "batch stage" and not each.may_change for each in self.clear)
-        agreeing = {*self.told.values(), *self.single, self.ops.dominant}
-        return "high" if len(sources) > 1 or is_direct or size in agreeing else "medium"
-
     def _is_contradicted(self, size: int) -> bool:
         marked = self.told.get("marker")
         return (
@@ -235,11 +233,6 @@ class Weighing(Struct, frozen=True, dict=True):
             or (marked is not None and marked % size != 0)
             or (not self.clear and bool(self.single - {size}))
         )
-
-    def _of_all(self) -> Conclusion | None:
-        """Return what Keras was told, where it is unknown how many replicas share it."""
-        stated = next((each for each in self.evidence if each.is_of_all), None)
-        return Conclusion(size=stated.examples, confidence="medium") if stated and self.replicas.count is None else None
 
     def _why_none(self) -> str:
         if self.single:
@@ -277,7 +270,7 @@ _RECEIVED = "SameWorkerRecvDone"
 _IN_HOST_MEMORY = re.compile("host|cpu", re.IGNORECASE)
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
+class Evidence(Struct, frozen=True):
     """One thing that shows a batch size.
 
     `examples` are those of one replica; of all replicas, on all workers, if `is_of_all`. `is_clear`: what it counts are
@@ -314,7 +307,7 @@ class StepWindows(Struct, frozen=True):
         return np.where((index >= 0) & (times < self.end[np.maximum(index, 0)]), index, -1)
 
     def hold(self, times: Int64s) -> Bools:
-        """Tell which times lie in a step."""
+        """Return which times lie in a step."""
         return self.step_of(times) >= 0
 
 
@@ -351,9 +344,7 @@ def element_evidence(trace: HostTrace, fetches: Fetches, windows: StepWindows) -
         share = float((index == text).mean())
         found = leading_dimension(texts[text]) if text >= 0 and share >= _RARE else None
         if found is not None:
-            examples, parts = found
-            said = f"elements of shape {texts[text]}"
-            yield Evidence(source="elements", examples=examples, text=said, is_clear=parts > 1)
+            yield Evidence("elements", found[0], f"elements of shape {texts[text]}", is_clear=found[1] > 1)
 
 
 def stage_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]:
@@ -376,7 +367,7 @@ def stage_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]
             name = int(trace.name[rows[same][0]])
             stage, maps = names[name].rpartition("::")[2], handed_on[name]
             text = f"stage {stage} of the pipeline{', behind a map' if maps else ''}"
-            yield Evidence(source="batch stage", examples=size, text=text, is_clear=True, may_change=maps)
+            yield Evidence("batch stage", size, text, is_clear=True, may_change=maps)
 
 
 def _stages(path: str) -> tuple[str, ...]:
@@ -394,20 +385,13 @@ def _maps_behind(path: str, makers: set[tuple[str, ...]]) -> bool | None:
     return any(match["map"] for match in matches if match) if all(matches) else None
 
 
-def stated_evidence(trace: HostTrace) -> Iterator[Evidence]:
-    """Read what a capture of tfperf knows from Keras."""
-    size = trace.capture_facts.batch_size
-    if size is not None:
-        yield Evidence(source="capture", examples=size, text="what Keras was told", is_of_all=True)
-
-
 def marker_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]:
     """Read what `fit` of Keras 2 was given as its `batch_size`; it ignores that for a dataset."""
     rows = trace.stat("step_num").event.astype(np.int64)
     rows = rows[trace.on_host[rows] & windows.hold(trace.start_ps[rows])]
     sizes = trace.number_at("batch_size", rows, 0)
     for size in distinct(sizes[sizes > 0]).tolist():
-        yield Evidence(source="marker", examples=size, text="batch_size of the step marker", is_of_all=True)
+        yield Evidence("marker", size, "batch_size of the step marker", is_of_all=True)
 
 
 class OpOutputs(Struct, frozen=True):
@@ -437,10 +421,9 @@ class OpOutputs(Struct, frozen=True):
         leading = {shape[0] for shape in self.copied if len(shape) > 1} or {shape[0] for shape in self.copied}
         if len(leading) == 1:
             shapes = ", ".join(str([*shape]).replace(" ", "") for shape in sorted(self.copied, key=len)[-3:])
-            yield Evidence(source="copied input", examples=leading.pop(), text=f"a device got {shapes}", is_clear=True)
+            yield Evidence("copied input", leading.pop(), f"a device got {shapes}", is_clear=True)
         if self.dominant is not None:
-            text = f"outputs of {len(self.layers)} {'layer' if len(self.layers) == 1 else 'layers'}"
-            yield Evidence(source="op outputs", examples=self.dominant, text=text)
+            yield Evidence("op outputs", self.dominant, f"outputs of {counted(len(self.layers), 'layer')}")
 
 
 def op_outputs(trace: HostTrace, windows: StepWindows) -> OpOutputs:

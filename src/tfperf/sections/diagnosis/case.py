@@ -155,7 +155,7 @@ class Case(Struct, frozen=True, kw_only=True):
         self,
         code: str,
         title: str,
-        cost_percent: Range,
+        cost_percent: Range | None,
         detail: str,
         *,
         actions: Sequence[Action | str | None],
@@ -163,17 +163,21 @@ class Case(Struct, frozen=True, kw_only=True):
         confidence: Confidence = "high",
         quantities: Sequence[Quantity] = (),
     ) -> Cause:
-        """Return a cause; actions named by their code take a share of its cost away. The best action comes first."""
-        made = [self.action(each, cost_percent) if isinstance(each, str) else each for each in actions]
+        """Return a cause; actions named by their code take a share of its cost away. The best action comes first.
+
+        A cause whose cost is None takes no part of the average step, and brings nothing.
+        """
+        share = cost_percent or Range(0.0, 0.0)
+        made = [self.action(each, share) if isinstance(each, str) else each for each in actions]
         ranked = sorted((each for each in made if each is not None), key=self._likely_ms)
-        gains_ms = [self.step_ms - self._likely_ms(each) for each in ranked]
+        gains_ms = [self.step_ms - self._likely_ms(each) for each in ranked if cost_percent is not None]
         if any(each.step_ms is None for each in ranked):
-            gains_ms.append(WITHOUT_ESTIMATE * cost_percent.high * self.step_ms / 100.0)
+            gains_ms.append(WITHOUT_ESTIMATE * share.high * self.step_ms / 100.0)
         return Cause(
             code=code,
             title=title,
             kind=self.summary.kind,
-            cost_ms=self.ledger.ms(cost_percent),
+            cost_ms=None if cost_percent is None else self.ledger.ms(cost_percent),
             cost_percent=cost_percent,
             detail=detail,
             confidence=self._at_most(confidence),

@@ -204,14 +204,10 @@ def optimizer_update(case: Case) -> Cause | None:
         return f"{what}{rows} (most time: {ops})"
 
     actions: tuple[str, ...] = ("sparse_update",) if updated.is_embedding else ("fuse_update", "fewer_updates")
-    if _is_compiled(case):
+    functions = case.results["functions"].functions
+    if functions and all(function.is_compiled for function in functions):
         actions = tuple(action for action in actions if action != "fuse_update")
     return _of_ops(case, "optimizer_update", "The optimizer's update", detail, actions)
-
-
-def _is_compiled(case: Case) -> bool:
-    functions = case.results["functions"].functions
-    return bool(functions) and all(function.is_compiled for function in functions)
 
 
 def dominant_layer(case: Case) -> Cause | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle
     from tfperf.sections.kernels.analysis import Kernels, Part
     from tfperf.sections.kernels.tpu_cores import AsyncCopies, AsyncCopy
+    from tfperf.sections.kernels.analysis import Kernels
     from tfperf.sections.memory.analysis import Memory
     from tfperf.sections.roofline.analysis import Roofline, RooflineOp
+    from tfperf.trace.device.device_work import DeviceOp
     from tfperf.trace.device.tpu_copies import Way
 
 _HOST_WORKS_PERCENT = 50.0
@@ -103,23 +106,18 @@ def compute_in_32_bit(case: Case) -> Cause | None:
     )
 
 
-def _of_kernels(kernels: Kernels) -> str:
-    """Return which share of the time of kernels in the steps is eligible for 16 bit, as it is shown."""
-    shares = []
-    for part in ("eligible", "most_eligible"):
-        known = [each for each in kernels.precision if part in each.by_step_ps]
-        whole = sum(each.total_ps(kind) or 0 for each in known for kind in _PRECISIONS)
-        shares.append(percent(sum(each.total_ps(part) or 0 for each in known), whole) or 0.0)
-    return stated(Range(shares[0], max(shares)))
-
-
 _PRECISIONS: tuple[Part, ...] = ("compute_16", "compute_32", "compute_unknown")
 
 
 def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None:
     """Return the advice to compute in 16 bit: by a rule of thumb, but no more than the roofline allows."""
     advice, least = ADVICE["mixed_precision"], time_in_16_bit(case.results["roofline"])
-    rests_on = f"of products in 32 bit alone, {_of_kernels(kernels)} of kernel time"
+    shares = []
+    for part in ("eligible", "most_eligible"):
+        known = [each for each in kernels.precision if part in each.by_step_ps]
+        whole = sum(each.total_ps(kind) or 0 for each in known for kind in _PRECISIONS)
+        shares.append(percent(sum(each.total_ps(part) or 0 for each in known), whole) or 0.0)
+    rests_on = f"of products in 32 bit alone, {stated(Range(shares[0], max(shares)))} of kernel time"
     if least is None or 1.0 - least >= advice.most:
         return case.action("mixed_precision", cost, assumption=f"{rests_on}; {advice.assumption}")
     text = f"{rests_on}; on the roofline of 16 bit they still take {format_percent(100.0 * least)}% of it"
@@ -242,17 +240,19 @@ def layout_conversion(case: Case) -> Cause | None:
     if not case.results.has_device or not case.is_headline:
         return None
     kernels: Kernels = case.results["kernels"]
-    rows = [(_name_of(kernels, row), row) for row in range(len(kernels))]
-    convolutions = {row for name, row in rows if _is_convolution(kernels, row)}
-    beside = {_place_of(kernels, row) for row in convolutions}
-    conversions = [
-        (name, row)
-        for name, row in rows
-        if row not in convolutions and _is_conversion(kernels, row) and _is_beside(kernels, row, beside)
-    ]
+    convolutions = [row for row, kernel in enumerate(kernels.kernels) if _is_convolution(kernel.op)]
     if not convolutions:
         return None
-    taken, convolving = _taken(kernels, conversions), _taken(kernels, [rows[row] for row in sorted(convolutions)])
+    places = {_place_of(kernels.kernels[row].op) for row in convolutions}
+    # A conversion is one for convolutions if TensorFlow's optimizer inserted it, or if it is in their place.
+    conversions = [
+        row
+        for row, kernel in enumerate(kernels.kernels)
+        if not _is_convolution(kernel.op)
+        and _is_conversion(kernel)
+        and (_INSERTED in kernel.op.name or _place_of(kernel.op) in places)
+    ]
+    taken, convolving = _taken(kernels, conversions), _taken(kernels, convolutions)
     cost = _claim(case, taken.percent)
     if cost is None:
         return None
@@ -267,52 +267,36 @@ def layout_conversion(case: Case) -> Cause | None:
         actions=("keep_layout",),
         rests_on=(
             in_categories("device_compute"),
-            Evidence("kernels", "kernels_by_name", _kernel_of(kernels, conversions)),
+            Evidence("kernels", "kernels_by_name", short_name(kernels.kernels[conversions[0]].name)),
         ),
     )
 
 
-def _name_of(kernels: Kernels, row: int) -> str:
-    kernel = kernels.kernels[row]
-    return kernel.op.hlo_op or kernel.op.name or short_name(kernel.name)
-
-
-def _kernel_of(kernels: Kernels, rows: list[tuple[str, int]]) -> str:
-    return short_name(kernels.kernels[rows[0][1]].name)
-
-
-def _is_conversion(kernels: Kernels, row: int) -> bool:
-    """Tell whether a kernel only changes a layout: by the name of its op, or by its own."""
-    kernel = kernels.kernels[row]
+def _is_conversion(kernel: Kernel) -> bool:
+    """Return whether a kernel only changes a layout: by the name of its op, or by its own."""
     texts = (kernel.op.hlo_op or kernel.op.name.rpartition("/")[2], short_name(kernel.name))
     return any(map(_CONVERSION.search, texts))
 
 
-def _place_of(kernels: Kernels, row: int) -> str:
+def _place_of(op: DeviceOp) -> str:
     """Return the program of a kernel that XLA compiled, else the name scope of its op."""
-    op = kernels.kernels[row].op
     return op.hlo_module if op.hlo_op else op.name.rpartition("/")[0]
 
 
-def _is_beside(kernels: Kernels, row: int, convolutions: Set[str]) -> bool:
-    """Tell whether a conversion is one for convolutions: inserted by TensorFlow's optimizer, or in their place."""
-    return _INSERTED in kernels.kernels[row].op.name or _place_of(kernels, row) in convolutions
-
-
-def _is_convolution(kernels: Kernels, row: int) -> bool:
-    """Tell whether a kernel is one of a convolution: a call into the library, or an op of that type."""
-    op = kernels.kernels[row].op
+def _is_convolution(op: DeviceOp) -> bool:
+    """Return whether a kernel is one of a convolution: a call into the library, or an op of that type."""
     if op.hlo_op:
         return bool(_CONVOLUTION.search(op.hlo_op)) and not _CONVERSION.search(op.hlo_op)
     return bool(_CONVOLUTION.search(op.type))
 
 
-def _taken(kernels: Kernels, rows: Iterable[tuple[str, int]]) -> _Taken:
-    times: dict[str, int] = {}
-    for name, row in rows:
-        times[name] = times.get(name, 0) + int(kernels.total_ps[row])
-    whole = sum(times.values())
-    names = tuple(sorted(times, key=lambda name: -times[name]))
+def _taken(kernels: Kernels, rows: Iterable[int]) -> _Taken:
+    times = Counter[str]()
+    for row in rows:
+        kernel = kernels.kernels[row]
+        times[kernel.op.hlo_op or kernel.op.name or short_name(kernel.name)] += int(kernels.total_ps[row])
+    whole = times.total()
+    names = tuple(name for name, _ in times.most_common())
     return _Taken(100.0 * whole / kernels.whole_ps if kernels.whole_ps else 0.0, whole, names)
 
 
@@ -328,7 +312,13 @@ def memory_bound(case: Case) -> Cause | None:
     cost = _claim_of(case, rows)
     if cost is None:
         return None
-    of_bandwidth, quantities = _of_bandwidth(case, rows)
+    known = [(row.work.time_ps, row.judged.memory_percent) for row in rows if row.judged.memory_percent is not None]
+    whole = sum(time_ps for time_ps, _ in known)
+    of_bandwidth, quantities = "", []
+    if case.program.is_tpu and whole:
+        average = sum(time_ps * share for time_ps, share in known) / whole
+        quantities = [Quantity("bandwidth", average, of=rows[0].op.op)]
+        of_bandwidth = f", at {quantities[0]} of the bandwidth"
     return case.cause(
         "memory_bound",
         "Moving data in the device's memory",
@@ -339,16 +329,6 @@ def memory_bound(case: Case) -> Cause | None:
         confidence="medium",
         quantities=quantities,
     )
-
-
-def _of_bandwidth(case: Case, rows: list[RooflineOp]) -> tuple[str, tuple[Quantity, ...]]:
-    """Return which share of the bandwidth of a TPU ops reach, on average over their time: a clause, and its number."""
-    known = [(row.work.time_ps, row.judged.memory_percent) for row in rows if row.judged.memory_percent is not None]
-    whole = sum(time_ps for time_ps, _ in known)
-    if not case.program.is_tpu or not whole:
-        return "", ()
-    reached = Quantity("bandwidth", sum(time_ps * share for time_ps, share in known) / whole, of=rows[0].op.op)
-    return f", at {reached} of the bandwidth", (reached,)
 
 
 _MULTIPLES = {"fp16": ALIGNED_BYTES // 2, "bf16": ALIGNED_BYTES // 2}
@@ -466,7 +446,9 @@ def _time_ps(rows: Iterable[RooflineOp]) -> int:
 
 
 def _first_of(rows: list[RooflineOp]) -> str:
-    return f"{counted(len(rows), 'op')}, first {_place(rows[0])}"
+    where = rows[0].op.layer or rows[0].op.source
+    place = f" ({without_middle(where, LONGEST_NAME)})" if where else ""
+    return f"{counted(len(rows), 'op')}, first {without_middle(rows[0].op.op, LONGEST_NAME)}{place}"
 
 
 def _row_of(rows: list[RooflineOp]) -> tuple[Evidence]:
@@ -492,7 +474,8 @@ def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action 
     known = [(row.work.time_ps, roof / LOW_PERCENT) for row, roof in zip(rows, roofs, strict=True) if roof is not None]
     if len(known) < len(rows):
         return case.without_estimate("larger_products")
-    parts = [1.0] * len(rows) if not case.program.is_tpu else [_part_of_product(row) for row in rows]
+    # How much of a fusion its product takes is not known.
+    parts = [0.5 if case.program.is_tpu and "fusion" in getattr(row.op, "category", "") else 1.0 for row in rows]
     gains = (part * time_ps * (1.0 - min(roof, 1.0)) for part, (time_ps, roof) in zip(parts, known, strict=True))
     most = sum(gains) / _time_ps(rows)
     text = (
@@ -501,18 +484,6 @@ def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action 
     )
     text += "; of a fusion, half of its time" * (min(parts) < 1.0)
     return case.action("larger_products", cost, Range(0.0, most), text)
-
-
-def _part_of_product(row: RooflineOp) -> float:
-    """Return which share of the time of an instruction of a TPU its product takes: of a fusion, that is not known."""
-    return 0.5 if "fusion" in getattr(row.op, "category", "") else 1.0
-
-
-def _place(row: RooflineOp) -> str:
-    """Return where an instruction is: its name, and the layer or the line if they are known."""
-    where = row.op.layer or row.op.source
-    name = without_middle(row.op.op, LONGEST_NAME)
-    return f"{name} ({without_middle(where, LONGEST_NAME)})" if where else name
 
 
 def time_in_16_bit(roofline: Roofline | None) -> float | None:
@@ -551,12 +522,16 @@ def host_copies(case: Case) -> Cause | None:
     cost = case.ledger.claim(*parts, most=share)
     waiting = f"{format_ms(case.ledger.ms(cost).high)} of {format_ms(case.step_ms)} ms"
     first = next(each for each in copies.copies if each.way in ways)
+    # Arrays of 32 bit can have half of the bytes, and then computing with them takes less, too.
+    is_wide = all(each.shape.startswith("f32[") for way in ways for each in _in_steps(case, way))
+    half = Range(0.5, min(0.5 * (1.0 + case.share("device_compute") / cost.high), 1.0))
+    halved = case.action("halve_copies", cost, half) if is_wide else None
     made = case.cause(
         "host_copies",
         "Waiting for copies between host and TPU memory",
         cost,
         f"{waiting}; {_arrays(case)}",
-        actions=(_keep_on_device(case, cost), _halve(case, cost), _overlap(case, cost)),
+        actions=(_keep_on_device(case, cost), halved, _overlap(case, cost)),
         rests_on=(*map(in_categories, parts), Evidence("kernels", "async_copies", first.copy)),
     )
     return replace(made, are_alternatives=True)
@@ -649,15 +624,6 @@ def _keep_on_device(case: Case, cost: Range) -> Action | None:
     )
 
 
-def _halve(case: Case, cost: Range) -> Action | None:
-    """Return the advice to copy half of the bytes, where the arrays are of 32 bit."""
-    copied = [*_in_steps(case, "to_device"), *_in_steps(case, "to_host")]
-    if not all(each.shape.startswith("f32[") for each in copied):
-        return None
-    computing = case.share("device_compute")
-    return case.action("halve_copies", cost, Range(0.5, min(0.5 * (1.0 + computing / cost.high), 1.0)))
-
-
 def _overlap(case: Case, cost: Range) -> Action | None:
     """Return the advice to begin copies earlier: at best, the busier of link and core is busy all the time."""
     ways: tuple[Way, ...] = ("to_device", "to_host")
@@ -692,43 +658,38 @@ def kernel_waits(case: Case) -> Cause | None:
     regions = [each for each in kernels.regions.regions if (each.kernel, each.program_id) == key and each.waits]
     first = max(regions, key=lambda each: each.total_ps)
     part = Quantity("waits", 100.0 * waited_ms / kernel_ms, of=f"kernel {key[0]}")
-    rates, quantities = _rates(_judged(case, key))
+    rates, quantities, feed = _fed_faster(case, key, kernel_ms, cost)
     return case.cause(
         "kernel_waits",
         "Waiting for blocks in a kernel",
         cost,
         f"{without_middle(key[0], LONGEST_NAME)} waits {part} of its time, mostly in {first.region}{rates}",
-        actions=(_feed_kernel(case, key, kernel_ms, cost),),
+        actions=(feed,),
         rests_on=(in_categories("device_compute"), Evidence("kernels", "kernel_regions", first.region)),
         quantities=(part, *quantities),
     )
 
 
-def _judged(case: Case, key: tuple[str, int | None]) -> RooflineOp | None:
-    """Return the work of a kernel, if its shapes tell it, as they do of a product of matrices."""
+def _fed_faster(
+    case: Case, key: tuple[str, int | None], kernel_ms: float, cost: Range
+) -> tuple[str, tuple[Quantity, ...], Action | None]:
+    """Return how near a kernel comes to the peaks, as a clause and its numbers, and the advice to feed it faster.
+
+    At best, it takes as long as the busier of its two limits allows. Both are known if its shapes tell its work.
+    """
     roofline: Roofline | None = case.results["roofline"]
     rows = () if roofline is None else roofline.ops
-    return next((row for row in rows if (row.op.op, getattr(row.op, "program_id", None)) == key), None)
-
-
-def _rates(row: RooflineOp | None) -> tuple[str, tuple[Quantity, ...]]:
-    """Return how near a kernel comes to the peaks, as far as that is known: a clause, and its numbers."""
+    row = next((row for row in rows if (row.op.op, getattr(row.op, "program_id", None)) == key), None)
     if row is None or row.judged.compute_percent is None or row.judged.memory_percent is None:
-        return "", ()
+        return "", (), case.without_estimate("feed_kernel")
     computes = Quantity("compute_peak", row.judged.compute_percent, of=row.op.op)
     moves = Quantity("bandwidth", row.judged.memory_percent, of=row.op.op)
-    text = f"by its shapes, it reaches {computes} of the peak and at least {moves} of the bandwidth"
-    return f"; {text}", (computes, moves)
-
-
-def _feed_kernel(case: Case, key: tuple[str, int | None], kernel_ms: float, cost: Range) -> Action | None:
-    """Return the advice to feed a kernel faster: at best, it takes as long as the busier of its two limits allows."""
-    row = _judged(case, key)
-    reached = max((row.judged.compute_percent or 0.0, row.judged.memory_percent or 0.0), default=0.0) if row else 0.0
-    if not 0.0 < reached < 100.0 or not _rates(row)[0]:
-        return case.without_estimate("feed_kernel")
+    text = f"; by its shapes, it reaches {computes} of the peak and at least {moves} of the bandwidth"
+    reached = max(row.judged.compute_percent, row.judged.memory_percent)
+    if not 0.0 < reached < 100.0:
+        return text, (computes, moves), case.without_estimate("feed_kernel")
     most = min(kernel_ms * (1.0 - reached / 100.0) / case.ledger.ms(cost).high, 1.0)
-    return case.action("feed_kernel", cost, Range(0.0, most))
+    return text, (computes, moves), case.action("feed_kernel", cost, Range(0.0, most))
 
 
 def chip_copies(case: Case) -> Cause | None:

@@ -54,7 +54,9 @@ def compilation(case: Case) -> Cause | None:
         return None
     functions: Functions = case.results["functions"]
     detail, action_against, rests_on = _what_compiles(functions)
-    is_warm_up = _is_first(case.results["steps"].steps, case.summary.kind)
+    steps = case.results["steps"].steps
+    traced = [flag == RETRACE for flag, kind in zip(steps.flags, steps.kinds, strict=True) if kind == case.summary.kind]
+    is_warm_up = any(traced) and not all(traced) and not any(traced[sum(traced) :])
     code, action = ("warm_up", "profile_later") if is_warm_up else ("compilation", action_against)
     verb = "Tracing" if functions.jitted.most_compiled is None else "Compiling"
     title = f"{verb} in the first calls of the program" if is_warm_up else "Compilation"
@@ -122,28 +124,18 @@ def warm_up(case: Case) -> Cause | None:
     total_ms = float(steps.duration_ps[rows[:first]].sum()) / PS_PER_MS
     total = Quantity("warm_up", total_ms, "ms", case.summary.kind)
     named = f"step {steps.numbers[rows[0]]} takes" if first == 1 else f"the first {first} steps take"
-    return replace(
-        case.cause(
-            "warm_up",
-            "The capture begins with warm-up",
-            Range(0.0, 0.0),
-            f"{named} {total}, as long as {total_ms / case.step_ms:.0f} others; averages omit that",
-            actions=(case.action("profile_later", Range(0.0, 0.0), assumption=_LOADED * case.program.is_tpu),),
-            rests_on=(Evidence("steps", "steps", steps.names[rows[0]]),),
-            quantities=(total,),
-        ),
-        cost_ms=None,
-        cost_percent=None,
+    return case.cause(
+        "warm_up",
+        "The capture begins with warm-up",
+        None,
+        f"{named} {total}, as long as {total_ms / case.step_ms:.0f} others; averages omit that",
+        actions=(case.action("profile_later", Range(0.0, 0.0), assumption=_LOADED * case.program.is_tpu),),
+        rests_on=(Evidence("steps", "steps", steps.names[rows[0]]),),
+        quantities=(total,),
     )
 
 
 _LOADED = "later calls find their program compiled and loaded"
-
-
-def _is_first(steps: Steps, kind: str) -> bool:
-    """Tell whether the steps of a kind in which functions are traced come before all others."""
-    traced = [flag == RETRACE for flag, other in zip(steps.flags, steps.kinds, strict=True) if other == kind]
-    return any(traced) and not all(traced) and not any(traced[sum(traced) :])
 
 
 _OF_CAPTURE_PERCENT = 20.0
@@ -352,7 +344,9 @@ def small_work_per_step(case: Case) -> Cause | None:
     calls of a framework usually cost is the program's own, and a cause by itself.
     """
     shares, shown_by = _fixed_work(case)
-    if shares and _is_of_the_program(case):
+    between, ready = _between(case), case.program.ready_outside
+    is_own = (between is not None and bool(between.function)) or (ready is not None and ready.high < _HALF_PERCENT)
+    if shares and is_own:  # a function of the program holds half of the time, or the program waits
         shares = {**shares, "all_others": 0.0}
     python = shares.get("all_others", 0.0)
     if sum(shares.values()) < _FIXED_PERCENT or python * case.step_ms / 100.0 > _FRAMEWORK_MS:
@@ -363,7 +357,9 @@ def small_work_per_step(case: Case) -> Cause | None:
     cost = Range(sum(claims), sum(claims))
     # Where Python runs many ops, what depends on the batch shows only without them.
     eager_percent = case.results["functions"].eager.stretch_percent or 0.0
-    is_small = computing_ms < _LONG_MS and eager_percent < _FIXED_PERCENT and not _loops_over_examples(case)
+    # Of a loop over examples, a larger batch has as many more iterations.
+    in_loops = 0.0 if case.program.work is None else case.program.work.kinds.get("loop_in_graph", 0.0)
+    is_small = computing_ms < _LONG_MS and eager_percent < _FIXED_PERCENT and in_loops < LEAST_PERCENT
     larger = case.action("larger_batch", cost, _BY_LARGER_BATCH, _LARGER_BATCH_IF) if is_small else None
     return case.cause(
         "small_work_per_step",
@@ -375,11 +371,6 @@ def small_work_per_step(case: Case) -> Cause | None:
         confidence="medium",
         quantities=(shown_by, *taken),
     )
-
-
-def _loops_over_examples(case: Case) -> bool:
-    """Tell whether a loop of the graph runs for each example: a larger batch then has as many more iterations."""
-    return case.program.work is not None and case.program.work.kinds.get("loop_in_graph", 0.0) >= LEAST_PERCENT
 
 
 def _recurrent(case: Case) -> tuple[str, tuple[Quantity, ...]]:
@@ -436,12 +427,6 @@ def _without_waiting(case: Case, left: dict[str, float]) -> dict[str, float]:
     in_calls = min(waits, left["host_compute"])
     outside = min(waits - in_calls, left["all_others"])
     return {**left, "host_compute": left["host_compute"] - in_calls, "all_others": left["all_others"] - outside}
-
-
-def _is_of_the_program(case: Case) -> bool:
-    """Tell whether Python between calls is known to be the program's own: a function of it holds half, or it waits."""
-    between, ready = _between(case), case.program.ready_outside
-    return (between is not None and bool(between.function)) or (ready is not None and ready.high < _HALF_PERCENT)
 
 
 def several_steps(case: Case, cost: Range) -> Action | None:
@@ -639,7 +624,11 @@ def _python_actions(
     actions: list[Action | None] = []
     if is_framework or is_short:
         share = _OF_LONG_STEPS if (case.program.op_percent or 0.0) >= _HALF_PERCENT else None
-        actions += [case.action(code, cost, share) for code in _in_one_call(case, shown=is_framework)]
+        codes = ["steps_per_execution", *(["loop_in_function"] if is_framework else [])]
+        is_one_call = int(case.results["steps"].steps.batches.max()) > 1
+        if is_one_call or (case.program.api == "keras" and not case.program.is_fit):  # in Keras only `fit` has one
+            codes = []
+        actions += [case.action(code, cost, share) for code in codes]
     elif case.program.is_fit and (between is None or between.callback):
         # `fit` takes the batches on other threads.
         actions.append(case.action("callback_less_often", cost))
@@ -648,13 +637,6 @@ def _python_actions(
     elif does == "computes" or (between is not None and between.function):
         actions.append(case.action("input_in_python", cost, Range(_HALF_OF_IT * beside.low, 1.0)))
     return [*actions, *([case.without_estimate("record_python")] if between is None else [])]
-
-
-def _in_one_call(case: Case, *, shown: bool) -> list[str]:
-    """Return the actions by which several steps are one call: in Keras only `fit` has one."""
-    if int(case.results["steps"].steps.batches.max()) > 1 or (case.program.api == "keras" and not case.program.is_fit):
-        return []
-    return ["steps_per_execution", *(["loop_in_function"] if shown else [])]
 
 
 def waiting_in_calls(case: Case) -> Cause | None:

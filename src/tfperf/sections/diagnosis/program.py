@@ -173,7 +173,10 @@ def analyze(host: Host) -> ProgramTimes:
     work, loops = step_ops(trace, host.host_states, steps, exchanges)
     ops = union_all([ops, loops])  # what executors do between the ops of a loop is the work of its op
     ops = difference(ops, exchanges) if len(exchanges.start) else ops
-    api, counted = _api(trace), CountedSteps.of(steps)
+    api: Api = "jax" if any(map(_JAX.match, trace.names)) else "tensorflow"
+    if any(map(runs_keras_function, trace.names)) or runs_keras_eagerly(trace):
+        api = "keras"
+    counted = CountedSteps.of(steps)
     all_steps = union(steps.start_ps, steps.end_ps)
     idle = difference(all_steps, union_all([*host.busy_times.values()]))
     hidden = EMPTY if api != "jax" or calls is None or trace.devices else _hidden_python(host, calls, ops)
@@ -196,12 +199,6 @@ def analyze(host: Host) -> ProgramTimes:
 def narrow(times: ProgramTimes, _: Breakdown, after: Breakdown) -> ProgramTimes:
     """Count the steps of `after` alone."""
     return replace(times, steps=times.steps.counting(after))
-
-
-def _api(trace: HostTrace) -> Api:
-    if any(map(runs_keras_function, trace.names)) or runs_keras_eagerly(trace):
-        return "keras"
-    return "jax" if any(map(_JAX.match, trace.names)) else "tensorflow"
 
 
 def _has_one_caller(trace: HostTrace, main: int | None) -> bool:
@@ -334,12 +331,15 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
         def in_steps(start: Int64s, end: Int64s) -> Int64s:
             return overlap(union(start, end), steps.start_ps, steps.end_ps)
 
+        rows, texts = eager_calls(trace), trace.stat("eager_op").texts
+        by_text = np.append(mask(texts, _MAKES_ITERATOR.__eq__), False)[trace.number_at("eager_op", rows, -1)]
+        by_name = mask(trace.names, f"{NAMED}{_MAKES_ITERATOR}".__eq__)[trace.name[rows]]
         return cls(
             runs_keras_eagerly=runs_keras_eagerly(trace),
             fetches=any(map(is_fetch, trace.names)),
             function_ps=in_steps(functions.start, functions.end),
             functions=count(functions.start),
-            iterators=count(trace.start_ps[_made_iterators(trace)]),
+            iterators=count(trace.start_ps[rows[by_text | by_name]]),
             puts=count(trace.start_ps[puts]),
             conversion_ps=in_steps(trace.start_ps[conversions], trace.end_ps[conversions]),
             conversions=count(trace.start_ps[conversions]),
@@ -367,18 +367,12 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
 def combine_calls(calls: Sequence[Calls]) -> Calls:
     """Return the average over hosts."""
     most = max(calls, key=lambda each: each.conversion_percent)
-    count = len(calls)
-    return Calls(
+    numbers = [name for name in Calls.__struct_fields__ if name.endswith(("_percent", "_per_step"))]
+    return replace(
+        most,
         runs_keras_eagerly=any(each.runs_keras_eagerly for each in calls),
         fetches=any(each.fetches for each in calls),
-        function_percent=sum(each.function_percent for each in calls) / count,
-        functions_per_step=sum(each.functions_per_step for each in calls) / count,
-        iterators_per_step=sum(each.iterators_per_step for each in calls) / count,
-        puts_per_step=sum(each.puts_per_step for each in calls) / count,
-        conversion_percent=sum(each.conversion_percent for each in calls) / count,
-        conversions_per_step=sum(each.conversions_per_step for each in calls) / count,
-        conversion_bytes=most.conversion_bytes,
-        conversion_function=most.conversion_function,
+        **{name: sum(getattr(each, name) for each in calls) / len(calls) for name in numbers},
     )
 
 
@@ -416,15 +410,6 @@ def _function_around(trace: HostTrace, rows: Int64s) -> str:
         return ""
     most = np.bincount(name, weights=trace.duration_ps[rows[around >= 0]]).argmax()
     return trace.names[int(most)].removeprefix(JITTED_CALL).removesuffix(")")
-
-
-def _made_iterators(trace: HostTrace) -> Int64s:
-    """Return the rows in which Python makes an iterator of a dataset."""
-    rows = eager_calls(trace)
-    stat = trace.stat("eager_op")
-    by_text = np.append(mask(stat.texts, _MAKES_ITERATOR.__eq__), False)[trace.number_at("eager_op", rows, -1)]
-    by_name = mask(trace.names, f"{NAMED}{_MAKES_ITERATOR}".__eq__)[trace.name[rows]]
-    return rows[by_text | by_name]
 
 
 _OF_JAX = re.compile(r"\$(?:api|array|basearray|core|pjit|profiler|traceback_util|tree_util|util)\.py:\d+ ")

@@ -36,6 +36,8 @@ _CLASSES = {
     "none": "NOT input-bound",
     "unknown": "unknown: the trace does not show where input comes from",
 }
+_MAIN_KINDS = ("train", UNLABELLED, ITERATION)
+"""Kinds of steps that go without saying."""
 _POINTER = "More: tfperf analyze PATH with --full, -s SECTION, or -o report.html (a page)."
 
 
@@ -43,15 +45,19 @@ def build(results: Results) -> Section:
     """Build the section: the causes, the best to fix first; the step; its categories; what is unknown."""
     diagnosis: Diagnosis = results["diagnosis"]
     has_steps = diagnosis.summary.step_time_ms is not None
-    clocks = () if _is_full(diagnosis) else clock_notes(results["environment"])
+    notes = [*results["steps"].steps.other_loops, *(() if _is_full(diagnosis) else clock_notes(results["environment"]))]
+    if unknown := topics(results):
+        named = "; ".join(text[:1].lower() + text[1:] for text in unknown[:_NAMED_GAPS])
+        more = f"; {len(unknown) - _NAMED_GAPS} more" if len(unknown) > _NAMED_GAPS else ""
+        notes.append(f"Unknown: {named}{more} (-s gaps).")
     return Section(
         "diagnosis",
         "Diagnosis",
         findings=_findings(diagnosis),
         facts=_facts(results) if has_steps else (),
-        charts=tuple(chart for chart in (_categories(diagnosis),) if chart.labels) if has_steps else (),
+        charts=_charts(diagnosis) if has_steps else (),
         tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),
-        notes=(*results["steps"].steps.other_loops, *clocks, *_unknown(results)),
+        notes=tuple(notes),
         pointer=_POINTER,
     )
 
@@ -67,8 +73,9 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     shown = [cause for cause in causes if not cause.is_aside][: _SHOWN - len(findings)]
     for cause in causes:
         findings.append(finding_of(cause, "brief" if cause in shown else "full"))
+        named = cause.code if cause.kind in _MAIN_KINDS else f"{cause.code} of {cause.kind} steps"
         for other in () if cause.are_alternatives else cause.actions[1:]:
-            text, of_other = f"Also for {_named(cause)}: {_words(cause, other)}.", _estimate(cause, other)
+            text, of_other = f"Also for {named}: {_words(cause, other)}.", _estimate(cause, other)
             findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))
     return tuple(findings)
 
@@ -86,17 +93,16 @@ def finding_of(cause: Cause, level: Level = "brief") -> Finding:
     """Return a cause as people see it: what it costs, and its first action."""
     actions = cause.actions if cause.are_alternatives else cause.actions[:1]
     text = "; or ".join(_words(cause, action) for action in actions)
-    quantities = (*_quantities(cause), *(quantity for action in actions for quantity in _estimate(cause, action)))
-    return Finding(cause.code, _severity(cause), _text(cause), text, level, quantities=quantities)
-
-
-def _quantities(cause: Cause) -> tuple[Quantity, ...]:
-    """Return the numbers in the sentence of a cause."""
-    cost, of = cause.cost_percent, of_steps(cause.kind, cause.host) if cause.of == "step" else "wall time"
-    if cost is None:
-        return cause.quantities
-    at_least, at_most = Quantity(f"{cause.code}, at least", cost.low, of=of), Quantity(cause.code, cost.high, of=of)
-    return at_least, at_most, *cause.quantities
+    quantities = (*cause.quantities, *(quantity for action in actions for quantity in _estimate(cause, action)))
+    if cause.cost_percent is not None:
+        of, cost = of_steps(cause.kind, cause.host) if cause.of == "step" else "wall time", cause.cost_percent
+        at_least, at_most = Quantity(f"{cause.code}, at least", cost.low, of=of), Quantity(cause.code, cost.high, of=of)
+        quantities = (at_least, at_most, *quantities)
+    sentence = sentence_of(cause) if cause.kind in _MAIN_KINDS else f"{cause.kind} steps: {sentence_of(cause)}"
+    severity: Severity = "hint" if cause.gain >= WORTH_FIXING else "info"
+    if cause.gain >= _PROBLEM or cause.code == "memory_pressure":
+        severity = "problem"
+    return Finding(cause.code, severity, sentence, text, level, quantities=quantities)
 
 
 def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:
@@ -105,24 +111,6 @@ def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:
         return ()
     of = of_steps(cause.kind, cause.host)
     return step_after(f"{cause.code}: {action.code}", action.step_ms.low, action.step_ms.high, of)
-
-
-_MAIN_KINDS = ("train", UNLABELLED, ITERATION)
-"""Kinds of steps that go without saying."""
-
-
-def _text(cause: Cause) -> str:
-    return sentence_of(cause) if cause.kind in _MAIN_KINDS else f"{cause.kind} steps: {sentence_of(cause)}"
-
-
-def _named(cause: Cause) -> str:
-    return cause.code if cause.kind in _MAIN_KINDS else f"{cause.code} of {cause.kind} steps"
-
-
-def _severity(cause: Cause) -> Severity:
-    if cause.gain >= _PROBLEM or cause.code == "memory_pressure":
-        return "problem"
-    return "hint" if cause.gain >= WORTH_FIXING else "info"
 
 
 def _words(cause: Cause, action: Action) -> str:
@@ -195,29 +183,21 @@ def _computes(diagnosis: Diagnosis) -> list[Fact]:
     return [Fact("computes", "Computes", f"{first} {quantities[0]}", note=note, level=level, quantities=quantities)]
 
 
-def _categories(diagnosis: Diagnosis) -> BarChart:
+def _charts(diagnosis: Diagnosis) -> tuple[BarChart, ...]:
     """Return a bar for each category that counts."""
     keys = (key for key in diagnosis.summary.categories if key not in diagnosis.unknown)
     shares = {key: diagnosis.summary.percent[key] for key in keys}
     shown = sorted((key for key in shares if shares[key] >= _LEAST_SHARE), key=lambda key: -shares[key])
+    if not shown:
+        return ()
     labels = tuple(CATEGORY_TITLES[key] for key in shown)
     on_host = f" on {diagnosis.host}" if diagnosis.host else ""
-    return BarChart(f"Where the step time goes{on_host}", "%", labels, tuple(shares[key] for key in shown))
+    return (BarChart(f"Where the step time goes{on_host}", "%", labels, tuple(shares[key] for key in shown)),)
 
 
 def _is_full(diagnosis: Diagnosis) -> bool:
     """Tell whether the causes leave no line for what could be said besides."""
     return sum(not cause.is_aside for cause in diagnosis.causes) >= _SHOWN
-
-
-def _unknown(results: Results) -> tuple[str, ...]:
-    """Return one line that names what the trace cannot tell."""
-    unknown = topics(results)
-    if not unknown:
-        return ()
-    named = "; ".join(text[:1].lower() + text[1:] for text in unknown[:_NAMED_GAPS])
-    more = f"; {len(unknown) - _NAMED_GAPS} more" if len(unknown) > _NAMED_GAPS else ""
-    return (f"Unknown: {named}{more} (-s gaps).",)
 
 
 def document(results: Results) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Causes of input and output: waiting for batches, copying them, and copying results back."""
+"""Causes of waiting: for batches, for copies of batches and of results, and for other replicas and hosts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tfperf.base.units import counted, format_bytes, format_number, format_percent, without_middle
-from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.hosts import late_text, slower_in, who_is_late
@@ -34,8 +33,9 @@ def input_wait(case: Case) -> Cause | None:
     blame = blamed_stage(tfdata)
     rests_on, detail = [in_categories("input")], "the trace does not show what makes the batches"
     if blame is not None:
-        name = f"{without_middle(blame.stage, LONGEST_NAME)}{_python_of(tfdata, blame)}"
-        detail = f"the stage waited for is {name}{_REASONS[blame.reason]}"
+        stages = (each for pipeline in tfdata.pipelines if pipeline.name == blame.pipeline for each in pipeline.stages)
+        python = next((f" ({each.python})" for each in stages if each.name == blame.stage and each.python), "")
+        detail = f"the stage waited for is {without_middle(blame.stage, LONGEST_NAME)}{python}{_REASONS[blame.reason]}"
         rests_on.append(Evidence("tfdata", "tfdata_stages", blame.stage))
     elif tfdata.pipelines:
         detail = "no single stage of the pipeline is what is waited for"
@@ -102,12 +102,6 @@ def pipelines_of(case: Case) -> TfData:
 
 def _pipeline_actions(case: Case, tfdata: TfData) -> tuple[Action, ...]:
     return pipeline_actions(tfdata, is_estimated=case.results.is_other_kind or not case.results.is_narrowed)
-
-
-def _python_of(tfdata: TfData, blame: Blame) -> str:
-    """Return the Python function that a stage runs, in brackets; empty if it runs none."""
-    stages = [stage for pipeline in tfdata.pipelines if pipeline.name == blame.pipeline for stage in pipeline.stages]
-    return next((f" ({stage.python})" for stage in stages if stage.name == blame.stage and stage.python), "")
 
 
 _REASONS: Mapping[Reason, str] = {
@@ -225,8 +219,18 @@ def with_late_host(case: Case, causes: Sequence[Cause]) -> list[Cause]:
         unkeyed = None if case.hosts.is_known or case.pace is None else _unkeyed(case, causes)
         return [*causes, *([] if unkeyed is None else [unkeyed])]
     kind = case.summary.kind
-    if found.is_outside_averages:
-        return [*causes, _once(case, found)]
+    if found.is_outside_averages:  # the time is lost in steps that averages omit
+        late, quantities = late_text(found, kind)
+        once = case.cause(
+            "straggler",
+            f"Waiting for {found.host or 'the last host'} in the first steps",
+            None,
+            f"{late}; averages omit that",
+            actions=(case.without_estimate("profile_later"),),
+            rests_on=(_evidence(found),),
+            quantities=quantities,
+        )
+        return [*causes, once]
     if not found.host or found.cause not in _EXPLAINED_BY:
         return [*causes]
     who, lost = who_is_late(found, kind)
@@ -238,46 +242,18 @@ def with_late_host(case: Case, causes: Sequence[Cause]) -> list[Cause]:
         else cause
         for place, cause in enumerate(causes)
     ]
-    return [*named, _beside(case, found)]
-
-
-def _beside(case: Case, found: Straggler) -> Cause:
-    """Return what the late host is compared with the others: the time is blamed on what makes it slow."""
     is_input = found.cause == "input"
-    slower, longer = slower_in(found, case.summary.kind)
-    beside = _without_cost(
-        case,
+    slower, longer = slower_in(found, kind)
+    aside = case.cause(
         "skewed_input" if is_input else "straggler",
         "Uneven input" if is_input else "One slow host",
+        None,
         f"{found.host} is {slower} than the others",
-        "balance_input" if is_input else "look_at_host",
-        (longer,),
-        found,
-    )
-    return replace(beside, is_aside=True)
-
-
-def _once(case: Case, found: Straggler) -> Cause:
-    """Return the cause of time that is lost in steps that averages omit: it is no part of the average step."""
-    late, quantities = late_text(found, case.summary.kind)
-    title = f"Waiting for {found.host or 'the last host'} in the first steps"
-    return _without_cost(case, "straggler", title, f"{late}; averages omit that", "profile_later", quantities, found)
-
-
-def _without_cost(  # noqa: PLR0913, PLR0917  (the fields of a cause)
-    case: Case, code: str, title: str, detail: str, action: str, quantities: Sequence[Quantity], found: Straggler
-) -> Cause:
-    """Return a cause that takes no part of the average step."""
-    made = case.cause(
-        code,
-        title,
-        Range(0.0, 0.0),
-        detail,
-        actions=(case.without_estimate(action),),
+        actions=(case.without_estimate("balance_input" if is_input else "look_at_host"),),
         rests_on=(_evidence(found),),
-        quantities=quantities,
+        quantities=(longer,),
     )
-    return replace(made, cost_ms=None, cost_percent=None, gain_ms=0.0)
+    return [*named, replace(aside, is_aside=True)]
 
 
 def _unkeyed(case: Case, causes: Sequence[Cause]) -> Cause | None:
@@ -340,10 +316,10 @@ def collectives_bound(case: Case) -> Cause | None:
     made = case.cause(
         "collectives_bound",
         "The exchange between hosts",
-        Range(0.0, 0.0),
+        None,
         detail,
         actions=(case.without_estimate("overlap_exchange"),),
         rests_on=(Evidence("hosts", "hosts", case.host or case.results.hosts[0].host),),
         quantities=quantities,
     )
-    return replace(made, cost_ms=None, cost_percent=None, gain_ms=0.0, is_aside=True)
+    return replace(made, is_aside=True)

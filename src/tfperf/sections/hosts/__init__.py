@@ -22,7 +22,9 @@ def build(results: Results) -> Section:
     """Build the section; of one host there is nothing to say."""
     hosts: Hosts = results["hosts"]
     if not results.has_several_hosts:
-        return Section("hosts", "Hosts", level="full", findings=_missing_chips(hosts), notes=_alone(hosts))
+        findings = _missing_chips(hosts)
+        notes = () if findings else (f"{hosts.why_unknown.capitalize()}.",)
+        return Section("hosts", "Hosts", level="full", findings=findings, notes=notes)
     return Section(
         "hosts",
         "Hosts",
@@ -38,11 +40,6 @@ def _missing_chips(hosts: Hosts) -> tuple[Finding, ...]:
         return ()
     text = f"{hosts.chips.sentence}, so whether chips wait for them is unknown."
     return (Finding("missing_chips", "hint", text[0].upper() + text[1:], "capture all hosts of the job into one run"),)
-
-
-def _alone(hosts: Hosts) -> tuple[str, ...]:
-    """Say of a profile of one host, if all chips of the program are in it, that nobody waits for another host."""
-    return () if hosts.chips is not None and hosts.chips.missing else (f"{hosts.why_unknown.capitalize()}.",)
 
 
 def who_is_late(found: Straggler, kind: str) -> tuple[str, Quantity]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, lookup, overlap, union
 from tfperf.base.units import PS_PER_MS
-from tfperf.trace.device.collectives import Collectives, Waits, find_collectives, step_of
+from tfperf.trace.device.collectives import Collectives, Waits, clock_offsets, find_collectives, match_collectives, step_of
 from tfperf.trace.device.tpu_runs import TpuChips, find_chips, join_chips
 from tfperf.trace.host.tasks import Task
 from tfperf.trace.steps.breakdown import Breakdown
@@ -38,21 +38,21 @@ def analyze(host: Host) -> HostPart:
     return HostPart(find_collectives(host.trace, host["steps"].steps), find_chips(host.trace))
 
 
-class HostWork(Struct, frozen=True, kw_only=True):
-    """One host: averages over the steps that count, in picoseconds; None where the trace does not tell."""
+class HostWork(Struct, frozen=True):
+    """One host: averages over the steps that count, in picoseconds; None where they are unknown."""
 
     host: str
     task: Task
-    step_ps: float | None
-    waits_ps: float | None
-    """How long it waits for others in a step."""
-    waited_for_ps: float | None
-    """How long others wait for it in a step: what is lost in the steps in which it is last, over all steps."""
-    last_percent: float | None
-    """Share of the steps in which it is last."""
-    cause: str
-    """In what it is slower than the others in the steps in which it is last; empty: it is never last by much."""
     clock: ClockOffset | None
+    step_ps: float | None
+    waits_ps: float | None = None
+    """How long it waits for others in a step."""
+    waited_for_ps: float | None = None
+    """How long others wait for it in a step: what is lost in the steps in which it is last, over all steps."""
+    last_percent: float | None = None
+    """Share of the steps in which it is last."""
+    cause: str = ""
+    """In what it is slower than the others in the steps in which it is last; empty: it is never last by much."""
 
     @property
     def own_work_ps(self) -> float | None:
@@ -115,14 +115,21 @@ def compare(results: Results) -> Hosts:
         for place, clock in zip(sharing, offsets, strict=True):
             clocks[place] = clock
     tasks = _told_together(breakdowns)
-    rows = [_work(*each) for each in zip(names, tasks, breakdowns, clocks, strict=True)]
+    durations_ps = [breakdown.steps.duration_ps[breakdown.steps.headline] for breakdown in breakdowns]
+    means_ps = [float(each.mean()) if len(each) else None for each in durations_ps]
+    rows = [HostWork(*each) for each in zip(names, tasks, clocks, means_ps, strict=True)]
     if late is not None:
         for row, place in enumerate(sharing):
             rows[place] = _with_waits(rows[place], row, late)
     straggler = None if late is None else find_straggler(late, [names[place] for place in sharing])
+    # The verdict on the run decides: a healthy run has no slow host.
+    if straggler is None:
+        rows = [replace(row, cause="") for row in rows]
+    elif straggler.is_outside_averages:
+        rows = [replace(row, cause=straggler.cause if row.host == straggler.host else "") for row in rows]
     counted = [part.collectives for part in parts if part.collectives is not None]
     return Hosts(
-        hosts=tuple(_accused_by(straggler, row) for row in rows),
+        hosts=tuple(rows),
         sharing=tuple(names[place] for place in sharing),
         late=late,
         straggler=straggler,
@@ -136,9 +143,6 @@ def _late(
     breakdowns: Sequence[Breakdown], collectives: Sequence[Collectives]
 ) -> tuple[LateSteps | None, list[ClockOffset | None]]:
     """Return the steps of hosts that share collectives, with who is late in them, and how far each clock is ahead."""
-    # Imported here, for most runs have one host.
-    from tfperf.trace.device.collectives import clock_offsets, match_collectives
-
     waits = match_collectives(collectives)
     grid = step_grid(breakdowns, collectives, waits)
     waited = [waited_in_steps(*each) for each in zip(breakdowns, collectives, waits, strict=True)]
@@ -160,30 +164,6 @@ def _told_together(breakdowns: Sequence[Breakdown]) -> list[Task]:
             task = Task("dispatcher", task.name)
         told.append(task)
     return told
-
-
-def _accused_by(straggler: Straggler | None, work: HostWork) -> HostWork:
-    """Return a host whose cause is what the verdict on the run says: a healthy run has no slow host."""
-    if straggler is None:
-        return replace(work, cause="")
-    if straggler.is_outside_averages:
-        return replace(work, cause=straggler.cause if work.host == straggler.host else "")
-    return work
-
-
-def _work(host: str, task: Task, breakdown: Breakdown, clock: ClockOffset | None) -> HostWork:
-    """Return a host of which no waiting is known."""
-    durations_ps = breakdown.steps.duration_ps[breakdown.steps.headline]
-    return HostWork(
-        host=host,
-        task=task,
-        step_ps=float(durations_ps.mean()) if len(durations_ps) else None,
-        waits_ps=None,
-        waited_for_ps=None,
-        last_percent=None,
-        cause="",
-        clock=clock,
-    )
 
 
 def _with_waits(work: HostWork, row: int, late: LateSteps) -> HostWork:
@@ -498,16 +478,9 @@ def _by_collectives(
             if not number_of:
                 key = breakdown.steps.numbers
             number_of.update((run, int(key[step])) for run, step in pairs if run not in number_of and key[step] >= 0)
-        keys.append(_once(key))
+        first = np.unique(key, return_index=True)[1]  # only the first step that has a key keeps it
+        keys.append(np.where(np.isin(np.arange(len(key)), first), key, -1))
     return keys
-
-
-def _once(key: Int64s) -> Int64s:
-    """Return keys of which each occurs once: the first step that has it keeps it."""
-    _, first = np.unique(key, return_index=True)
-    kept = np.full(len(key), -1, np.int64)
-    kept[first] = key[first]
-    return kept
 
 
 def waited_in_steps(breakdown: Breakdown, own: Collectives, wait: Waits) -> Int64s:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results, SectionSpec, TableSpec, present
@@ -23,13 +23,9 @@ from tfperf.report.model import (
 )
 from tfperf.sections.input.analysis import InputPart, InputPipeline
 from tfperf.sections.overview.section import verdict_of
-from tfperf.sections.overview.summary import Overview, share_of_step, time_in_step
+from tfperf.sections.overview.summary import Overview, share_of_step, statistics, time_in_step
 from tfperf.trace.known_stats import HOST_OPS, TFDATA
 from tfperf.trace.steps.breakdown import Breakdown
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 _NAMED_PERCENT = 5.0
 _WAITING_CAUSES, _COPYING_CAUSES = ("input_wait", "input_contention"), ("input_copy",)
@@ -262,19 +258,10 @@ def capture_ps(results: Results) -> int:
 
 def _input_percent(breakdown: Breakdown) -> npt.NDArray[np.float64]:
     """Return the share of input in each step, in percent."""
-    import numpy as np
-
     return np.asarray(100.0 * breakdown.time_ps["input"] / np.maximum(breakdown.steps.duration_ps, 1), np.float64)
 
 
-def _shows_copies(breakdown: Breakdown) -> bool:
-    """Tell whether copies to the device are known, and a part of input."""
-    return breakdown.copies_are_input and "host_to_device" not in breakdown.unknown
-
-
 def _statistics(results: Results) -> Data | None:
-    from tfperf.sections.overview.summary import statistics
-
     if not is_input_known(results):
         return None
     breakdown, summary = results["steps"], results["overview"]
@@ -283,7 +270,7 @@ def _statistics(results: Results) -> Data | None:
         **{f"{key}_ms": summary.category_ms[key] for key in ("input", *INPUT_TIME_TITLES)},
         "input_percent": statistics(_input_percent(breakdown)[breakdown.steps.headline]),
     }
-    if not _shows_copies(breakdown):
+    if not breakdown.copies_are_input or "host_to_device" in breakdown.unknown:
         over_steps["host_to_device_ms"] = None
     return {
         "statistic": list(STATISTIC_TITLES.values()),
@@ -296,7 +283,7 @@ def _steps(results: Results) -> Data | None:
         return None
     breakdown = results["steps"]
     data = {**breakdown.columns(), "input_percent": _input_percent(breakdown).tolist()}
-    if not _shows_copies(breakdown):
+    if not breakdown.copies_are_input or "host_to_device" in breakdown.unknown:
         data["host_to_device_ms"] = [None] * len(breakdown.steps)
     return data
 
@@ -336,13 +323,6 @@ def _classes(results: Results) -> Data | None:
             row["scaled_ms"] = time.scaled_ps / PS_PER_MS
         rows.append(row)
     return {column.key: [row.get(column.key) for row in rows] for column in _CLASS_COLUMNS}
-
-
-def _ops(results: Results) -> Data | None:
-    pipeline = results["input"]
-    if not pipeline.ops:
-        return None
-    return {**pipeline.columns(), "part": [INPUT_PART_TITLES[op.part] for op in pipeline.ops]}
 
 
 _HOST_COLUMNS = (
@@ -434,7 +414,11 @@ INPUT_OPS = TableSpec(
         Column("wall_ms", "Wall", float, "ms", "time in which at least one thread runs the op itself"),
         Column("threads", "Threads", int, "count", "threads that ran it"),
     ),
-    data=_ops,
+    data=lambda results: (
+        {**results["input"].columns(), "part": [INPUT_PART_TITLES[op.part] for op in results["input"].ops]}
+        if results["input"].ops
+        else None
+    ),
     name_key="op_name",
     ranked=Ranked("self_ms"),
 )

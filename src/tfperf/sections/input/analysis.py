@@ -133,7 +133,10 @@ def analyze(host: Host) -> InputPipeline:
     }
     self_ps = {part: sum(op.self_ps for op in ops if op.part == part) for part in INPUT_PARTS}
     share = _enqueue_share(host)
-    is_scaled = bool(share) and (_has_enqueue(host) or host.as_tensorflow)
+    # TensorFlow's profiler scales by ops that enqueue; shares of steps are no measure for others.
+    pairs = zip(host.host_ops.ops, host.host_ops.count.tolist(), strict=True)
+    has_enqueue = any(count and op.kind and is_input_op(op) and op.type != "Dataset" for op, count in pairs)
+    is_scaled = bool(share) and (has_enqueue or host.as_tensorflow)
     scaled_ps = _scaled(self_ps, share) if is_scaled else self_ps
     parts = {
         part: PartTime(sum(op.part == part for op in ops), self_ps[part], scaled_ps[part], wall_ps[part])
@@ -164,12 +167,6 @@ def _scaled(self_ps: dict[InputPart, int], share: float) -> dict[InputPart, floa
     if not rest:
         scaled["other"] = wanted
     return {**scaled, "enqueue": float(enqueue)}
-
-
-def _has_enqueue(host: Host) -> bool:
-    """Tell whether there are ops that TensorFlow's profiler scales by; of others, shares of steps are no measure."""
-    pairs = zip(host.host_ops.ops, host.host_ops.count.tolist(), strict=True)
-    return any(count and op.kind and is_input_op(op) and op.type != "Dataset" for op, count in pairs)
 
 
 def _enqueue_share(host: Host) -> float:

@@ -59,14 +59,10 @@ def modes_text(wall: Wall, slow: Int64s) -> str:
     times = f"{format_ms(slow_ms)} ms, the others {format_ms(median_ms)} ms"
     period = wall.period(slow)
     if period:
-        return f"Every {_ordinal(period)} step takes {times}"
+        ending = {1: "st", 2: "nd", 3: "rd"}.get(period % 10, "th") if period % 100 not in (11, 12, 13) else "th"
+        words = {2: "second", 3: "third", 4: "fourth", 5: "fifth"}
+        return f"Every {words.get(period, f'{period}{ending}')} step takes {times}"
     return f"{len(slow)} of {counted(wall.count, 'step')} take {times}"
-
-
-def _ordinal(number: int) -> str:
-    words = {2: "second", 3: "third", 4: "fourth", 5: "fifth"}
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (11, 12, 13) else "th"
-    return words.get(number, f"{number}{ending}")
 
 
 def rate_text(wall: Wall, within_ms: float) -> str:
@@ -141,7 +137,7 @@ def _data(results: Results) -> Data | None:
     wall: Wall = results["wall"]
     if not wall.capture_ps:
         return None
-    rows = [*_before_rows(wall), *_step_rows(wall), *_between_rows(wall), *_after_rows(wall)]
+    rows = [*_rows(wall)]
     return {
         "part": [row.part for row in rows],
         "ms": [row.ps / PS_PER_MS for row in rows],
@@ -151,39 +147,29 @@ def _data(results: Results) -> Data | None:
     }
 
 
-def _before_rows(wall: Wall) -> Iterator[_Row]:
+def _rows(wall: Wall) -> Iterator[_Row]:
     if not len(wall.starts_ps):
         yield _Row("without any step", wall.capture_ps, 1, "no step was found")
-        return
-    if wall.profiler_start_ps:
-        yield _Row("starting the profiler", wall.profiler_start_ps, 1)
-    yield _Row("before the first step", wall.before_ps - wall.profiler_start_ps, 1)
-
-
-def _after_rows(wall: Wall) -> Iterator[_Row]:
-    if len(wall.starts_ps):
-        yield _Row("after the last step", wall.after_ps - wall.profiler_stop_ps, 1)
-    if wall.profiler_stop_ps:
-        yield _Row("stopping the profiler", wall.profiler_stop_ps, 1)
-
-
-def _step_rows(wall: Wall) -> Iterator[_Row]:
+    else:
+        if wall.profiler_start_ps:
+            yield _Row("starting the profiler", wall.profiler_start_ps, 1)
+        yield _Row("before the first step", wall.before_ps - wall.profiler_start_ps, 1)
     for part, (title, detail) in _PARTS.items():
         if count := int(wall.are(part).sum()):
             yield _Row(title, wall.part_ps(part), count, detail)
     if count := int(wall.is_other.sum()):
         others = dict.fromkeys(wall.kinds[row] for row in np.flatnonzero(wall.is_other).tolist())
         yield _Row(OTHER_KINDS, wall.other_kinds_ps, count, f"{listed([*others])}, and the time between them")
-
-
-def _between_rows(wall: Wall) -> Iterator[_Row]:
-    """Yield the time between steps by what ran there."""
-    for content in CONTENT_TEXTS:
+    for content in CONTENT_TEXTS:  # the time between steps, by what ran there
         gaps = [gap for gap in wall.between if gap.content == content]
         if gaps:
             after = f"after {listed([wall.names[gap.row] for gap in gaps], 3)}"
             detail = "; ".join(filter(None, (after, wall.contents[content].name)))
             yield _Row(between_row(content), sum(gap.end_ps - gap.start_ps for gap in gaps), len(gaps), detail)
+    if len(wall.starts_ps):
+        yield _Row("after the last step", wall.after_ps - wall.profiler_stop_ps, 1)
+    if wall.profiler_stop_ps:
+        yield _Row("stopping the profiler", wall.profiler_stop_ps, 1)
 
 
 def between_row(content: Content) -> str:

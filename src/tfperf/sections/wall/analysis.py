@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from msgspec import Struct
@@ -28,22 +28,13 @@ from tfperf.trace.steps.steps import COLLECTION, OMITTED, RETRACE, SLOW_FIRST
 
 PartName = Literal["averaged", "first", "compiling", "partial", "omitted", "other_kinds"]
 """What a window counts as: an averaged step, a step omitted for one of four reasons, or a step of another kind."""
-PARTS: tuple[PartName, ...] = ("averaged", "first", "compiling", "partial", "omitted", "other_kinds")
-OMITTED_PARTS: tuple[PartName, ...] = ("first", "compiling", "partial", "omitted")
+PARTS: tuple[PartName, ...] = get_args(PartName)
+OMITTED_PARTS = PARTS[1:5]
 _AVERAGED, _FIRST, _COMPILING, _PARTIAL, _OMITTED, _OTHER = range(len(PARTS))
 _PART_OF_FLAG = {RETRACE: _COMPILING, SLOW_FIRST: _COMPILING, OMITTED: _OMITTED, COLLECTION: _OMITTED}
 """What a flag makes of a step; all others say that the capture does not show it whole."""
 Content = Literal["collection", "checkpoint", "compile", "iterator", "summary", "python", "calls", "nothing"]
-CONTENTS: tuple[Content, ...] = (
-    "collection",
-    "checkpoint",
-    "compile",
-    "iterator",
-    "summary",
-    "python",
-    "calls",
-    "nothing",
-)
+CONTENTS: tuple[Content, ...] = get_args(Content)
 """What covers most of a gap, in order of precedence."""
 _NAMES_A_GAP = 0.3
 """An activity that covers less of a gap does not name it."""
@@ -361,10 +352,9 @@ def _gaps(host: Host, rows: Int64s, start: Int64s, end: Int64s) -> tuple[tuple[G
     if not len(rows):
         return (), {}
     trace, length = host.trace, end - start
+    patterns = {"checkpoint": _CHECKPOINT, "iterator": _ITERATOR, "summary": _SUMMARY}
     named = {
-        "checkpoint": _named(trace, _CHECKPOINT),
-        "iterator": _named(trace, _ITERATOR),
-        "summary": _named(trace, _SUMMARY),
+        **{content: trace.host_events(mask(trace.names, each.match)) for content, each in patterns.items()},
         "python": _main(host, start, end, frames=True),
         "calls": _main(host, start, end, frames=False),
     }
@@ -386,10 +376,6 @@ def _gaps(host: Host, rows: Int64s, start: Int64s, end: Int64s) -> tuple[tuple[G
         contents[content] = ContentName(_longest(trace, events, flat, is_frame=content == "python"), ps)
     columns = zip(rows.tolist(), start.tolist(), end.tolist(), chosen.tolist(), epochs.tolist(), strict=True)
     return tuple(Gap(row, a, b, CONTENTS[code], is_epoch) for row, a, b, code, is_epoch in columns), contents
-
-
-def _named(trace: HostTrace, pattern: re.Pattern[str]) -> Int64s:
-    return trace.host_events(mask(trace.names, pattern.match))
 
 
 def _main(host: Host, start: Int64s, end: Int64s, *, frames: bool) -> Int64s:
