@@ -218,8 +218,9 @@ def action_table(_: str) -> str:
     """Return a row for each change that takes a share of a cost away."""
     rows = ["| action | share of the cost that it saves | assumption |", "|---|---|---|"]
     for code, advice in ADVICE.items():
-        if advice.most:
-            rows.append(f"| `{code}` | {100 * advice.least:.0f} to {100 * advice.most:.0f}% | {advice.assumption} |")
+        least, most = advice.saves
+        if most:
+            rows.append(f"| `{code}` | {100 * least:.0f} to {100 * most:.0f}% | {advice.assumption} |")
     return "\n".join(rows) + "\n"
 
 

@@ -264,8 +264,9 @@ def _steps_and_causes() -> Iterator[Entry]:
         texts = [f"{api}: {text}" for api, text in advice.texts.items()]
         has_one = len(set(advice.texts.values())) == 1
         details = [] if has_one else texts[1:]
-        if advice.most:
-            share = f"takes away {100 * advice.least:.0f} to {100 * advice.most:.0f} % of the cost"
+        least, most = advice.saves
+        if most:
+            share = f"takes away {100 * least:.0f} to {100 * most:.0f} % of the cost"
             details.append(f"{share}, if {advice.assumption}")
         text = next(iter(advice.texts.values())) if has_one else texts[0]
         yield Entry("action", (code,), text, "docs/diagnosis.md#the-estimates", (*details, advice.url))

@@ -1,4 +1,8 @@
-"""How many examples a step takes on a host, and on all hosts together."""
+"""How many examples a step takes on a host, and on all hosts together.
+
+Inputs of the step show it first, then the ops that work on them. Only what happens during the headline steps counts, so
+a validation with batches of another size does not matter.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +166,16 @@ class Conclusion(Struct, frozen=True, kw_only=True):
 
 
 class Weighing(Struct, frozen=True, dict=True):
-    """What shows a batch size, to be weighed."""
+    """From what a trace shows to a batch size, or to the reason why it is unknown.
+
+    1. What the input of a step shows clearly (shapes of elements, the stage that makes batches, tensors that a device
+       got) is the batch size, if all of it agrees.
+    2. Else it is what Keras was told: what a capture of tfperf states, or the marker of a step.
+    3. Else it is the leading dimension that nearly all layers share, if it is also that of the one part of an element,
+       or if layers of different rank have no other: some models fold other dimensions into the first.
+
+    In each case, what contradicts it makes it unknown: several layers without that dimension, or Keras.
+    """
 
     evidence: Sequence[Evidence]
     ops: OpOutputs
@@ -371,7 +384,6 @@ def stage_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]
 
 
 def _stages(path: str) -> tuple[str, ...]:
-    """Return the names of the stages of a path, without the numbers of their inputs."""
     return tuple(re.sub(r"\[\d+\]$", "", part) for part in path.split("::")[1:])
 
 
@@ -462,7 +474,6 @@ def _among(index: Int64s, texts: tuple[str, ...], wanted: Callable[[str], object
 
 
 def _layer_types(trace: HostTrace, ops: Iterable[str]) -> frozenset[str]:
-    """Return those of the ops whose type is that of a layer, and that are no gradient."""
     candidates = {op for op in ops if not is_gradient(op)}
     types = (name.partition(":") for name in trace.names)
     return frozenset(

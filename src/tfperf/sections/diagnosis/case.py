@@ -130,7 +130,7 @@ class Case(Struct, frozen=True, kw_only=True):
         text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
         if text is None:
             return None
-        share = share or Range(advice.least, advice.most)
+        share = share or Range(*advice.saves)
         least, most = cost_percent.low * share.low / 100.0, cost_percent.high * share.high / 100.0
         rest_ms = Range(1.0 - most, 1.0 - least).scaled(self.step_ms)
         is_on_host = not self.results.has_device and not self.results.has_several_hosts
@@ -167,6 +167,12 @@ class Case(Struct, frozen=True, kw_only=True):
 
         A cause whose cost is None takes no part of the average step, and brings nothing.
         """
+        # A cause is no surer than the steps, and few steps are never sure.
+        order: tuple[Confidence, ...] = ("high", "medium", "low")
+        sure = self.results["steps"].steps.confidence
+        bounds: list[Confidence] = [confidence, sure if sure in order else "low"]
+        if self.summary.averaged_count < ENOUGH_STEPS:
+            bounds.append("medium")
         share = cost_percent or Range(0.0, 0.0)
         made = [self.action(each, share) if isinstance(each, str) else each for each in actions]
         ranked = sorted((each for each in made if each is not None), key=self._likely_ms)
@@ -180,7 +186,7 @@ class Case(Struct, frozen=True, kw_only=True):
             cost_ms=None if cost_percent is None else self.ledger.ms(cost_percent),
             cost_percent=cost_percent,
             detail=detail,
-            confidence=self._at_most(confidence),
+            confidence=max(bounds, key=order.index),
             rests_on=tuple(rests_on),
             actions=tuple(ranked),
             gain_ms=max(gains_ms, default=0.0),
@@ -193,15 +199,6 @@ class Case(Struct, frozen=True, kw_only=True):
 
     def _likely_ms(self, action: Action) -> float:
         return self.step_ms if action.likely_ms is None else action.likely_ms
-
-    def _at_most(self, confidence: Confidence) -> Confidence:
-        """Return how sure a cause is: no surer than the steps, and few steps are never sure."""
-        order: tuple[Confidence, ...] = ("high", "medium", "low")
-        of_steps = self.results["steps"].steps.confidence
-        bounds: list[Confidence] = [confidence, of_steps if of_steps in order else "low"]
-        if self.summary.averaged_count < ENOUGH_STEPS:
-            bounds.append("medium")
-        return max(bounds, key=order.index)
 
 
 def count_devices(case: Case) -> tuple[int, int]:
@@ -234,7 +231,11 @@ _PARTS = (
 
 
 class Ledger:
-    """The step time of one kind by category, in percent, and what of it is not blamed on any cause yet."""
+    """The step time of one kind by category, in percent, and what of it no cause has claimed yet.
+
+    The nine categories of the step table add up to the step. A cause claims a part of a category, and no other cause
+    can claim the same part, so all claims together never exceed the step.
+    """
 
     def __init__(self, step_ms: float, percent: Mapping[str, float], unknown: frozenset[str] = frozenset()) -> None:
         self.step_ms = step_ms

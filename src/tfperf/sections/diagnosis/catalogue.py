@@ -20,6 +20,10 @@ class CauseMeaning(Struct, frozen=True):
     """Where the number is from."""
 
 
+_HOST_COMPUTE = "part of the category Host compute"
+_DEVICE_COMPUTE = "part of the category Device compute"
+_HOST = "part of Host compute and All others"
+_HOST_AND_LAUNCH = "part of Host compute, Kernel launch and All others"
 CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "input_wait": CauseMeaning("the step waits for the next batch of tf.data", "part of the category Input"),
     "input_copy": CauseMeaning(
@@ -33,8 +37,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "TPU cores wait for copies between the memories of their chip", "part of the category Device to device"
     ),
     "kernel_waits": CauseMeaning(
-        "a kernel of a TPU core (Pallas) waits for its blocks, in regions that it marks",
-        "part of the category Device compute",
+        "a kernel of a TPU core (Pallas) waits for its blocks, in regions that it marks", _DEVICE_COMPUTE
     ),
     "input_contention": CauseMeaning(
         (
@@ -90,18 +93,16 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "waiting_in_calls": CauseMeaning(
         "the program is in a call, and nothing is recorded of what the call does", "part of the category All others"
     ),
-    "checkpointing": CauseMeaning("steps save checkpoints by ops of TensorFlow", "part of Host compute and All others"),
+    "checkpointing": CauseMeaning("steps save checkpoints by ops of TensorFlow", _HOST),
     "fetch_results": CauseMeaning(
-        "steps read the results of metrics or the values of variables one by one, or write summaries",
-        "part of Host compute and All others",
+        "steps read the results of metrics or the values of variables one by one, or write summaries", _HOST
     ),
     "eager_ops": CauseMeaning(
         "Python runs ops one by one, outside any function; Python between them counts too",
         "part of Host compute, Kernel launch and All others, without kernels of 1 ms or more on average",
     ),
     "run_eagerly": CauseMeaning(
-        "Keras runs the ops of its steps one by one, because of `compile(run_eagerly=True)`",
-        "part of Host compute, Kernel launch and All others",
+        "Keras runs the ops of its steps one by one, because of `compile(run_eagerly=True)`", _HOST_AND_LAUNCH
     ),
     "numpy_conversion": CauseMeaning(
         "large NumPy arrays become tensors, or arrays of JAX, in each step",
@@ -128,28 +129,22 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "no part of the step: `input_wait` or `input_copy` has the cost",
     ),
     "slow_replica": CauseMeaning(
-        "replicas of one host wait in collectives while another one alone runs ops", "part of the category Host compute"
+        "replicas of one host wait in collectives while another one alone runs ops", _HOST_COMPUTE
     ),
     "python_in_graph": CauseMeaning(
-        "the graph calls Python: numpy_function, py_function, jax.pure_callback", "part of the category Host compute"
+        "the graph calls Python: numpy_function, py_function, jax.pure_callback", _HOST_COMPUTE
     ),
-    "print_in_graph": CauseMeaning(
-        "tf.print or jax.debug.print formats text in the graph", "part of the category Host compute"
-    ),
+    "print_in_graph": CauseMeaning("tf.print or jax.debug.print formats text in the graph", _HOST_COMPUTE),
     "input_in_step": CauseMeaning(
-        "the step itself prepares its input by ops on text, lookup tables, encoded pictures and records",
-        "part of the category Host compute",
+        "the step itself prepares its input by ops on text, lookup tables, encoded pictures and records", _HOST_COMPUTE
     ),
     "densified_sparse": CauseMeaning(
-        "a sparse batch is made dense in the step, and a product of matrices reads it",
-        "part of the category Host compute",
+        "a sparse batch is made dense in the step, and a product of matrices reads it", _HOST_COMPUTE
     ),
-    "one_hot_product": CauseMeaning(
-        "a product of matrices picks rows by one-hot vectors", "part of the category Host compute"
-    ),
+    "one_hot_product": CauseMeaning("a product of matrices picks rows by one-hot vectors", _HOST_COMPUTE),
     "loop_in_graph": CauseMeaning(
         "a loop (tf.map_fn, tf.while_loop) runs small ops for each example; recurrent layers are not meant",
-        "part of the category Host compute",
+        _HOST_COMPUTE,
     ),
     "too_many_threads": CauseMeaning(
         "the pools of TensorFlow have more than two threads per core", "part of the category Host compute, as a range"
@@ -158,37 +153,27 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "ops compute in float64, which takes about twice as long as float32",
         "40 to 80 % of the time of these ops, of the category Host compute",
     ),
-    "optimizer_update": CauseMeaning(
-        "the optimizer's update takes 30 % of the step or more", "part of the category Host compute"
-    ),
+    "optimizer_update": CauseMeaning("the optimizer's update takes 30 % of the step or more", _HOST_COMPUTE),
     "dominant_layer": CauseMeaning(
         "a dense layer with a very wide input takes half of the step or more, with the update of its weights",
-        "part of the category Host compute",
+        _HOST_COMPUTE,
     ),
-    "device_compute_32bit": CauseMeaning(
-        "kernels that tensor cores could do in 16 bit", "part of the category Device compute"
-    ),
-    "layout_conversion": CauseMeaning(
-        "kernels bring arrays of convolutions into another layout", "part of the category Device compute"
-    ),
+    "device_compute_32bit": CauseMeaning("kernels that tensor cores could do in 16 bit", _DEVICE_COMPUTE),
+    "layout_conversion": CauseMeaning("kernels bring arrays of convolutions into another layout", _DEVICE_COMPUTE),
     "memory_bound": CauseMeaning(
-        "ops other than matrix products and convolutions are bound by memory ([roofline](roofline.md))",
-        "part of the category Device compute",
+        "ops other than matrix products and convolutions are bound by memory ([roofline](roofline.md))", _DEVICE_COMPUTE
     ),
     "unaligned_shapes": CauseMeaning(
         (
             "matrix products with unaligned sizes (GPU: 16-bit, not multiples of 8; TPU: they do not fill tiles) reach "
             "less of the roofline than the others"
         ),
-        "part of the category Device compute",
+        _DEVICE_COMPUTE,
     ),
     "low_utilisation": CauseMeaning(
-        "matrix products and convolutions reach less than 30 % of both peaks ([roofline](roofline.md))",
-        "part of the category Device compute",
+        "matrix products and convolutions reach less than 30 % of both peaks ([roofline](roofline.md))", _DEVICE_COMPUTE
     ),
-    "profiling_overhead": CauseMeaning(
-        "the profiler makes steps longer, as the capture measured", "part of Host compute, Kernel launch and All others"
-    ),
+    "profiling_overhead": CauseMeaning("the profiler makes steps longer, as the capture measured", _HOST_AND_LAUNCH),
     "between_steps": CauseMeaning(
         "time between steps that belongs to no step: the end of an epoch, a checkpoint, Python",
         "the [wall time](wall.md) between steps",
@@ -213,14 +198,14 @@ NVIDIA = "https://docs.nvidia.com/deeplearning/performance"
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """A change that takes a share of a cost away: from `least` to `most` of it, on this assumption."""
+    """A change that saves a share of a cost, from the least to the most (0 to 1), on this assumption."""
 
     texts: Mapping[Api, str]
     """APIs without a text of their own are not given the advice."""
-    least: float
-    most: float
-    assumption: str
     url: str
+    saves: tuple[float, float] = (0.0, 0.0)
+    """Nothing: the trace does not tell what the change brings."""
+    assumption: str = ""
     urls: Mapping[Api, str] = {}
     """Pages for single APIs."""
     is_per_examples: bool = False
@@ -262,16 +247,12 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "make batches with tf.data, and end the pipeline with .prefetch(tf.data.AUTOTUNE)",
             "jax": "load the next batch in a thread while the step runs (grain, or tf.data with prefetch)",
         },
-        least=0.3,
-        most=1.0,
+        saves=(0.3, 1.0),
         assumption="batches can be made while the step before runs",
         url=f"{GUIDE}/data_performance",
     ),
     "look_at_stages": Advice(
         texts=everywhere("see what each stage of the pipeline takes: tfperf analyze PATH -s tfdata"),
-        least=0.0,
-        most=0.0,
-        assumption="",
         url=f"{GUIDE}/data_performance_analysis",
     ),
     "prefetch_to_device": Advice(
@@ -280,16 +261,14 @@ ADVICE: Mapping[str, Advice] = {
             "jax": _COPY_AHEAD,
         },
         on_tpus={"jax": _COPY_AHEAD},
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="half or more of the copy fits beside the device's own work",
         url=f"{API}/data/experimental/prefetch_to_device",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
     ),
     "smaller_types": Advice(
         texts=everywhere("send smaller types, such as uint8 instead of float32, and convert them on the device"),
-        least=0.5,
-        most=0.75,
+        saves=(0.5, 0.75),
         assumption="batches hold 32-bit numbers of which 8 or 16 bits suffice",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
@@ -299,8 +278,7 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "read losses, metrics and variables every 100 steps only (.numpy(), print, summaries)",
             "jax": "read or await results every 100 steps only (float(), print, device_get, block_until_ready)",
         },
-        least=0.9,
-        most=1.0,
+        saves=(0.9, 1.0),
         assumption="the program can go on without these results in 9 of 10 steps",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
@@ -316,8 +294,7 @@ ADVICE: Mapping[str, Advice] = {
                 "outside the loop"
             ),
         },
-        least=0.9,
-        most=1.0,
+        saves=(0.9, 1.0),
         assumption="no call traces or compiles any more; what a new program does at its first run is not counted",
         url=f"{GUIDE}/function#controlling_retracing",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
@@ -333,8 +310,7 @@ ADVICE: Mapping[str, Advice] = {
                 "or an input_signature; where shapes must vary, omit jit_compile=True"
             ),
         },
-        least=0.9,
-        most=1.0,
+        saves=(0.9, 1.0),
         assumption="no call compiles any more; the work for padding is not counted",
         url="https://www.tensorflow.org/xla/known_issues",
     ),
@@ -343,8 +319,7 @@ ADVICE: Mapping[str, Advice] = {
             "keras": "create the model and its tf.functions once, outside the loop",
             "tensorflow": "create the tf.function once, outside the loop",
         },
-        least=0.9,
-        most=1.0,
+        saves=(0.9, 1.0),
         assumption="no call traces any more",
         url=f"{GUIDE}/function#controlling_retracing",
     ),
@@ -353,8 +328,7 @@ ADVICE: Mapping[str, Advice] = {
             "keras": "if callbacks such as on_epoch_end run there, do less in them, less often, or in a thread",
             **dict.fromkeys(("tensorflow", "jax"), "do what runs there less often, in a thread, or after training"),
         },
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="training does not need what runs between these steps",
         url=f"{GUIDE}/keras/writing_your_own_callbacks",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
@@ -364,8 +338,7 @@ ADVICE: Mapping[str, Advice] = {
             "keras": "do what only these steps do less often, or in a thread (callbacks with on_train_batch_end)",
             **dict.fromkeys(("tensorflow", "jax"), "do what only these steps do less often, or in a thread"),
         },
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="training does not need it in these steps",
         url=f"{GUIDE}/keras/writing_your_own_callbacks",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
@@ -376,8 +349,7 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "save less often, or in the background: CheckpointOptions(enable_async=True)",
             "jax": "save less often, or in the background: orbax.checkpoint.AsyncCheckpointer",
         },
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="fewer checkpoints suffice",
         url=f"{GUIDE}/checkpoint",
         urls={"jax": "https://orbax.readthedocs.io/en/latest/"},
@@ -387,8 +359,7 @@ ADVICE: Mapping[str, Advice] = {
             "keras": "make longer epochs: fit(dataset.repeat(), steps_per_epoch=N), with a smaller shuffle buffer",
             "tensorflow": "make the iterator once, of dataset.repeat(), with a smaller shuffle buffer",
         },
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="an epoch need not start with a new iterator",
         url=f"{GUIDE}/data_performance",
     ),
@@ -397,8 +368,7 @@ ADVICE: Mapping[str, Advice] = {
             "keras": "evaluate less: fit(validation_freq=N), fewer validation_steps, or a larger validation batch",
             **dict.fromkeys(("tensorflow", "jax"), "evaluate less often, on fewer batches, or in larger batches"),
         },
-        least=0.5,
-        most=0.9,
+        saves=(0.5, 0.9),
         assumption="evaluation every 2nd to 10th time suffices",
         url="https://keras.io/api/models/model_training_apis/",
     ),
@@ -408,8 +378,7 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "profile later: after the first steps, or with tfperf capture on the running job",
             "jax": "profile later: after the first steps, or with tfperf capture on the running job",
         },
-        least=0.9,
-        most=1.0,
+        saves=(0.9, 1.0),
         assumption="later calls do not trace again",
         url=f"{GUIDE}/profiler",
     ),
@@ -422,8 +391,7 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "put the whole step into one tf.function",
             "jax": "put the whole step into one jax.jit",
         },
-        least=0.85,
-        most=0.98,
+        saves=(0.85, 0.98),
         assumption=(
             "an op costs the host 7 to 50 times less inside a function (measured: 6 to 70); its kernel takes as long, "
             "or a fifth of it"
@@ -436,15 +404,12 @@ ADVICE: Mapping[str, Advice] = {
             "mark steps with tfperf.step(number) and profile again: the report then shows how much of a step these ops "
             "take, and whether tf.function would help"
         ),
-        least=0.0,
-        most=0.0,
         assumption="the profile shows no steps",
         url=f"{GUIDE}/function",
     ),
     "omit_run_eagerly": Advice(
         texts={"keras": "compile() without run_eagerly=True, so that each step is one call of a function"},
-        least=0.85,
-        most=0.98,
+        saves=(0.85, 0.98),
         assumption=(
             "an op costs the host 7 to 50 times less inside a function (measured: 6 to 70); its kernel takes as long, "
             "or a fifth of it"
@@ -466,16 +431,14 @@ ADVICE: Mapping[str, Advice] = {
                 "while the step runs"
             ),
         },
-        least=0.7,
-        most=1.0,
+        saves=(0.7, 1.0),
         assumption="the arrays stay the same, or are converted while the step before runs",
         url=f"{API}/constant",
         urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html"},
     ),
     "omit_run_functions_eagerly": Advice(
         texts=in_tensorflow("omit tf.config.run_functions_eagerly(True), which is for debugging"),
-        least=0.85,
-        most=0.98,
+        saves=(0.85, 0.98),
         assumption=(
             "an op costs the host 7 to 50 times less inside a function (measured: 6 to 70); its kernel takes as long, "
             "or a fifth of it"
@@ -490,8 +453,7 @@ ADVICE: Mapping[str, Advice] = {
             ),
             "tensorflow": "create the dataset and its iterator once, outside the loop",
         },
-        least=0.8,
-        most=1.0,
+        saves=(0.8, 1.0),
         assumption="the function of the step takes as long as now",
         url="https://keras.io/getting_started/faq/",
         urls={"tensorflow": f"{GUIDE}/data"},
@@ -501,23 +463,20 @@ ADVICE: Mapping[str, Advice] = {
             "keras": "compile(jit_compile=True), which fuses small ops",
             "tensorflow": "tf.function(jit_compile=True) for the step, which fuses small ops",
         },
-        least=0.3,
-        most=0.8,
+        saves=(0.3, 0.8),
         assumption="XLA can compile the model, and launches 1.5 to 5 times less (a guess: it depends on the model)",
         url="https://www.tensorflow.org/xla",
     ),
     "larger_batch": Advice(
         texts=everywhere(_BATCH),
-        least=0.4,
-        most=0.5,
+        saves=(0.4, 0.5),
         assumption="for the same number of examples, in batches twice as large, if memory and accuracy allow them",
         url=f"{GUIDE}/gpu_performance_analysis",
         is_per_examples=True,
     ),
     "steps_per_execution": Advice(
         texts={"keras": "compile(steps_per_execution=10), from TensorFlow 2.4 on"},
-        least=0.7,
-        most=0.85,
+        saves=(0.7, 0.85),
         assumption=(
             "Python between steps does nothing that must happen at each step; of steps of small ops, 28 to 71% were "
             "measured to go, of steps of many ops 0 to 10%"
@@ -529,8 +488,7 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "run several steps in one tf.function (for batch in dataset.take(10)), and log after them",
             "jax": "run several steps in one call (jax.lax.scan over batches on the device), and log after them",
         },
-        least=0.5,
-        most=0.95,
+        saves=(0.5, 0.95),
         assumption=(
             "Python between steps does nothing that must happen at each step; of steps of small ops, 41 to 90% were "
             "measured to go"
@@ -543,9 +501,6 @@ ADVICE: Mapping[str, Advice] = {
             **in_tensorflow("see which functions take it: tfperf run --python-trace train.py, for ten steps"),
             "jax": "see which functions take it: jax.profiler.ProfileOptions with python_tracer_level = 1",
         },
-        least=0.0,
-        most=0.0,
-        assumption="",
         url=f"{GUIDE}/profiler",
         urls={"jax": "https://docs.jax.dev/en/latest/profiling.html"},
     ),
@@ -557,8 +512,7 @@ ADVICE: Mapping[str, Advice] = {
             ),
             "jax": "if it fetches input, fetch it ahead in threads: concurrent.futures.ThreadPoolExecutor, grain",
         },
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="it does not depend on the step before; from one request at a time during the step to many",
         url=f"{GUIDE}/data_performance",
     ),
@@ -578,22 +532,19 @@ ADVICE: Mapping[str, Advice] = {
                 "or in a thread where NumPy does the work"
             ),
         },
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="a core is free for it; threads of Python take turns, processes and ops of tf.data do not",
         url=f"{GUIDE}/data#consuming_python_generators",
     ),
     "callback_less_often": Advice(
         texts={"keras": "do what callbacks do after each batch every 100 batches only, or in on_epoch_end"},
-        least=0.9,
-        most=1.0,
+        saves=(0.9, 1.0),
         assumption="it is a callback, and need not happen after each batch",
         url="https://keras.io/guides/writing_your_own_callbacks/",
     ),
     "collect_less_often": Advice(
         texts=everywhere("call gc.collect() every 100 steps at most, or leave it to Python"),
-        least=0.9,
-        most=1.0,
+        saves=(0.9, 1.0),
         assumption="the memory of cycles that wait for a collection is there",
         url="https://docs.python.org/3/library/gc.html",
     ),
@@ -602,8 +553,7 @@ ADVICE: Mapping[str, Advice] = {
             "call gc.freeze() once after the setup, so that collections leave out what stays; or gc.disable(), and "
             "gc.collect() every 1,000 steps"
         ),
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="most objects are of the setup, or none is collected; the memory of cycles is there",
         url="https://docs.python.org/3/library/gc.html#gc.freeze",
     ),
@@ -617,8 +567,7 @@ ADVICE: Mapping[str, Advice] = {
             "jax": _IN_BFLOAT16,
         },
         on_tpus={**in_tensorflow("keras.mixed_precision.set_global_policy('mixed_bfloat16')"), "jax": _IN_BFLOAT16},
-        least=0.33,
-        most=0.75,
+        saves=(0.33, 0.75),
         assumption="a rule of thumb: products take 1.5 to 4 times less time in 16 bit, if the roofline allows it",
         url=f"{GUIDE}/mixed_precision",
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
@@ -636,8 +585,7 @@ ADVICE: Mapping[str, Advice] = {
             "jax": _ONE_LAYOUT,
         },
         on_tpus={"jax": _ONE_LAYOUT},
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="most of these conversions are not needed then",
         url=f"{NVIDIA}/dl-performance-convolutional/index.html",
     ),
@@ -647,61 +595,53 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "move fewer bytes: 16-bit types, elementwise ops in the function of what feeds them",
             "jax": "move fewer bytes: bfloat16 arrays, elementwise functions inside the jit of what feeds them",
         },
-        least=0.0,
-        most=0.5,
+        saves=(0.0, 0.5),
         assumption="half of the time of ops on 32-bit numbers, as far as the shapes in the trace say which these are",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
     "aligned_sizes": Advice(
         texts=everywhere("round the sizes up to multiples of 8 (better of 64): units, channels, vocabulary, batch"),
         on_tpus=everywhere("round the sizes up to multiples of 128 (a batch: of 8): units, channels, vocabulary"),
-        least=0.0,
-        most=1.0,
+        saves=(0.0, 1.0),
         assumption="at most what products of aligned sizes reach in this capture",
         url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
     ),
     "larger_products": Advice(
         texts=everywhere("use a larger batch, or wider layers (multiples of 64)"),
         on_tpus=everywhere("use a larger batch, or wider layers (multiples of 128)"),
-        least=0.0,
-        most=1.0,
+        saves=(0.0, 1.0),
         assumption="for as many examples as now; at most what products that reach 30 % of the roofline save",
         url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
         is_per_examples=True,
     ),
     "fewer_exchanges": Advice(
         texts=everywhere("use a larger batch on each device, so that gradients are exchanged less often per example"),
-        least=0.25,
-        most=0.5,
+        saves=(0.25, 0.5),
         assumption="for as many examples as now, in batches twice as large",
         url=f"{GUIDE}/distributed_training",
         is_per_examples=True,
     ),
     "look_at_host": Advice(
         texts=everywhere("look at that host alone (tfperf analyze --host NAME), and compare it with another"),
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="the host can be as fast as the others",
         url=f"{GUIDE}/distributed_training",
     ),
     "even_work": Advice(
         texts=everywhere("give all hosts the same work in each step, and look for what interrupts them (-s hosts)"),
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="no host is late",
         url=f"{GUIDE}/distributed_training",
     ),
     "overlap_exchange": Advice(
         texts=everywhere("exchange gradients while others are still computed, and fewer bytes of them (16 bit)"),
-        least=0.0,
-        most=1.0,
+        saves=(0.0, 1.0),
         assumption="gradients are exchanged as soon as they are there",
         url=f"{GUIDE}/distributed_training",
     ),
     "balance_input": Advice(
         texts=everywhere("give each host the same share of the files, and as many cores for its input as the others"),
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="the input of the host can be as fast as that of the others",
         url=f"{GUIDE}/data_performance_analysis",
     ),
@@ -712,8 +652,6 @@ ADVICE: Mapping[str, Advice] = {
             "jax": _SHARD,
         },
         on_tpus={**in_tensorflow("build and run the model under tf.distribute.TPUStrategy()"), "jax": _SHARD},
-        least=0.0,
-        most=0.0,
         assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
         url=f"{GUIDE}/distributed_training",
         urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
@@ -723,8 +661,6 @@ ADVICE: Mapping[str, Advice] = {
             **in_tensorflow("check that the strategy lists them all, or profile later, when all have started"),
             "jax": "check that the mesh holds them all, or profile later, when all have started",
         },
-        least=0.0,
-        most=0.0,
         assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
         url=f"{GUIDE}/distributed_training",
         urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
@@ -733,8 +669,6 @@ ADVICE: Mapping[str, Advice] = {
         texts=everywhere(
             "let the device do these ops (their types, tf.device), or the input pipeline, which works ahead of the step"
         ),
-        least=0.0,
-        most=0.0,
         assumption="the ops do not need the host",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
@@ -754,8 +688,6 @@ ADVICE: Mapping[str, Advice] = {
                 "or donate_argnums, so that new state overwrites the old"
             ),
         },
-        least=0.0,
-        most=0.0,
         assumption=_ABOUT_FAILING,
         url=f"{API}/recompute_grad",
         urls={"jax": "https://docs.jax.dev/en/latest/gradient-checkpointing.html"},
@@ -765,16 +697,12 @@ ADVICE: Mapping[str, Advice] = {
         texts=in_tensorflow(
             "if other processes use the device too: tf.config.experimental.set_memory_growth(gpu, True) in all of them"
         ),
-        least=0.0,
-        most=0.0,
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu#limiting_gpu_memory_growth",
     ),
     "raise_pinned_limit": Advice(
         texts=in_tensorflow("raise TF_GPU_HOST_MEM_LIMIT_IN_MB, or prefetch fewer batches"),
         on_tpus={},
-        least=0.0,
-        most=0.0,
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu",
     ),
@@ -787,8 +715,6 @@ ADVICE: Mapping[str, Advice] = {
             ),
             "jax": "keep shapes constant (pad, or put sequences of similar length together)",
         },
-        least=0.0,
-        most=0.0,
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu",
     ),
@@ -804,15 +730,12 @@ ADVICE: Mapping[str, Advice] = {
             ),
             "jax": "look for arrays that Python keeps (a list of losses: append float(loss) instead)",
         },
-        least=0.0,
-        most=0.0,
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu",
     ),
     "even_replicas": Advice(
         texts=everywhere("move what only this replica does out of the step (to the input), or share it among replicas"),
-        least=0.7,
-        most=1.0,
+        saves=(0.7, 1.0),
         assumption="no replica has more to do than the others",
         url=f"{GUIDE}/distributed_training",
     ),
@@ -821,8 +744,7 @@ ADVICE: Mapping[str, Advice] = {
             **in_tensorflow("write the function with ops of TensorFlow, or call it in the input pipeline (map)"),
             "jax": "write the function in jax.numpy, or call it before or after the jitted step",
         },
-        least=0.7,
-        most=1.0,
+        saves=(0.7, 1.0),
         assumption="ops of the framework do the same in little time",
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/external-callbacks.html"},
@@ -832,8 +754,7 @@ ADVICE: Mapping[str, Advice] = {
             **in_tensorflow("remove tf.print from the graph, or print every 100 steps only (tf.cond)"),
             "jax": "remove jax.debug.print from the step",
         },
-        least=0.9,
-        most=1.0,
+        saves=(0.9, 1.0),
         assumption="the text is not needed in each step",
         url=f"{API}/print",
     ),
@@ -842,8 +763,7 @@ ADVICE: Mapping[str, Advice] = {
             "run these ops in the input pipeline: dataset.map(f, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2), or "
             "once before the training"
         ),
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="a core is free for them while the step before runs, or their results are kept",
         url=f"{GUIDE}/keras/preprocessing_layers",
     ),
@@ -851,8 +771,7 @@ ADVICE: Mapping[str, Advice] = {
         texts=in_tensorflow(
             "keep the batch sparse: tf.sparse.sparse_dense_matmul, or tf.nn.embedding_lookup_sparse for ids"
         ),
-        least=0.4,
-        most=1.0,
+        saves=(0.4, 1.0),
         assumption="few of the numbers are not zero, so that a sparse product takes less",
         url=f"{API}/sparse/sparse_dense_matmul",
     ),
@@ -861,8 +780,7 @@ ADVICE: Mapping[str, Advice] = {
             "do all iterations at once, if none needs the one before: ops on the whole batch, or tf.vectorized_map "
             "instead of tf.map_fn"
         ),
-        least=0.7,
-        most=1.0,
+        saves=(0.7, 1.0),
         assumption="no iteration needs the one before, and ops on the whole batch take little time",
         url=f"{API}/vectorized_map",
     ),
@@ -871,8 +789,6 @@ ADVICE: Mapping[str, Advice] = {
             "do not set the numbers of threads, or set them to the cores: tf.config.threading, TF_NUM_INTRAOP_THREADS, "
             "TF_NUM_INTEROP_THREADS"
         ),
-        least=0.0,
-        most=0.0,
         assumption="the trace does not show what switching between threads costs",
         url=f"{API}/config/threading",
     ),
@@ -883,8 +799,7 @@ ADVICE: Mapping[str, Advice] = {
             ),
             "jax": "compute in float32, if it is exact enough: jax_enable_x64 off, or arrays of dtype float32",
         },
-        least=1.0,
-        most=1.0,
+        saves=(1.0, 1.0),
         assumption="float32 is exact enough, and takes 40 to 80 % less time, as measured",
         url=f"{API}/cast",
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
@@ -901,8 +816,7 @@ ADVICE: Mapping[str, Advice] = {
             ),
             "jax": "update only the rows that the batch reads (x.at[rows].add)",
         },
-        least=0.6,
-        most=1.0,
+        saves=(0.6, 1.0),
         assumption="a batch reads few of the rows, and the model trains as well with such an optimizer",
         url=f"{API}/IndexedSlices",
     ),
@@ -911,8 +825,7 @@ ADVICE: Mapping[str, Advice] = {
             "keras": "compile(jit_compile=True), which fuses the ops of the update, if XLA can compile the model",
             "tensorflow": "tf.function(jit_compile=True) for the step, which fuses the ops of the update",
         },
-        least=0.3,
-        most=0.8,
+        saves=(0.3, 0.8),
         assumption="XLA can compile the model, and reads and writes each variable once per update",
         url="https://www.tensorflow.org/xla",
     ),
@@ -922,15 +835,13 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "pick rows by their ids: tf.gather instead of tf.one_hot and a product",
             "jax": "pick rows by their ids: weights[ids] instead of jax.nn.one_hot and a product",
         },
-        least=0.7,
-        most=1.0,
+        saves=(0.7, 1.0),
         assumption="the vectors are made from ids",
         url=f"{API}/gather",
     ),
     "fewer_updates": Advice(
         texts=everywhere("use a larger batch, so that variables are updated less often per example"),
-        least=0.4,
-        most=0.5,
+        saves=(0.4, 0.5),
         assumption="for the same number of examples, in batches twice as large, if memory and accuracy allow them",
         url=f"{GUIDE}/gpu_performance_analysis",
         is_per_examples=True,
@@ -940,43 +851,36 @@ ADVICE: Mapping[str, Advice] = {
             "if that width is not meant: pool before the layer (GlobalAveragePooling instead of Flatten), or give it "
             "fewer units"
         ),
-        least=0.0,
-        most=0.0,
         assumption="the model needs no layer that large; the trace does not show it",
         url="https://keras.io/api/layers/pooling_layers/global_average_pooling2d/",
     ),
     "keep_on_device": Advice(
         texts=everywhere("keep them in the memory of the TPU"),
-        least=1.0,
-        most=1.0,
+        saves=(1.0, 1.0),
         assumption="they fit there together with the program's other arrays",
         url=_OFFLOADING,
     ),
     "halve_copies": Advice(
         texts=everywhere("bfloat16 arrays, which are half as large"),
-        least=0.5,
-        most=0.5,
+        saves=(0.5, 0.5),
         assumption="the numbers need no more precision; what computes with them may take half of its time, too",
         url=_OFFLOADING,
     ),
     "overlap_copies": Advice(
         texts=everywhere("smaller pieces that begin earlier"),
-        least=0.0,
-        most=1.0,
+        saves=(0.0, 1.0),
         assumption="copies both ways and computing overlap",
         url=_OFFLOADING,
     ),
     "feed_kernel": Advice(
         texts=everywhere("bfloat16 inputs, larger blocks, or more buffers in the kernel's pipeline"),
-        least=0.0,
-        most=1.0,
+        saves=(0.0, 1.0),
         assumption="blocks arrive while the kernel computes",
         url="https://docs.jax.dev/en/latest/pallas/tpu/pipelining.html",
     ),
     "capture_less": Advice(
         texts=everywhere("profile fewer things: a lower host tracer level, no Python tracer, fewer steps"),
-        least=0.5,
-        most=1.0,
+        saves=(0.5, 1.0),
         assumption="the job without the profiler is faster by what was measured",
         url=f"{GUIDE}/profiler",
     ),

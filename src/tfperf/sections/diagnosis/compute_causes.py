@@ -94,8 +94,7 @@ def densified_sparse(case: Case) -> Cause | None:
     """Judge sparse batches that are made dense before a product, which then multiplies zeros."""
 
     def detail(ops: str, work: Work) -> str:
-        made = next((output for name, output in work.outputs.items() if name.endswith("SparseToDense")), None)
-        array = f"an array {made.shape} of {format_bytes(made.size_bytes)}" if made is not None else "a dense array"
+        array = _array_of(work, lambda name: name.endswith("SparseToDense")) or "a dense array"
         return f"SparseToDense makes {array}, which a product of matrices reads (most time: {ops})"
 
     return _of_ops(case, "densified_sparse", "Making sparse batches dense", detail, ("sparse_product",))
@@ -105,11 +104,15 @@ def one_hot_product(case: Case) -> Cause | None:
     """Judge products of matrices with one-hot vectors, which only pick rows."""
 
     def detail(ops: str, work: Work) -> str:
-        made = next((output for name, output in work.outputs.items() if "hot" in name.casefold()), None)
-        array = f"an array {made.shape} of {format_bytes(made.size_bytes)}" if made is not None else "a large array"
+        array = _array_of(work, lambda name: "hot" in name.casefold()) or "a large array"
         return f"OneHot makes {array}, of which a product of matrices picks rows (most time: {ops})"
 
     return _of_ops(case, "one_hot_product", "Multiplying one-hot vectors", detail, ("gather_rows",))
+
+
+def _array_of(work: Work, makes: Callable[[str], bool]) -> str:
+    made = next((output for name, output in work.outputs.items() if makes(name)), None)
+    return "" if made is None else f"an array {made.shape} of {format_bytes(made.size_bytes)}"
 
 
 def loop_in_graph(case: Case) -> Cause | None:
@@ -315,7 +318,6 @@ def _left(case: Case) -> float:
 
 
 def _claim(case: Case, most: float, least: float | None = None) -> Range:
-    """Claim time in which ops run."""
     cost = case.ledger.claim("host_compute", most=min(most, _left(case)), least=least)
     case.ledger.of_ops += cost.high
     return cost

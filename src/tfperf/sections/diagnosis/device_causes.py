@@ -1,4 +1,4 @@
-"""Causes of devices: what they wait for, 32 bit, collectives, devices that do nothing, memory."""
+"""Causes of devices: launches and results that they wait for, their work, copies of TPU cores, idle devices, memory."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None
         whole = sum(each.total_ps(kind) or 0 for each in known for kind in _PRECISIONS)
         shares.append(percent(sum(each.total_ps(part) or 0 for each in known), whole) or 0.0)
     rests_on = f"of products in 32 bit alone, {stated(Range(shares[0], max(shares)))} of kernel time"
-    if least is None or 1.0 - least >= advice.most:
+    if least is None or 1.0 - least >= advice.saves[1]:
         return case.action("mixed_precision", cost, assumption=f"{rests_on}; {advice.assumption}")
     text = f"{rests_on}; on the roofline of 16 bit they still take {format_percent(100.0 * least)}% of it"
-    return case.action("mixed_precision", cost, Range(min(advice.least, 1.0 - least), 1.0 - least), text)
+    return case.action("mixed_precision", cost, Range(min(advice.saves[0], 1.0 - least), 1.0 - least), text)
 
 
 def idle_devices(case: Case) -> Cause | None:
@@ -158,33 +158,31 @@ def idle_devices(case: Case) -> Cause | None:
 
 def host_ops(case: Case) -> Cause | None:
     """Judge ops on host threads that launch nothing, while the device has nothing to do."""
-    cost = _idle_cost(case, "host_compute", "host_compute")
-    if cost is None:
-        return None
-    detail, action = "the device has nothing to do meanwhile", case.without_estimate("move_ops")
-    rests_on = (Evidence("idle", "idle_causes", CAUSE_TEXTS["host_compute"].title),)
-    return case.cause("host_ops", "Running ops on the host", cost, detail, actions=(action,), rests_on=rests_on)
+    return _idle_for(case, "host_ops", "Running ops on the host", "host_compute", ("host_compute",))
 
 
 def waiting_for_results(case: Case) -> Cause | None:
     """Judge that the program waits for results, while the device has nothing to do."""
-    cost = _idle_cost(case, "synchronise", "host_compute", "all_others")
-    if cost is None:
-        return None
-    detail, actions = "the device has nothing to do meanwhile", ("fetch_less_often",)
-    rests_on = (Evidence("idle", "idle_causes", CAUSE_TEXTS["synchronise"].title),)
-    return case.cause("waiting_for_results", "Waiting for results", cost, detail, actions=actions, rests_on=rests_on)
+    parts = ("host_compute", "all_others")
+    return _idle_for(case, "waiting_for_results", "Waiting for results", "synchronise", parts)
 
 
-def _idle_cost(case: Case, state: IdleCause, *parts: str) -> Range | None:
-    """Return the share of the step in which a device is idle for this cause; None if it is too small, or unknown."""
+def _idle_for(case: Case, code: str, title: str, state: IdleCause, parts: tuple[str, ...]) -> Cause | None:
+    """Judge the time in which a device is idle while the host is in a state: a part of these categories."""
     if not case.results.has_device or case.results.is_other_kind or case.program.host_loop is not None:
         return None
     idle: Idle = case.results["idle"]
-    if idle.without_steps:
+    share = 0.0 if idle.without_steps else min(idle.percents[state], case.ledger.left(*parts))
+    if share < LEAST_PERCENT:
         return None
-    share = min(idle.percents[state], case.ledger.left(*parts))
-    return case.ledger.claim(*parts, most=share) if share >= LEAST_PERCENT else None
+    return case.cause(
+        code,
+        title,
+        case.ledger.claim(*parts, most=share),
+        "the device has nothing to do meanwhile",
+        actions=(case.without_estimate("move_ops") if code == "host_ops" else "fetch_less_often",),
+        rests_on=(Evidence("idle", "idle_causes", CAUSE_TEXTS[state].title),),
+    )
 
 
 def memory_pressure(case: Case) -> Cause | None:

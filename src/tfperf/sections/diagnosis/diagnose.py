@@ -203,7 +203,10 @@ _OF_HOST_LOOPS = ("waiting_for_results", "launch_bound", "python_between_steps")
 
 
 def why_unjudged(case: Case) -> dict[str, str]:
-    """Return the codes of the causes that cannot be judged, or not wholly, each with what is missing."""
+    """Return the codes of the causes that cannot be judged, or not wholly, each with what is missing.
+
+    That the diagnosis does not name such a cause means nothing.
+    """
     reasons = {}
     for code, need in NEEDS.items():
         if case.program.host_loop is None or code not in _OF_HOST_LOOPS:

@@ -186,20 +186,18 @@ def fetch_results(case: Case) -> Cause | None:
     return _fetching(case, "fetch_results", ("summary", "metrics", "variables", "arrays"))
 
 
-_FETCHED = {
-    "save": ("Saving checkpoints", "SaveV2"),
-    "summary": ("Writing summaries", "WriteHistogramSummary"),
-    "metrics": ("Reading metrics", "DivNoNan"),
-    "variables": ("Reading variables", "ReadVariableOp"),
-    "arrays": ("Reading arrays of the device", ""),
+_FETCHED: dict[FetchKind, tuple[str, str, str]] = {
+    "save": ("Saving checkpoints", "SaveV2", ""),
+    "summary": ("Writing summaries", "WriteHistogramSummary", ""),
+    "metrics": ("Reading metrics", "DivNoNan", ", op by op, as result() of metrics does"),
+    "variables": (
+        "Reading variables",
+        "ReadVariableOp",
+        ", one by one, as get_weights(), numpy() and checkpoints in .h5 or .keras files do",
+    ),
+    "arrays": ("Reading arrays of the device", "", ", as np.asarray, float() and jax.device_get do"),
 }
-_HOW = {
-    "save": "",
-    "summary": "",
-    "metrics": ", op by op, as result() of metrics does",
-    "variables": ", one by one, as get_weights(), numpy() and checkpoints in .h5 or .keras files do",
-    "arrays": ", as np.asarray, float() and jax.device_get do",
-}
+"""By kind: the title of the cause, an op that shows it, and how the program does it."""
 
 
 def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | None:
@@ -211,12 +209,12 @@ def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | No
         return None
     kind = max(kinds, key=lambda each: found[each][0])
     _, steps, variables = found[kind]
-    title, op = _FETCHED[kind]
+    title, op, how = _FETCHED[kind]
     cost = case.ledger.claim(*parts, most=share)
     of_whole, wholes = case.of_whole(case.quantity("fetching", share), cost)
     what = "arrays" if kind == "arrays" else "variables"
     callback = ", with all that the callback does" * (eager.held_percent >= LEAST_PERCENT)
-    read = f", {format_number(variables)} {what} each time{_HOW[kind]}" if variables else _HOW[kind]
+    read = f", {format_number(variables)} {what} each time{how}" if variables else how
     return case.cause(
         code,
         title,
@@ -580,7 +578,6 @@ def _what_python_does(between: BetweenCalls | None, ready: Range | None) -> Lite
 
 
 def _between_calls(case: Case, between: BetweenCalls | None, ready: Range | None) -> tuple[str, tuple[Quantity, ...]]:
-    """Return what is known of the time between calls as a clause, and its numbers."""
     quantities, clauses = [], []
     if between is not None and (between.function or between.callee):
         share = case.quantity("python_function", 100.0 * (between.share if between.function else between.callee_share))
@@ -684,7 +681,11 @@ def profiling_overhead(case: Case) -> Cause | None:
 
 
 def awaiting_each_result(case: Case) -> Cause | None:
-    """Judge that the program waits for each result before it calls again."""
+    """Judge that the program waits for each result before it calls again, though its TPU is done then (`HostLoop`).
+
+    Without that, calls and runs would overlap, and a step would last as long as the longer of both: so waiting costs
+    what a step takes beyond that. The idle time that would remain is that of calls, and of Python between them.
+    """
     loop = case.program.host_loop
     if loop is None or min(loop.waiting, case.ledger.left("all_others")) < LEAST_PERCENT:
         return None

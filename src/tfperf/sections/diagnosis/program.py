@@ -30,7 +30,7 @@ from tfperf.base.units import PS_PER_MS
 from tfperf.formats.hlo.hlo_proto import read_proto
 from tfperf.formats.hlo.model import ProgramError
 from tfperf.sections.diagnosis.cause import Range
-from tfperf.sections.diagnosis.step_ops import StepOps, Work, average, step_ops
+from tfperf.sections.diagnosis.step_ops import StepOps, Work, average_work, step_ops
 from tfperf.trace.event_names import (
     JITTED_CALL,
     called_function,
@@ -254,42 +254,35 @@ def pace_setter(programs: Sequence[Program]) -> int | None:
 
 
 def combine(programs: Sequence[Program]) -> Program:
-    """Return the program of a run: hosts of one job run the same; shares are averages over the hosts that tell."""
+    """Return the program of a run: hosts of one job run the same; shares are averages over the hosts that show them."""
     apis = [program.api for program in programs]
+
+    def average(name: str, part: str = "") -> float | None:
+        values = [getattr(program, name) for program in programs]
+        known = [getattr(value, part) if part else value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def range_of(name: str) -> Range | None:
+        low, high = average(name, "low"), average(name, "high")
+        return None if low is None or high is None else Range(low, high)
+
+    loops = [program.host_loop for program in programs if program.host_loop is not None]
+    collections = [program.collections for program in programs if program.collections is not None]
     return Program(
         api=max(apis, key=apis.count),
-        outside_calls_percent=_average([program.outside_calls_percent for program in programs]),
-        op_percent=_average([program.op_percent for program in programs]),
-        collective_percent=_average([program.collective_percent for program in programs]) or 0.0,
+        outside_calls_percent=average("outside_calls_percent"),
+        op_percent=average("op_percent"),
+        collective_percent=average("collective_percent") or 0.0,
         is_tpu=any(program.is_tpu for program in programs),
-        host_loop=max(
-            (program.host_loop for program in programs if program.host_loop is not None),
-            key=lambda each: each.waiting,
-            default=None,
-        ),
+        host_loop=max(loops, key=lambda each: each.waiting, default=None),
         calls=combine_calls([program.calls for program in programs]),
         is_fit=any(program.is_fit for program in programs),
-        hidden_python_percent=_average([program.hidden_python_percent for program in programs]) or 0.0,
-        collections=max(
-            (program.collections for program in programs if program.collections is not None),
-            key=lambda each: each.percent,
-            default=None,
-        ),
-        ready_outside=_average_range([program.ready_outside for program in programs]),
-        ready_inside=_average_range([program.ready_inside for program in programs]),
-        work=average([program.work for program in programs]),
+        hidden_python_percent=average("hidden_python_percent") or 0.0,
+        collections=max(collections, key=lambda each: each.percent, default=None),
+        ready_outside=range_of("ready_outside"),
+        ready_inside=range_of("ready_inside"),
+        work=average_work([program.work for program in programs]),
     )
-
-
-def _average_range(ranges: Sequence[Range | None]) -> Range | None:
-    lows = _average([None if each is None else each.low for each in ranges])
-    highs = _average([None if each is None else each.high for each in ranges])
-    return None if lows is None or highs is None else Range(lows, highs)
-
-
-def _average(shares: Sequence[float | None]) -> float | None:
-    known = [share for share in shares if share is not None]
-    return sum(known) / len(known) if known else None
 
 
 _MAKES_ITERATOR = "MakeIterator"
@@ -417,8 +410,9 @@ _OF_JAX = re.compile(r"\$(?:api|array|basearray|core|pjit|profiler|traceback_uti
 
 
 class HostLoop(Struct, frozen=True):
-    """What the thread does, in percent of the steps that count; the rest is Python.
+    """How the thread of a program on a TPU spends its steps, in percent; the rest is Python.
 
+    Such a program calls once the TPU is done with the step before: it calls, and awaits the result.
     `function` is what takes most of the calls, `waits_by` what takes most of the waiting, and `place` says where: in a
     function of Python, or else after the line that called the program when it was traced. Texts may be empty.
     """
@@ -661,7 +655,7 @@ def _share(bounds: Sequence[float], recorded_ps: int, whole_ps: int) -> Range | 
 
 
 class PythonUse(Struct, frozen=True, eq=False, kw_only=True):
-    """What is recorded of a host; None: it is not."""
+    """How Python uses the thread that makes the calls, as captures of tfperf record it; None: not recorded."""
 
     collections: CollectionTimes | None = None
     ready: ReadyTimes | None = None

@@ -81,7 +81,6 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 
 
 def _of_computed(diagnosis: Diagnosis, computed: Computed) -> tuple[Quantity, ...]:
-    """Return the numbers that are said about what computes."""
     share = Quantity(
         f"computes: {computed.name}", computed.percent, of=of_steps(diagnosis.summary.kind, diagnosis.host)
     )
@@ -106,7 +105,6 @@ def finding_of(cause: Cause, level: Level = "brief") -> Finding:
 
 
 def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:
-    """Return the step times after an action."""
     if action.step_ms is None:
         return ()
     of = of_steps(cause.kind, cause.host)
@@ -184,7 +182,6 @@ def _computes(diagnosis: Diagnosis) -> list[Fact]:
 
 
 def _charts(diagnosis: Diagnosis) -> tuple[BarChart, ...]:
-    """Return a bar for each category that counts."""
     keys = (key for key in diagnosis.summary.categories if key not in diagnosis.unknown)
     shares = {key: diagnosis.summary.percent[key] for key in keys}
     shown = sorted((key for key in shares if shares[key] >= _LEAST_SHARE), key=lambda key: -shares[key])

@@ -114,6 +114,8 @@ class Output(Struct, frozen=True):
 
     shape: str
     size_bytes: int
+    is_double: bool = False
+    """Whether it holds float64."""
 
 
 class Loop(Struct, frozen=True):
@@ -142,43 +144,14 @@ class Late(Struct, frozen=True, eq=False):
     op: str
 
 
-class Work(Struct, frozen=True, kw_only=True):
-    """What ops take of the steps that count, in percent by name, the largest first; see `StepOps`."""
+class _OfHost(Struct, frozen=True, kw_only=True):
+    """What ops show, whichever steps count; `first` has the ops that take most for each of the kinds."""
 
-    ops: Mapping[str, float]
-    layers: Mapping[str, float]
-    kinds: Mapping[str, float]
     first: Mapping[str, tuple[str, ...]]
     outputs: Mapping[str, Output]
     loop: Loop | None
     recurrent: Loop | None
-    late: Mapping[str, float]
-    late_op: str
-    late_steps: int
-    """In how many of the steps the others wait longest for the replica that is late most."""
-    threads: tuple[int, int]
-    cores: float | None
-    double_percent: float | None
-    updated: Updated
-    weights: Mapping[str, Output]
-    python: str
-
-
-class StepOps(Struct, frozen=True, eq=False, kw_only=True):
-    """What ops of one host take of each step.
-
-    The names of `kinds` are codes of causes; `first` has the ops that take most for each of them.
-    """
-
-    ops: Shares
-    layers: Shares
-    kinds: Shares
-    first: Mapping[str, tuple[str, ...]]
-    outputs: Mapping[str, Output]
-    loop: Loop | None
-    recurrent: Loop | None
-    """The loop of a recurrent layer, of which each iteration needs the one before."""
-    late: Late | None
+    """The loop of a recurrent layer, in which each iteration needs the one before."""
     threads: tuple[int, int]
     """Threads of the pools of TensorFlow: those that run ops, and those that ops use."""
     cores: float | None
@@ -190,6 +163,27 @@ class StepOps(Struct, frozen=True, eq=False, kw_only=True):
     python: str
     """The function of the program that Python in the graph spends most time in; empty if no frame shows it."""
 
+
+class Work(_OfHost, frozen=True, kw_only=True):
+    """What ops take of the steps that count, in percent by name, the largest first; see `StepOps`."""
+
+    ops: Mapping[str, float]
+    layers: Mapping[str, float]
+    kinds: Mapping[str, float]
+    late: Mapping[str, float]
+    late_op: str
+    late_steps: int
+    """In how many of the steps the others wait longest for the replica that is late most."""
+
+
+class StepOps(_OfHost, frozen=True, eq=False, kw_only=True):
+    """What ops of one host take of each step. The names of `kinds` are codes of causes."""
+
+    ops: Shares
+    layers: Shares
+    kinds: Shares
+    late: Late | None
+
     def counted(self, steps: CountedSteps) -> Work:
         """Return the shares of the steps that count."""
         late = {} if self.late is None else self.late.replicas.percents(steps)
@@ -199,26 +193,17 @@ class StepOps(Struct, frozen=True, eq=False, kw_only=True):
             row = self.late.replicas.names.index(next(iter(late)))
             late_steps = int(((waits.argmax(axis=0) == row) & (waits[row] > 0)).sum())
         return Work(
+            **{name: getattr(self, name) for name in _OfHost.__struct_fields__},
             ops=self.ops.percents(steps),
             layers=self.layers.percents(steps),
             kinds=self.kinds.percents(steps),
-            first=self.first,
-            outputs=self.outputs,
-            loop=self.loop,
-            recurrent=self.recurrent,
             late=late,
             late_op="" if self.late is None else self.late.op,
             late_steps=late_steps,
-            threads=self.threads,
-            cores=self.cores,
-            double_percent=self.double_percent,
-            updated=self.updated,
-            weights=self.weights,
-            python=self.python,
         )
 
 
-def average(parts: Sequence[Work | None]) -> Work | None:
+def average_work(parts: Sequence[Work | None]) -> Work | None:
     """Return the work of a run: shares are averages over the hosts that show them, all else is that of the first."""
     known = [part for part in parts if part is not None]
     if len(known) < 2:
@@ -278,7 +263,7 @@ def step_ops(
         kinds=Shares((*kinds, "loop_in_graph", RECURRENT), np.array([*kinds.values(), *in_loops], np.int64)),
         first={kind: tuple(shown[row] for row in largest) for kind, largest in first.items() if largest},
         outputs={
-            shown[op[place]]: Output(array.shape, array.size_bytes)
+            shown[op[place]]: array
             for place, name in enumerate(full_names)
             if (array := arrays.by_op.get(name)) is not None and op[place] in {*kept, *chain(*first.values())}
         },
@@ -379,35 +364,26 @@ def _by_step(parts: _Parts, group: Int64s, groups: int, steps: int) -> Int64s:
 
 
 def _largest(ps: Float64s, among: Int64s, most: int = 3) -> list[int]:
-    """Return the indices with the largest times, at most so many."""
     return sorted(set(among.tolist()), key=lambda row: -ps[row])[:most]
 
 
 def _shares(parts: _Parts, group: Int64s, names: Sequence[str], kept: Sequence[int], steps: int) -> Shares:
-    """Return the times of the groups that are kept."""
     place = np.full(len(names), -1, np.int64)
     place[list(kept)] = np.arange(len(kept))
     return Shares(tuple(names[row] for row in kept), _by_step(parts, place[group], len(kept), steps))
 
 
-class _Array(NamedTuple):
-    shape: str
-    size_bytes: int
-    is_double: bool
-
-
-_NO_ARRAY = _Array("", 0, is_double=False)
+_NO_ARRAY = Output("", 0)
 
 
 class _Arrays(NamedTuple):
     """The largest array that each op allocates, and the share of float64 in the bytes of real numbers."""
 
-    by_op: dict[str, _Array]
+    by_op: dict[str, Output]
     double_percent: float | None
 
 
 def _arrays(trace: HostTrace, names: Sequence[str]) -> _Arrays:
-    """Find what ops of these names allocate."""
     memory, own = trace.memory, set(names)
     op, texts = memory.text_index("tf_op")
     wanted = np.array([*(text in own for text in texts), False], np.bool_)
@@ -420,7 +396,7 @@ def _arrays(trace: HostTrace, names: Sequence[str]) -> _Arrays:
     order = np.lexsort((size, op[rows]))
     last = order[np.append(op[rows][order][1:] != op[rows][order][:-1], True)]
     by_op = {
-        texts[op[rows[place]]]: _Array((*shapes, "")[shape[rows[place]]], int(size[place]), bool(is_double[place]))
+        texts[op[rows[place]]]: Output((*shapes, "")[shape[rows[place]]], int(size[place]), bool(is_double[place]))
         for place in last.tolist()
     }
     whole = int(size[is_real].sum())
@@ -647,10 +623,7 @@ def _weights(
     found: dict[str, Output] = {}
     for key, name, layer in zip(keys, full_names, layers, strict=True):
         array = arrays.by_op.get(name, _NO_ARRAY)
-        if (
-            _is_weights(key)
-            and len(_sizes(array.shape)) > 1
-            and array.size_bytes > found.get(layer, Output("", 0)).size_bytes
-        ):
-            found[layer] = Output(array.shape, array.size_bytes)
+        is_larger = array.size_bytes > found.get(layer, _NO_ARRAY).size_bytes
+        if _is_weights(key) and len(_sizes(array.shape)) > 1 and is_larger:
+            found[layer] = array
     return found

@@ -100,10 +100,6 @@ def pipelines_of(case: Case) -> TfData:
     return tfdata.for_steps(case.summary.kind) or (TfData(()) if case.results.is_other_kind else tfdata)
 
 
-def _pipeline_actions(case: Case, tfdata: TfData) -> tuple[Action, ...]:
-    return pipeline_actions(tfdata, is_estimated=case.results.is_other_kind or not case.results.is_narrowed)
-
-
 _REASONS: Mapping[Reason, str] = {
     "work": "",
     "host_pipeline": ", which asks the host's pipeline",
@@ -113,11 +109,12 @@ _REASONS: Mapping[Reason, str] = {
 }
 
 
-def pipeline_actions(tfdata: TfData, *, is_estimated: bool = True) -> tuple[Action, ...]:
+def _pipeline_actions(case: Case, tfdata: TfData) -> tuple[Action, ...]:
     """Return the changes of the pipeline, the largest likely gain first; those without an estimate follow.
 
-    The estimates are for the steps that the trace was read with: `is_estimated` is False where others are judged.
+    The estimates are for the steps that the trace was read with.
     """
+    is_estimated = case.results.is_other_kind or not case.results.is_narrowed
 
     def after(low_ms: float | None, high_ms: float | None) -> Range | None:
         return Range(low_ms, high_ms) if is_estimated and low_ms is not None and high_ms is not None else None

@@ -273,9 +273,7 @@ def late_steps(breakdowns: Sequence[Breakdown], grid: StepGrid, waited_ps: Int64
     grid = StepGrid(numbers=grid.numbers[shown], rows=grid.rows[:, shown])
     duration_ps = grid.of_hosts([breakdown.steps.duration_ps for breakdown in breakdowns])
     counts = grid.of_hosts([breakdown.steps.headline.astype(np.int64) for breakdown in breakdowns])
-    causes, excess_ps = _causes(
-        breakdowns, StepGrid(numbers=grid.numbers[shown], rows=grid.rows[:, shown]), waited_ps, last
-    )
+    causes, excess_ps = _causes(breakdowns, grid, waited_ps, last)
     return LateSteps(
         numbers=grid.numbers,
         waited_ps=waited_ps,

@@ -187,20 +187,18 @@ def _facts(idle: Idle) -> tuple[Fact, ...]:
         facts.append(Fact("longest_gap", "Longest gap", gap.duration_ps / PS_PER_MS, "ms", where))
     nothing = len(idle.idle_devices)
     if nothing and len(idle.listed) > 1:
-        note = f"of {len(idle.listed)}: {_idle_devices(idle)}"
+        reasons: dict[Use, str] = {
+            "silent": "no work recorded: unused, or not traced",
+            "no kernel": "no kernel recorded",
+        }
+        texts = [f"{listed(labels)} ({reason})" for use, reason in reasons.items() if (labels := _labels(idle, use))]
+        note = f"of {len(idle.listed)}: {'; '.join(texts)}"
         facts.append(Fact("idle_devices", "Devices without recorded kernels", nothing, "count", note))
     return tuple(facts)
 
 
-def _idle_devices(idle: Idle) -> str:
-    """Name the devices that do nothing, those without recorded work apart."""
-    reasons: dict[Use, str] = {"silent": "no work recorded: unused, or not traced", "no kernel": "no kernel recorded"}
-    texts = []
-    for use, reason in reasons.items():
-        labels = [label_of(idle, device.host, device.device) for device in idle.idle_devices if device.use == use]
-        if labels:
-            texts.append(f"{listed(labels)} ({reason})")
-    return "; ".join(texts)
+def _labels(idle: Idle, use: Use) -> list[str]:
+    return [label_of(idle, device.host, device.device) for device in idle.uses if device.use == use]
 
 
 def _tables(results: Results) -> tuple[Table, ...]:
@@ -243,22 +241,6 @@ def _tables(results: Results) -> tuple[Table, ...]:
     )
 
 
-def _notes_on_devices(idle: Idle) -> list[str]:
-    """Name the devices that have work and still count in no share, next to others that do."""
-    if not any(device.use == "works" for device in idle.uses):
-        return []
-    reasons: dict[Use, str] = {
-        "copies": "run no kernel in the averaged steps and only copy",
-        "outside": "run kernels only outside of the averaged steps",
-    }
-    notes = []
-    for use, reason in reasons.items():
-        labels = [label_of(idle, device.host, device.device) for device in idle.uses if device.use == use]
-        if labels:
-            notes.append(f"Devices that {reason} are omitted from shares and gaps: {listed(labels)}.")
-    return notes
-
-
 def _notes(results: Results) -> tuple[str, ...]:
     idle: Idle = results["idle"]
     notes = []
@@ -267,12 +249,9 @@ def _notes(results: Results) -> tuple[str, ...]:
             f"No steps ({idle.without_steps}), so shares are of the whole capture, with its start and its end."
         )
     else:
-        on_tpu = results["steps"].on_tpu
-        busy = (
-            "a core runs ops, also those that wait for copies"
-            if on_tpu
-            else "any stream of the device computes or copies"
-        )
+        busy = "any stream of the device computes or copies"
+        if results["steps"].on_tpu:
+            busy = "a core runs ops, also those that wait for copies"
         notes.append(f"Idle is the step less all time in which {busy}.")
         omitted, steps = max((int((~device.counted).sum()), len(device.counted)) for device in idle.devices)
         if omitted:
@@ -281,7 +260,14 @@ def _notes(results: Results) -> tuple[str, ...]:
             )
     if len(idle.averaged) > 1:
         notes.append(f"Shares are averages over devices, each of its idle time / {whole_of(idle)} of its host.")
-    notes += _notes_on_devices(idle)
+    if any(device.use == "works" for device in idle.uses):
+        reasons: dict[Use, str] = {
+            "copies": "run no kernel in the averaged steps and only copy",
+            "outside": "run kernels only outside of the averaged steps",
+        }
+        for use, reason in reasons.items():
+            if labels := _labels(idle, use):
+                notes.append(f"Devices that {reason} are omitted from shares and gaps: {listed(labels)}.")
     without_device = [host.host for host in results.hosts if not host["idle"].devices]
     if without_device:
         recorded_none = f"{len(without_device)} of {len(results.hosts)} hosts recorded no device"
@@ -310,25 +296,6 @@ def _causes(results: Results) -> Data | None:
         "cause": [CAUSE_TEXTS[cause].title for cause in idle.ranked],
         "meaning": [CAUSE_TEXTS[cause].meaning for cause in idle.ranked],
     }
-
-
-def _devices(results: Results) -> Data | None:
-    idle = results["idle"]
-    return idle.device_columns() if idle.devices else None
-
-
-def _uses(results: Results) -> Data | None:
-    idle = results["idle"]
-    if not idle.devices:
-        return None
-    return {**fields(_USE_COLUMNS, idle.uses), "use": [USE_TEXTS[device.use] for device in idle.uses]}
-
-
-def _gaps(results: Results) -> Data | None:
-    idle = results["idle"]
-    if not idle.gaps:
-        return None
-    return {**idle.gap_columns(), "cause": [CAUSE_TEXTS[gap.cause].title for gap in idle.gaps]}
 
 
 _USE_COLUMNS = (
@@ -378,7 +345,7 @@ IDLE_DEVICES = TableSpec(
             for cause, texts in CAUSE_TEXTS.items()
         ),
     ),
-    data=_devices,
+    data=lambda results: results["idle"].device_columns() if results["idle"].devices else None,
     name_key="device",
     ranked=Ranked("idle_percent", each="devices"),
     about_steps=True,
@@ -392,7 +359,14 @@ DEVICE_USE = TableSpec(
         "unused, or was not traced: its shares are unknown."
     ),
     columns=_USE_COLUMNS,
-    data=_uses,
+    data=lambda results: (
+        {
+            **fields(_USE_COLUMNS, results["idle"].uses),
+            "use": [USE_TEXTS[device.use] for device in results["idle"].uses],
+        }
+        if results["idle"].devices
+        else None
+    ),
     name_key="device",
     ranked=Ranked("busy_percent", each="devices", least_is_worst=True),
     about_steps=True,
@@ -418,7 +392,11 @@ IDLE_GAPS = TableSpec(
         Column("before", "Work before", str, "", "work of the device before the gap", level="data"),
         Column("after", "Work after", str, "", "work of the device after the gap", level="data"),
     ),
-    data=_gaps,
+    data=lambda results: (
+        {**results["idle"].gap_columns(), "cause": [CAUSE_TEXTS[gap.cause].title for gap in results["idle"].gaps]}
+        if results["idle"].gaps
+        else None
+    ),
     name_key="cause",
     ranked=Ranked("duration_ms"),
 )

@@ -1,8 +1,8 @@
 """Where the device waits: every moment in which it does nothing, by what the host was doing then.
 
 For each device and each step window: idle is the window less the time in which any stream computes or copies
-(`device_gaps.py` says how it is split by cause). The shares of several devices are averages over those that work
-(`devices.py`), each of idle time / time of its own steps.
+(`gaps_of` splits it by cause). The shares of several devices are averages over those that work, each of idle time /
+time of its own steps. The idle time of a device that does nothing does not show what others wait for.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tfperf.trace.steps.breakdown import Breakdown
 
 Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]
-
-
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 """In the order in which they are shown where they are equal."""
 
@@ -56,8 +54,6 @@ CAUSE_TEXTS: dict[Cause, CauseTexts] = {
     "host_compute": CauseTexts("Other host compute", "Compute", "ops on host threads"),
     "unknown": CauseTexts("Unknown", "Unknown", "not shown by the trace"),
 }
-
-
 Use = Literal["works", "copies", "outside", "no kernel", "silent"]
 
 
@@ -214,7 +210,6 @@ def _windows(trace: HostTrace, steps: Steps, device: DeviceTime) -> Windows:
 
 
 def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps) -> DeviceIdle:
-    """Add up the gaps of a device by window."""
     time_ps = np.zeros((len(CAUSES), len(windows.start_ps)), np.int64)
     for sums, values in zip(time_ps, gaps.time_ps, strict=True):
         np.add.at(sums, gaps.window, values)
@@ -419,7 +414,17 @@ class DeviceGaps(Struct, frozen=True, kw_only=True):
 def gaps_of(
     trace: HostTrace, device: DeviceTime, windows: Windows, links: LaunchLinks, states: HostStates
 ) -> DeviceGaps:
-    """Cut the idle time of a device at windows, and split each piece by cause."""
+    """Cut the idle time of a device at windows, and split each piece by cause.
+
+    A gap is a stretch of time in which the device neither computes nor copies. Each piece of it is split exactly:
+
+    1. The next work of the device ends a gap, and `correlation_id` identifies the call that launched it. From the start
+       of that call on, the gap is that call's: a launch, a copy, or a copy back (waiting for a result). Gaps between
+       kernels that were all launched before are launching too: the device takes that long from one to the next.
+    2. If the work starts more than `LATE_PS` after its call ended, the device itself waited for something (another
+       stream, another device). The trace does not record which, so that is unknown.
+    3. Before that call, what the host does counts, one state at a time (`trace/host/host_state.py`).
+    """
     first = min(device.start_ps, int(windows.start_ps.min()))
     last = max(device.end_ps, int(windows.end_ps.max()))
     gap_start, gap_end = np.append(first, device.busy.end), np.append(device.busy.start, last)
@@ -468,7 +473,6 @@ def _around(trace: HostTrace, rows: Int64s, gap_start: Int64s, gap_end: Int64s) 
 
 
 def _time_by_cause(trace: HostTrace, pieces: DeviceGaps, states: HostStates) -> Int64s:
-    """Return the time of each cause (rows) in each piece (columns)."""
     time = pieces.time_ps.copy()
     covered = np.zeros(len(pieces.window), np.int64)
     for state, until in states.until(pieces.device.plane):

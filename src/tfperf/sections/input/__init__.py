@@ -257,7 +257,6 @@ def capture_ps(results: Results) -> int:
 
 
 def _input_percent(breakdown: Breakdown) -> npt.NDArray[np.float64]:
-    """Return the share of input in each step, in percent."""
     return np.asarray(100.0 * breakdown.time_ps["input"] / np.maximum(breakdown.steps.duration_ps, 1), np.float64)
 
 

@@ -212,7 +212,6 @@ def combine(hosts: Sequence[InputPipeline]) -> InputPipeline:
 
 
 def _added(ops: Sequence[InputOp]) -> InputOp:
-    """Add up what several hosts say of one op."""
     values = {key: [getattr(op, key) for op in ops] for key in _SUMMED}
     return replace(ops[0], **{key: None if None in each else sum(each) for key, each in values.items()})
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfperf.analysis.registry import Results, SectionSpec, TableSpec
+from tfperf.analysis.registry import SectionSpec, TableSpec
 from tfperf.report.model import Column, Data, Ranked
 
 if TYPE_CHECKING:
@@ -23,29 +24,14 @@ _TIMES = (
 )
 
 
-def _categories(results: Results) -> Data | None:
-    overview: Summary = results["overview"]
-    if overview.step_time_ms is None:
+def _summaries(results: Results, key: str, named: Sequence[tuple[str, Summary]]) -> Data | None:
+    """Return one row for each of several summaries; None for one, or where no step time was measured."""
+    if len(named) < 2 or results["overview"].step_time_ms is None:
         return None
-    return overview.columns()
-
-
-def _kinds(results: Results) -> Data | None:
-    if results["overview"].step_time_ms is None:
-        return None
-    kinds = results["overview"].by_kind
-    return {"kind": [summary.kind for summary in kinds], **_summaries(kinds)} if len(kinds) > 1 else None
-
-
-def _hosts(results: Results) -> Data | None:
-    if results["overview"].step_time_ms is None or not results.has_several_hosts:
-        return None
-    return {"host": [host.host for host in results.hosts], **_summaries(results["overview"].by_host)}
-
-
-def _summaries(summaries: Sequence[Summary]) -> dict[str, list[Any]]:
+    summaries = [summary for _, summary in named]
     keys = ("average", "standard_deviation", "minimum", "maximum")
     return {
+        key: [name for name, _ in named],
         "steps": [summary.step_count for summary in summaries],
         "averaged_steps": [summary.averaged_count for summary in summaries],
         **{f"{key}_ms": [getattr(summary.step_time_ms, key, None) for summary in summaries] for key in keys},
@@ -66,7 +52,7 @@ CATEGORY_TABLE = TableSpec(
         Column("percent", "Share", float, "%", "sum over steps / sum of step times"),
         Column("meaning", "Meaning", str, "", "what counts in the category"),
     ),
-    data=_categories,
+    data=lambda results: results["overview"].columns() if results["overview"].step_time_ms else None,
     name_key="category",
     about_steps=True,
 )
@@ -76,7 +62,7 @@ KINDS = TableSpec(
     row="kinds of steps, if there are several",
     details="Only if there are several kinds of step, such as train and eval: one row each.",
     columns=(Column("kind", "Kind", str, "", "kind of step"), *_TIMES),
-    data=_kinds,
+    data=lambda results: _summaries(results, "kind", [(each.kind, each) for each in results["overview"].by_kind]),
     name_key="kind",
     about_steps=True,
 )
@@ -86,7 +72,11 @@ STEPS_BY_HOST = TableSpec(
     row="step times of each host, if there are several",
     details="Only with several hosts: one row per host.",
     columns=(Column("host", "Host", str, "", "name of the trace file"), *_TIMES),
-    data=_hosts,
+    data=lambda results: _summaries(
+        results,
+        "host",
+        [(host.host, each) for host, each in zip(results.hosts, results["overview"].by_host, strict=True)],
+    ),
     name_key="host",
     ranked=Ranked("input_percent", each="hosts"),
     about_steps=True,

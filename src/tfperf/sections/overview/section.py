@@ -79,7 +79,11 @@ def build(results: Results) -> Section:
     if batches > 1:
         note = f"{batches} batches in a step"
         facts.append(Fact("batch_time", "Average per batch", time.average / batches, "ms", note))
-    facts += [*_chip_facts(results), *rate_facts(results), *_precision_facts(breakdown), *_duty_facts(breakdown)]
+    chips = results["hosts"].chips if "hosts" in results.sections else None
+    if chips is not None and chips.missing:
+        note = f"of the {len(chips.program_devices)} that {chips.program} runs on are in this profile"
+        facts.append(Fact("chips", f"{chips.noun.capitalize()}s", chips.recorded, "count", note))
+    facts += [*rate_facts(results), *_precision_facts(breakdown), *_duty_facts(breakdown)]
     return Section(
         "overview",
         "Overview",
@@ -119,15 +123,6 @@ def _duty_facts(breakdown: Breakdown) -> list[Fact]:
         "(infeed, outfeed, copies)"
     )
     return [Fact("duty_cycle", "Duty cycle", duty, "%", note)]
-
-
-def _chip_facts(results: Results) -> tuple[Fact, ...]:
-    """Return how many chips of a TPU program are in the profile, if not all; nothing where hosts were not analyzed."""
-    chips = results["hosts"].chips if "hosts" in results.sections else None
-    if chips is None or not chips.missing:
-        return ()
-    note = f"of the {len(chips.program_devices)} that {chips.program} runs on are in this profile"
-    return (Fact("chips", f"{chips.noun.capitalize()}s", chips.recorded, "count", note),)
 
 
 def report_summary(results: Results) -> dict[str, Any]:

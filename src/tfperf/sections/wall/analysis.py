@@ -233,20 +233,15 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
         """Return the counted steps that are one of these parts."""
         return self.rows[self.are(*parts)[self.rows]]
 
-    @property
-    def median_ps(self) -> float:
-        """Return the median duration of the counted steps that are not the first ones of the capture."""
-        return median(self.step_ps[self.counted("averaged", "compiling")])
-
     def slow(self, *parts: PartName) -> Int64s:
         """Return the steps of these parts that take over twice the median, if they are a second mode.
 
         One alone is not, and more than half of the steps are not slow. Beside much slower ones, a step that is a little
         slower is one of the others.
         """
-        rows = self.counted(*parts)
-        slow = rows[self.step_ps[rows] > _SLOW * self.median_ps]
-        more = self.step_ps[slow] - self.median_ps
+        rows, median_ps = self.counted(*parts), median(self.step_ps[self.counted("averaged", "compiling")])
+        slow = rows[self.step_ps[rows] > _SLOW * median_ps]
+        more = self.step_ps[slow] - median_ps
         slow = slow[more * more.sum() >= _OF_MODE * (more * more).sum()]
         return slow if _REPEATS <= len(slow) <= self.count // 2 else NO_NUMBERS
 
@@ -305,7 +300,6 @@ def narrow(wall: Wall, _: Breakdown, after: Breakdown) -> Wall:
 
 
 def _counting(wall: Wall, breakdown: Breakdown) -> Wall:
-    """Return the same windows with the steps of a breakdown counted."""
     steps = breakdown.steps
     kind = steps.headline_kind if len(steps) else wall.kind
     # Of steps that start at the same time, the last one counts.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from collections.abc import Sequence, Set
 
 import numpy as np
 from msgspec import Struct
@@ -59,7 +60,6 @@ CATEGORY_ACTIVITIES: dict[str, tuple[Activity, ...]] = {
 """The activities of each category; those of input in two parts, and all others, which has none, left out."""
 
 
-_INPUT_PARTS = ("input_wait_ms", "host_to_device_ms")
 _FEEDS = frozenset({Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
 """What shows on a TPU how a program gets its input."""
 
@@ -149,25 +149,17 @@ class Breakdown(Plotted, DeclaredTable, Struct, frozen=True, kw_only=True):
         fetches = np.asarray(self.fetches[rows], np.bool_)
         return replace(self, steps=self.steps.only(rows), time_ps=time_ps, fetches=fetches, cores=cores)
 
-    def columns(self) -> dict[str, list[object]]:
-        """Return one row per step; None for what is unknown, but 0 for the categories of a device where there is none.
+    def columns(self, empty: Set[str] | None = None) -> dict[str, list[object]]:
+        """Return one row per step, with None for the categories in `empty`: by default, for those that are unknown.
 
-        In attribution tensorflow, unknown categories are 0, as TensorFlow writes them.
+        Then the categories of a device are 0 where there is none. In attribution tensorflow, all unknown ones are 0, as
+        TensorFlow writes them.
         """
-        unknown = self.unknown if self.attribution == "corrected" else frozenset()
-        if not self.has_device:
-            unknown -= {*DEVICE_CATEGORIES, "host_to_device"} if self.input_visible else {*DEVICE_CATEGORIES}
-        return self._columns(unknown)
-
-    def _data(self) -> Data:
-        return self._columns(self.unknown)
-
-    def _columns(self, unknown: frozenset[str]) -> dict[str, list[object]]:
+        if empty is None:
+            empty = self.unknown if self.attribution == "corrected" else frozenset()
+            if not self.has_device:
+                empty -= {*DEVICE_CATEGORIES, "host_to_device"} if self.input_visible else {*DEVICE_CATEGORIES}
         steps = self.steps
-        times_ms = {
-            f"{category}_ms": [None] * len(steps) if category in unknown else (values / PS_PER_MS).tolist()
-            for category, values in self.time_ps.items()
-        }
         return {
             "step": steps.numbers.tolist(),
             "step_name": list(steps.names),
@@ -177,10 +169,15 @@ class Breakdown(Plotted, DeclaredTable, Struct, frozen=True, kw_only=True):
             "batches": steps.batches.tolist(),
             "start_ms": (steps.start_ps / PS_PER_MS).tolist(),
             "step_time_ms": (steps.duration_ps / PS_PER_MS).tolist(),
-            **{key: times_ms[key] for key in (*(f"{category}_ms" for category in CATEGORIES), *_INPUT_PARTS)},
-            # One host alone does not tell (`section.py`).
-            "waiting_for_hosts_ms": [None] * len(steps),
+            **{
+                f"{key}_ms": [None] * len(steps) if key in empty else (self.time_ps[key] / PS_PER_MS).tolist()
+                for key in (*CATEGORIES, "input_wait", "host_to_device")
+            },
         }
+
+    def _data(self) -> Data:
+        # The section adds how long hosts wait for each other.
+        return {**self.columns(self.unknown), "waiting_for_hosts_ms": [None] * len(self.steps)}
 
 
 def attribute(trace: HostTrace, steps: Steps, busy: dict[Activity, Intervals] | None = None) -> Breakdown:

@@ -77,7 +77,6 @@ def topics(results: Results) -> tuple[str, ...]:
 
 
 def _of_run(results: Results) -> list[str]:
-    """Return the gaps of the run as a whole."""
     notes = []
     breakdown = results["steps"]
     if len(breakdown.steps) and breakdown.host_visible and not breakdown.input_visible:

@@ -10,7 +10,7 @@ from tfperf.analysis.registry import Host, Results, SectionSpec, TableSpec, pres
 from tfperf.base.units import PS_PER_MS
 from tfperf.report.model import Column, Data, Level, Section, StepChart, at_levels
 from tfperf.trace.known_stats import TASK
-from tfperf.trace.steps.breakdown import Breakdown, as_tensorflow, attribute
+from tfperf.trace.steps.breakdown import Breakdown, as_tensorflow, attribute, combine
 from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_MEANINGS, CATEGORY_TITLES
 from tfperf.trace.steps.find_steps import find_steps
 from tfperf.trace.steps.missing_events import missing_events
@@ -71,15 +71,10 @@ def _steps(results: Results) -> Data | None:
     breakdown = results["steps"]
     if not len(breakdown.steps):
         return None
-    return {**breakdown.columns(), _FOR_OTHER_HOSTS.key: _waiting_for_hosts(results, breakdown)}
-
-
-def _waiting_for_hosts(results: Results, breakdown: Breakdown) -> list[float | None]:
-    """Return how long hosts wait for others in each step, on average; None where that is unknown."""
+    # How long hosts wait for others in each step, on average; -1 where that is unknown.
     late = results["hosts"].late if "hosts" in results.sections and breakdown.attribution == "corrected" else None
-    if late is None:
-        return [None] * len(breakdown.steps)
-    return [None if ps < 0 else ps / PS_PER_MS for ps in late.mean_waited_ps(breakdown.steps.numbers).tolist()]
+    waits = [-1] * len(breakdown.steps) if late is None else late.mean_waited_ps(breakdown.steps.numbers).tolist()
+    return {**breakdown.columns(), _FOR_OTHER_HOSTS.key: [None if ps < 0 else ps / PS_PER_MS for ps in waits]}
 
 
 def _host_steps(results: Results) -> Data | None:
@@ -165,25 +160,19 @@ PAUSES = TableSpec(
 TABLES = (STEPS, HOST_STEPS, PAUSES)
 
 
-def _levels(breakdown: Breakdown) -> dict[str, Level]:
-    """Return who sees the columns of categories: people those that count in this profile, and none that is unknown."""
-    total_ps = max(int(breakdown.steps.duration_ps.sum()), 1)
-    keys = breakdown.categories
-    counts = {key for key in keys if int(breakdown.time_ps[key].sum()) >= _LEAST_SHARE * total_ps}
-    return {f"{key}_ms": "brief" if key in (counts | _ALWAYS_SHOWN) - breakdown.unknown else "data" for key in keys}
-
-
 def build(results: Results) -> Section:
     """Build the section."""
     breakdown: Breakdown = results["steps"]
     steps = breakdown.steps
     if not len(steps):
         return Section("steps", "Steps", notes=(f"No steps: {steps.explanation}.",))
+    # People see the categories that count in this profile, and no unknown one.
+    least_ps, keys = _LEAST_SHARE * max(int(steps.duration_ps.sum()), 1), breakdown.categories
+    shown = _ALWAYS_SHOWN | {key for key in keys if int(breakdown.time_ps[key].sum()) >= least_ps}
+    levels: dict[str, Level] = {f"{key}_ms": "brief" if key in shown - breakdown.unknown else "data" for key in keys}
     table = STEPS.build(results)
-    levels = _levels(breakdown)
     if table is not None and any(table.data[_FOR_OTHER_HOSTS.key]):
         levels[_FOR_OTHER_HOSTS.key] = "brief"
-    columns = at_levels(STEPS.columns, levels)
     notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes, *steps.other_loops)
     if any(flag and counted for flag, counted in zip(steps.flags, breakdown.averaged.tolist(), strict=True)):
         notes += ("Fewer than three steps are without a flag, so flagged ones count in the averages too.",)
@@ -193,7 +182,7 @@ def build(results: Results) -> Section:
         "steps",
         "Steps",
         charts=(StepChart("Step time (ms)", labels, series, steps.flags, steps.kinds_told_apart),),
-        tables=present(STEPS.build(results, columns=columns), PAUSES.build(results)),
+        tables=present(table and replace(table, columns=at_levels(STEPS.columns, levels)), PAUSES.build(results)),
         notes=notes,
     )
 
@@ -201,10 +190,10 @@ def build(results: Results) -> Section:
 SECTION = SectionSpec(
     name="steps",
     title="Steps",
-    analyze="tfperf.sections.steps:analyze",
-    combine="tfperf.trace.steps.breakdown:combine",
+    analyze=analyze,
+    combine=combine,
     stats=TASK,
     narrow=lambda result, before, after: after,
-    build="tfperf.sections.steps:build",
+    build=build,
     tables=TABLES,
 )
