@@ -36,9 +36,8 @@ from tfperf.trace.steps.breakdown import lacks_devices
 
 if TYPE_CHECKING:
     from tfperf.sections.idle.analysis import Idle
-    from tfperf.sections.kernels.analysis import Kernels, Part
+    from tfperf.sections.kernels.analysis import Kernel, Kernels, Part
     from tfperf.sections.kernels.tpu_cores import AsyncCopies, AsyncCopy
-    from tfperf.sections.kernels.analysis import Kernels
     from tfperf.sections.memory.analysis import Memory
     from tfperf.sections.roofline.analysis import Roofline, RooflineOp
     from tfperf.trace.device.device_work import DeviceOp

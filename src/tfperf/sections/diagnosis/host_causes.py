@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
     from tfperf.sections.functions.eager import FetchKind
     from tfperf.sections.python.analysis import BetweenCalls
-    from tfperf.trace.steps.steps import Steps
 
 _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0

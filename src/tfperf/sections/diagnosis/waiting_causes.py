@@ -12,7 +12,7 @@ from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.hosts import late_text, slower_in, who_is_late
 from tfperf.sections.overview.section import outlook_of, slowed_percent
-from tfperf.sections.tfdata.advice import Blame, Reason, actions_of, blamed_stage, change_in_code
+from tfperf.sections.tfdata.advice import Reason, actions_of, blamed_stage, change_in_code
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.whatif import FREE_INPUT
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfperf.analysis.registry import Results, SectionSpec, TableSpec
-from tfperf.analysis.registry import SectionSpec, TableSpec
 from tfperf.report.model import Column, Data, Ranked
 
 if TYPE_CHECKING:

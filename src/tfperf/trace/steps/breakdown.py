@@ -7,9 +7,8 @@ what nothing covers is "all others".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
