@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tfperf.analysis.load import Analysis, load
-from tfperf.base.arrays import Bools, Int64s
+from tfperf.base.arrays import Int64s
 from tfperf.base.errors import OutputError
 from tfperf.base.files import cannot_write, new_folder, replace_file
 from tfperf.export.query.arrow_tables import by_index, numbers, words
@@ -239,6 +239,7 @@ def event_parts(nested: NestedTrace, steps: Steps) -> list[Iterator[Any]]:
 
 def _event_table(trace: HostTrace, shared: Mapping[str, Any], plane: Plane, rows: slice) -> Any:
     count, line = rows.stop - rows.start, trace.line_of[rows]
+    index = shared["op_type_of_name"][trace.name[rows]]
     return pa.table(
         {
             "event": numbers(np.arange(rows.start, rows.stop, dtype=np.int32)),
@@ -247,7 +248,7 @@ def _event_table(trace: HostTrace, shared: Mapping[str, Any], plane: Plane, rows
             "line_id": numbers(shared["line_ids"][line]),
             "line_name": _by_index(line, shared["lines"]),
             "name": _by_index(trace.name[rows], shared["names"]),
-            "op_type": _op_types(trace, rows, shared),
+            "op_type": by_index(numbers(np.maximum(index, 0), missing=index < 0), shared["op_types"]),
             "start_ps": numbers(trace.start_ps[rows]),
             "duration_ps": numbers(trace.duration_ps[rows]),
             "self_ps": numbers(shared["self_ps"][rows]),
@@ -323,11 +324,6 @@ def _shared(nested: NestedTrace, steps: Steps) -> dict[str, Any]:
     }
 
 
-def _op_types(trace: HostTrace, rows: slice, shared: Mapping[str, Any]) -> Any:
-    index = shared["op_type_of_name"][trace.name[rows]]
-    return by_index(numbers(np.maximum(index, 0), missing=index < 0), shared["op_types"])
-
-
 def _stat_columns(trace: HostTrace, rows: slice) -> dict[str, Any]:
     """Return the columns of stats; null where an event has none."""
     columns, count = {}, rows.stop - rows.start
@@ -344,14 +340,11 @@ def _stat_columns(trace: HostTrace, rows: slice) -> dict[str, Any]:
         values, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
         at = np.subtract(stat.event[first:last], rows.start, dtype=np.intp)
         values[at], missing[at] = stat.value[first:last], False
-        columns[name] = _typed(values, missing, texts)
+        if texts is None:
+            columns[name] = numbers(values, missing=missing)
+        else:
+            columns[name] = by_index(numbers(values.astype(np.int32), missing=missing), words(texts or [""]))
     return columns
-
-
-def _typed(values: Int64s, missing: Bools, texts: tuple[str, ...] | None) -> Any:
-    if texts is None:
-        return numbers(values, missing=missing)
-    return by_index(numbers(values.astype(np.int32), missing=missing), words(texts or [""]))
 
 
 def _same(text: str, count: int) -> Any:

@@ -22,7 +22,6 @@ from tfperf.sections.ops.sums import OpOfFunction, OpSums, Sums, of_function
 
 if TYPE_CHECKING:
     from tfperf.analysis.registry import Results
-    from tfperf.report.render.flame.drawing import FlameDocument
     from tfperf.sections.python.analysis import PythonStack, PythonStacks
     from tfperf.sections.roofline.analysis import FrameworkOp
     from tfperf.sections.xla.instructions import HloOp
@@ -148,18 +147,14 @@ def flame_text(graphs: FlameGraphs, form: FlameFormat) -> str:
             return folded_text(graphs.flames)
         return speedscope_text(graphs.flames, graphs.title, graphs.other_title)
     draw = resolve_name(f"tfperf.report.render.flame.drawing:{'flame_page' if form == 'html' else 'flame_picture'}")
-    text: str = draw(_document(graphs))
-    return text
-
-
-def _document(graphs: FlameGraphs) -> FlameDocument:
     from tfperf.report.flame_tree import flame_chart
     from tfperf.report.render.flame.drawing import FlameDocument
 
     charts = tuple(flame_chart(flame.tree, flame.title, flame.scale, most=MOST_BOXES) for flame in graphs.flames)
-    return FlameDocument(
-        title=f"{graphs.title}: flame graph", sentences=(*graphs.sentences, *graphs.gaps), charts=charts
+    text: str = draw(
+        FlameDocument(title=f"{graphs.title}: flame graph", sentences=(*graphs.sentences, *graphs.gaps), charts=charts)
     )
+    return text
 
 
 def told(graphs: FlameGraphs) -> Iterator[str]:
@@ -212,15 +207,16 @@ def work_sums(results: Results, place: Literal["host", "device"], amount: Amount
         if of_run is None:
             continue
         known_ps += op.time_ps
-        rows.append(WorkRow(key=_key(op), in_capture=of_run * op.runs, in_steps=of_run * op.runs_in_steps))
+        hlo_op = "" if hasattr(op, "shapes") else op.op
+        kind = getattr(op, "type", "") or getattr(op, "category", "") or getattr(op, "opcode", "")
+        rows.append(
+            WorkRow(
+                key=of_function(OpKey(op.framework_op.partition(":")[0] or op.op, kind, hlo_op, op.module)),
+                in_capture=of_run * op.runs,
+                in_steps=of_run * op.runs_in_steps,
+            )
+        )
     return WorkSum(rows=tuple(rows), known_percent=percent(known_ps, whole_ps), knows_steps=place != "host")
-
-
-def _key(op: HloOp | FrameworkOp) -> OpOfFunction:
-    """Return the op of the framework, or the instruction where nothing leads to one."""
-    hlo_op = "" if hasattr(op, "shapes") else op.op
-    kind = getattr(op, "type", "") or getattr(op, "category", "") or getattr(op, "opcode", "")
-    return of_function(OpKey(op.framework_op.partition(":")[0] or op.op, kind, hlo_op, op.module))
 
 
 Place = Literal["host", "device", "python"]

@@ -72,9 +72,13 @@ class _Watched:
                 while not called.done():
                     wait([called], timeout=_LOOK_S)
                     if memory_bytes is not None:
-                        self._refuse(
-                            time.monotonic() - start_s, resident_bytes(self._process.id) - start_bytes, memory_bytes
-                        )
+                        taken_s = time.monotonic() - start_s
+                        taken_bytes = resident_bytes(self._process.id) - start_bytes
+                        if taken_s > self._left_s:
+                            asked = f"the query was stopped after {self._limits.timeout_s:g} s"
+                            raise TfperfError(f"{asked}: select less, or allow more time with --timeout")
+                        if taken_bytes > memory_bytes:
+                            raise TfperfError(f"the query needs more memory than it may take: {ADVICE}")
             except BaseException:
                 self.end()
                 raise
@@ -87,13 +91,6 @@ class _Watched:
         for text in warned:
             warnings.warn_explicit(text, TfperfWarning, "tfperf", 1)
         return value
-
-    def _refuse(self, taken_s: float, taken_bytes: float, memory_bytes: float) -> None:
-        if taken_s > self._left_s:
-            asked = f"the query was stopped after {self._limits.timeout_s:g} s"
-            raise TfperfError(f"{asked}: select less, or allow more time with --timeout")
-        if taken_bytes > memory_bytes:
-            raise TfperfError(f"the query needs more memory than it may take: {ADVICE}")
 
 
 def sql(path: str | Location | Analysis, query: str, *, max_rows: int = MOST_ROWS, **options: Any) -> pd.DataFrame:

@@ -52,13 +52,11 @@ def recorded(name: str, hosts: Sequence[HostTrace], run: str) -> Any:
     """
     if sum(len(trace.name) for trace in hosts) > MOST_EVENTS:
         raise TfperfError("there are too many events to number in one query: choose some of the hosts with --host")
-    return pa.concat_tables(_of_run(columns, run) for columns in _TABLES[name](hosts))
-
-
-def _of_run(columns: Columns, run: str) -> Any:
-    """Return a table with the name of the run in each row."""
-    rows = len(next(iter(columns.values())))
-    return pa.table({"run": by_index(numbers(np.zeros(rows, np.int8)), words([run])), **columns})
+    tables = []
+    for columns in _TABLES[name](hosts):
+        rows = len(next(iter(columns.values())))
+        tables.append(pa.table({"run": by_index(numbers(np.zeros(rows, np.int8)), words([run])), **columns}))
+    return pa.concat_tables(tables)
 
 
 def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:

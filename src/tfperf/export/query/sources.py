@@ -189,7 +189,13 @@ class Dataset(Struct, frozen=True, dict=True):
     @property
     def declared(self) -> dict[str, SqlTable]:
         """Return the tables that there are, with the columns of their files."""
-        return {name: SqlTable(name, "", _columns(self._open(name))) for name in self.names}
+        tables = {}
+        for name in self.names:
+            fields = self._open(name).schema
+            tables[name] = SqlTable(
+                name, "", tuple(SqlColumn(each.name, _type(str(each.type)), "", "") for each in fields)
+            )
+        return tables
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -241,10 +247,6 @@ class Dataset(Struct, frozen=True, dict=True):
         except (OSError, pa.ArrowInvalid) as error:
             text = " ".join(str(error).split())
             raise TraceFormatError(f"the table {name} of the dataset {self.folder} cannot be read: {text}") from error
-
-
-def _columns(opened: Any) -> tuple[SqlColumn, ...]:
-    return tuple(SqlColumn(column.name, _type(str(column.type)), "", "") for column in opened.schema)
 
 
 def _type(arrow: str) -> Type:

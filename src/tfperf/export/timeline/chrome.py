@@ -47,7 +47,12 @@ def encode_jobs(groups: Iterable[TrackGroup], process: int = 1, thread: int = 1)
         ids = GroupIds(process, thread)
         yield partial(_descriptions, group, ids)
         track = group.track_of_row
-        size = _batch_size(group)
+        # Few at once if their texts are huge, because these are written with every event.
+        arguments = group.arguments
+        most_arguments = int(np.diff(arguments.stop).max(initial=0))
+        longest_argument = max(map(len, (*arguments.keys, *arguments.texts)), default=0)
+        longest = max(map(len, group.names), default=0) + most_arguments * longest_argument
+        size = max(1, min(BATCH, _BATCH_BYTES // (1 + longest)))
         for start in range(0, len(track), size):
             yield partial(_events, group, ids, track[start : start + size], start)
         for ends, head in ((group.leaving, '{"ph":"s",'), (group.arriving, '{"ph":"f","bp":"e",')):
@@ -57,15 +62,6 @@ def encode_jobs(groups: Iterable[TrackGroup], process: int = 1, thread: int = 1)
         for counter in group.counters:
             yield partial(_counter, counter, ids)
         process, thread = process + 1, thread + len(group.tracks)
-
-
-def _batch_size(group: TrackGroup) -> int:
-    """Return how many events to make at once: few if their texts are huge, for these are written with every event."""
-    arguments = group.arguments
-    most_arguments = int(np.diff(arguments.stop).max(initial=0))
-    longest_argument = max(map(len, (*arguments.keys, *arguments.texts)), default=0)
-    longest = max(map(len, group.names), default=0) + most_arguments * longest_argument
-    return max(1, min(BATCH, _BATCH_BYTES // (1 + longest)))
 
 
 def _descriptions(group: TrackGroup, ids: GroupIds) -> bytes:

@@ -112,7 +112,11 @@ def _plane_groups(
     trace: HostTrace, placed: Sequence[_PlacedPlane], arrows: PlacedArrows, counters: tuple[Counter, ...], prefix: str
 ) -> list[TrackGroup]:
     """Return a group for each plane; the counters go to the first plane of the host, else to the first of all."""
-    origin_ps, names = _origin_ps(trace), _shown_names(trace)
+    origin_ps = _origin_ps(trace)
+    names = tuple(
+        display_name if display_name and (len(name) > _LONG_NAME or not name) else name
+        for name, display_name in zip(trace.names, trace.display_names, strict=True)
+    )
     arguments = _trace_arguments(trace, names)
     by_preference = sorted(placed, key=lambda plane: trace.planes[plane.plane].kind != "host")
     groups, first_place = [], 0
@@ -243,14 +247,6 @@ def _memory_counters(trace: HostTrace, steps: Steps, selection: Selection, origi
             time_ps, used = memory.start_ps[rows] - origin_ps, allocated[rows] + np.maximum(reserved[rows], 0)
             counters.append(Counter(f"memory of {name}", time_ps, used))
     return tuple(counters)
-
-
-def _shown_names(trace: HostTrace) -> tuple[str, ...]:
-    """Return the names that viewers show for events, by index of the event's name."""
-    return tuple(
-        display_name if display_name and (len(name) > _LONG_NAME or not name) else name
-        for name, display_name in zip(trace.names, trace.display_names, strict=True)
-    )
 
 
 def _trace_arguments(trace: HostTrace, shown_names: Sequence[str]) -> EventArguments:

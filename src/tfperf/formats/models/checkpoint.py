@@ -64,7 +64,10 @@ class Checkpoint:
     def read(self, name: str) -> Numbers | None:
         """Return a tensor; None for a type that has no numbers. Raises TfprofInputError and KeyError."""
         tensor = self.tensors[name]
-        _refuse_large(self.path, name, tensor)
+        size = tensor.elements * (bytes_of_element(tensor.dtype) or 0)
+        if size > LARGE and (free := available_bytes()) < 2 * size:
+            needs = f"{format_bytes(2 * size)} of memory, {format_bytes(free)} is free"
+            raise TfprofInputError(f"{self.path}: {name} is too large for this machine: it needs {needs}")
         if not has_numbers(tensor.dtype):
             return None
         whole = np.zeros(tensor.shape, as_numbers(b"", tensor.dtype).dtype)
@@ -128,13 +131,6 @@ def _latest(folder: Path) -> Path:
     return next(
         (each for each in (folder / prefix, folder / Path(prefix).name) if is_checkpoint(each)), folder / prefix
     )
-
-
-def _refuse_large(path: Path, name: str, tensor: Tensor) -> None:
-    size = tensor.elements * (bytes_of_element(tensor.dtype) or 0)
-    if size > LARGE and (free := available_bytes()) < 2 * size:
-        needs = f"{format_bytes(2 * size)} of memory, {format_bytes(free)} is free"
-        raise TfprofInputError(f"{path}: {name} is too large for this machine: it needs {needs}")
 
 
 Numbers = npt.NDArray[np.generic]

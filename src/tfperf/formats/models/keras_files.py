@@ -192,13 +192,10 @@ def _datasets(path: Path, h5py: Any, root: Any) -> Iterator[_Dataset]:
             elif name == "vars" or name in _CONTAINERS:
                 left.append((child, (*groups, name), layers))
             else:
-                left.append((child, (*groups, name), (*layers, _layer_name(child, name))))
-
-
-def _layer_name(group: Any, key: str) -> str:
-    """Return the name of a layer; the key of its group is named after its class."""
-    found = group["vars"].attrs.get("name", key) if "vars" in group else key
-    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+                # The key of the group of a layer is named after its class.
+                found = child["vars"].attrs.get("name", name) if "vars" in child else name
+                layer = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+                left.append((child, (*groups, name), (*layers, layer)))
 
 
 def _variable(dataset: _Dataset, config: _Layers, *, is_old: bool) -> Variable:

@@ -186,7 +186,8 @@ def value_of(graph: OpGraph, index: int) -> Numbers | None:
     known, waiting = graph.values, [index]
     while waiting:
         at = waiting[-1]
-        sources = _sources(graph, at) if at not in known else []
+        places = range(len(graph.nodes[at].inputs)) if at not in known and graph.op(at) in _COMPUTED else ()
+        sources = [graph.source(at, place) for place in places]
         missing = [source for source in sources if source >= 0 and source not in known]
         if missing:
             waiting += missing
@@ -195,13 +196,6 @@ def value_of(graph: OpGraph, index: int) -> Numbers | None:
             known[at] = _found(graph, at, [known.get(source) for source in sources])
         waiting.pop()
     return known[index]
-
-
-def _sources(graph: OpGraph, index: int) -> list[int]:
-    """Return the nodes that a value is worked out of."""
-    if graph.op(index) not in _COMPUTED:
-        return []
-    return [graph.source(index, place) for place in range(len(graph.nodes[index].inputs))]
 
 
 def _found(graph: OpGraph, index: int, inputs: list[Numbers | None]) -> Numbers | None:
@@ -240,7 +234,12 @@ def _computed(graph: OpGraph, index: int, inputs: list[Numbers]) -> Numbers | No
     if any((each < 0).any() for each in inputs):
         return np.array(-1, np.int64)  # of what is not known
     if op == "Prod":
-        return np.array(_product(inputs[0]), np.int64)
+        product = 1
+        for value in inputs[0].reshape(-1).tolist():
+            product *= value
+        if product >= 1 << 62:
+            raise ValueError(product)
+        return np.array(product, np.int64)
     _refuse_many(math.prod(np.broadcast_shapes(inputs[0].shape, inputs[1].shape)))
     found = _SCALAR_OPS[op](inputs[0], inputs[1])
     return np.asarray(found, np.int64)
@@ -250,15 +249,6 @@ def _refuse_many(count: int) -> None:
     """Raise ValueError for more numbers than a shape or its pieces have: each op may double those of another."""
     if count > _MOST:
         raise ValueError(count)
-
-
-def _product(values: Numbers) -> int:
-    product = 1
-    for value in values.reshape(-1).tolist():
-        product *= value
-    if product >= 1 << 62:
-        raise ValueError(product)
-    return product
 
 
 def _sliced(graph: OpGraph, index: int, inputs: list[Numbers]) -> Numbers:

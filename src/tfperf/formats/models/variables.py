@@ -89,7 +89,11 @@ def without_slots(variables: Sequence[Variable]) -> list[Variable]:
     paths = {variable.path for variable in variables}
     return [
         replace(variable, apart=OPTIMIZER)
-        if not variable.apart and (_is_slot(variable.layer, paths) or _is_of_optimizer(variable))
+        if not variable.apart
+        and (
+            _is_slot(variable.layer, paths)
+            or (variable.elements == 1 and _OF_OPTIMIZERS.fullmatch(variable.name) is not None)
+        )
         else variable
         for variable in variables
     ]
@@ -101,10 +105,6 @@ def _is_slot(layer: str, paths: Collection[str]) -> bool:
     # A name alone says too little: behind a prefix, two parts of the path must be the same.
     parts = layer.rsplit("/", _MOST_SCOPES)
     return any("/".join(parts[start:]) in paths for start in range(1, len(parts) - 1))
-
-
-def _is_of_optimizer(variable: Variable) -> bool:
-    return variable.elements == 1 and _OF_OPTIMIZERS.fullmatch(variable.name) is not None
 
 
 VARIABLE_OPS = frozenset(("Variable", "VariableV2", "AutoReloadVariable", "VarHandleOp"))
@@ -148,7 +148,9 @@ def _of_session(graph: Graph, nodes: list[int], trainable: Collection[str] | Non
             (trained if is_first else kept).add(source)
     found = []
     for node in nodes:
-        variable = named(graph.names[node], _shape(graph, node), dtype_name(int(graph.dtype[node])))
+        dims = graph.shape.dims(node)
+        shape = dims if graph.shape.known[node] and dims and min(dims) >= 0 else None
+        variable = named(graph.names[node], shape, dtype_name(int(graph.dtype[node])))
         if node in kept - trained:
             variable = replace(variable, apart=OPTIMIZER)
         elif trainable is not None:
@@ -157,11 +159,6 @@ def _of_session(graph: Graph, nodes: list[int], trainable: Collection[str] | Non
             variable = replace(variable, trainable=True)
         found.append(variable)
     return judged(without_slots(found))
-
-
-def _shape(graph: Graph, node: int) -> tuple[int, ...] | None:
-    dims = graph.shape.dims(node)
-    return dims if graph.shape.known[node] and dims and min(dims) >= 0 else None
 
 
 def _uses(graph: Graph) -> Iterator[tuple[int, int, bool]]:

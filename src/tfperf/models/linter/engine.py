@@ -104,7 +104,12 @@ def _lint_programs(programs: Programs, source: str, options: LintOptions, reads:
         raise LintError("compiled programs have sizes of their own: leave --batch out for programs of XLA")
     if options.supported_ops is not None:
         raise LintError("the rule about supported ops needs a graph: leave --supported-ops out for programs of XLA")
-    device, notes = _device_of_programs(programs, options)
+    device, notes = options.device, ()
+    if device == "auto":
+        # The device that ran the programs, else a TPU, which is noted.
+        is_gpu = any(rule.upper().startswith("GPU") for rule in options.rules)
+        device = "gpu" if is_gpu else programs.device or "tpu"
+        notes = () if is_gpu or programs.device else (_NO_DEVICE.format("program"),)
     rules = chosen_rules(options, device, reads)
     found: list[Violation] = []
     judged: set[tuple[int, str]] = set()
@@ -136,15 +141,6 @@ def _lint_programs(programs: Programs, source: str, options: LintOptions, reads:
     )
 
 
-def _device_of_programs(programs: Programs, options: LintOptions) -> tuple[Device, list[str]]:
-    """Return whose rules count: as asked, else of the device that ran the programs, else of a TPU, which is noted."""
-    if options.device != "auto":
-        return options.device, []
-    if any(rule.upper().startswith("GPU") for rule in options.rules):
-        return "gpu", []
-    return (programs.device, []) if programs.device else ("tpu", [_NO_DEVICE.format("program")])
-
-
 def lint_model(model: Any, options: LintOptions | None = None) -> LintResult:
     """Apply rules to a path, a concrete function of TensorFlow, a Keras model, or a serialized GraphDef.
 
@@ -163,7 +159,12 @@ def lint_model(model: Any, options: LintOptions | None = None) -> LintResult:
 def _graph_of(model: Any, name: str) -> bytes:
     """Return the serialized graph of what a program holds."""
     if not hasattr(model, "graph") and hasattr(model, "inputs"):
-        model = _traced(model, name)
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is None or not model.inputs:
+            raise LintError(f"{name} is not built, or not a model of TensorFlow: call it once, or give its SavedModel")
+        specs = [tensorflow.TensorSpec(each.shape, each.dtype, name=each.name) for each in model.inputs]
+        call = tensorflow.function(lambda *inputs: keras(inputs[0] if len(inputs) == 1 else [*inputs], training=False))
+        keras, model = model, call.get_concrete_function(*specs)
     graph = getattr(model, "graph", model)
     if not hasattr(graph, "as_graph_def"):
         raise LintError(
@@ -173,18 +174,13 @@ def _graph_of(model: Any, name: str) -> bytes:
     return bytes(graph.as_graph_def(add_shapes=True).SerializeToString())
 
 
-def _traced(model: Any, name: str) -> Any:
-    """Return the concrete function that a Keras model is in inference."""
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None or not model.inputs:
-        raise LintError(f"{name} is not built, or not a model of TensorFlow: call it once, or give its SavedModel")
-    specs = [tensorflow.TensorSpec(each.shape, each.dtype, name=each.name) for each in model.inputs]
-    call = tensorflow.function(lambda *inputs: model(inputs[0] if len(inputs) == 1 else [*inputs], training=False))
-    return call.get_concrete_function(*specs)
-
-
 def _lint(graphs: Sequence[OpGraph], source: str, options: LintOptions) -> LintResult:
-    device, notes = _device(graphs, options)
+    device, notes = options.device, ()
+    if device == "auto":
+        named = frozenset().union(*(graph.devices for graph in graphs))
+        is_gpu = bool(named) or any(rule.startswith("GPU") for rule in options.rules)
+        device = "gpu" if is_gpu and "tpu" not in named else "tpu"
+        notes = () if is_gpu else (_NO_DEVICE.format("graph"),)
     rules = chosen_rules(options, device, ["graph"])
     ledger = Ledger(rules)
     for graph in graphs:
@@ -203,18 +199,8 @@ def _lint(graphs: Sequence[OpGraph], source: str, options: LintOptions) -> LintR
         violations=tuple(found),
         evaluated=len(ledger.judged.difference(ledger.unknown)),
         unknown=dict(ledger.unknown),
-        notes=tuple(notes),
+        notes=notes,
     )
-
-
-def _device(graphs: Sequence[OpGraph], options: LintOptions) -> tuple[Device, list[str]]:
-    if options.device != "auto":
-        return options.device, []
-    chosen: list[Device] = ["gpu"] if any(rule.startswith("GPU") for rule in options.rules) else []
-    named = frozenset().union(*(graph.devices for graph in graphs))
-    if "tpu" in named or (not named and not chosen):
-        return "tpu", [] if named else [_NO_DEVICE.format("graph")]
-    return "gpu", []
 
 
 _SOURCES: dict[Reads, str] = {"graph": "a graph", "program": "a compiled program", "names": "a profile"}

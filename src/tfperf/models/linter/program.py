@@ -62,15 +62,12 @@ class HloGraph:
             elif instruction.opcode == "get-tuple-element" and operands and self._part(operands[0], instruction) >= 0:
                 here[place] = self._part(operands[0], instruction)
             else:
-                here[place] = self._append(instruction, operands, fusion)
+                reducer = ""
+                if instruction.opcode in ("reduce", "reduce-window") and instruction.calls:
+                    reducer = self.module.computations[instruction.calls[0]].root_instruction.opcode
+                self.nodes.append(HloNode(instruction, operands, fusion or instruction.name, bool(fusion), reducer))
+                here[place] = len(self.nodes) - 1
         return here[computation.root]
-
-    def _append(self, instruction: Instruction, operands: tuple[int, ...], fusion: str) -> int:
-        reducer = ""
-        if instruction.opcode in ("reduce", "reduce-window") and instruction.calls:
-            reducer = self.module.computations[instruction.calls[0]].root_instruction.opcode
-        self.nodes.append(HloNode(instruction, operands, fusion or instruction.name, bool(fusion), reducer))
-        return len(self.nodes) - 1
 
     def _part(self, of: int, instruction: Instruction) -> int:
         """Return the node that a part of a tuple is; -1 if the tuple is no list of nodes."""

@@ -8,7 +8,7 @@ from typing import Any
 from tfperf.base.units import counted
 from tfperf.models.linter.engine import LintResult
 from tfperf.models.linter.padding import LEVELS, Level, PaddedTensor
-from tfperf.models.linter.rule import Violation
+from tfperf.models.linter.rule import Violation, worst
 from tfperf.models.linter.rules import RULES
 from tfperf.report.model import Column, Fact, Finding, Ranked, Report, Section, Severity, Table, at_levels, table_of
 
@@ -50,10 +50,13 @@ def lint_report(result: LintResult) -> Report:
         "evaluated_ops": result.evaluated,
         "not_evaluable_ops": len(result.unknown),
     }
+    severity: Severity = "problem" if result.is_empty else "info"
+    if result.violations:
+        severity = _SEVERITIES[worst([violation.level for violation in result.violations])]
     section = Section(
         "lint",
         "Shapes and ops",
-        findings=(Finding("lint", _headline_severity(result), f"{result.headline}."), *_by_rule(result)),
+        findings=(Finding("lint", severity, f"{result.headline}."), *_by_rule(result)),
         facts=(Fact("device", "Rules of", result.device.upper()),),
         tables=tuple(_tables(result)),
         notes=result.notes,
@@ -62,23 +65,16 @@ def lint_report(result: LintResult) -> Report:
     return Report({"path": result.source, "device": result.device}, summary, (section,))
 
 
-def _headline_severity(result: LintResult) -> Severity:
-    if result.is_empty:
-        return "problem"
-    levels = {violation.level for violation in result.violations}
-    return next((_SEVERITIES[level] for level in LEVELS if level in levels), "info")
-
-
 def _by_rule(result: LintResult) -> Iterator[Finding]:
     """Yield a finding for each rule: its worst place, and what to change."""
     found: dict[str, list[Violation]] = {}
     for violation in result.violations:
         found.setdefault(violation.rule, []).append(violation)
     for rule, violations in found.items():
-        worst = violations[0]
+        first = violations[0]
         places = f"{counted(len(violations), 'place')}, first " if len(violations) > 1 else ""
-        text = f"{rule} ({worst.level}) {RULES[rule].title}: {places}{worst.ops[0]}: {worst.what}."
-        yield Finding(rule, _SEVERITIES[worst.level], text, f"{worst.advice}. Unless: {worst.unless}.")
+        text = f"{rule} ({first.level}) {RULES[rule].title}: {places}{first.ops[0]}: {first.what}."
+        yield Finding(rule, _SEVERITIES[first.level], text, f"{first.advice}. Unless: {first.unless}.")
 
 
 def _tables(result: LintResult) -> Iterator[Table]:

@@ -32,7 +32,7 @@ from tfperf.trace.host.host_ops import NO_FRAMEWORK_OP, OpEvents, device_op_even
 from tfperf.trace.host.python_frames import PythonFunction, python_functions
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
-from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
+from tfperf.trace.logdir import choose_hosts, choose_run, find_runs
 from tfperf.trace.nesting import nest
 from tfperf.trace.read import read_host
 from tfperf.trace.steps.find_steps import find_steps
@@ -117,13 +117,10 @@ def trace_model(  # noqa: PLR0913  (every parameter is an option that users name
             on_device = replace(on_device, start=_starts_in_steps(trace, found, on_device))
         traced = _of_ops(trace, steps, on_device, nodes, log)
     model = replace(traced.model, skipped=skip_first)
-    return replace(traced, model=model, notes=(*traced.notes, *steps.notes, *_other_hosts(selected)))
-
-
-def _other_hosts(run: Run) -> tuple[str, ...]:
-    if len(run.files) < 2:
-        return ()
-    return (f"These are the costs of {run.files[0].host}, one of {len(run.files)} hosts.",)
+    notes = (*traced.notes, *steps.notes)
+    if len(selected.files) > 1:
+        notes = (*notes, f"These are the costs of {file.host}, one of {len(selected.files)} hosts.")
+    return replace(traced, model=model, notes=notes)
 
 
 class _Windows:
@@ -202,7 +199,13 @@ def _of_ops(trace: HostTrace, steps: _Windows, on_device: OpEvents, graph: Graph
     traced = _with(model, steps, costs, devices, types)
     notes = _notes(graph, kernels, on_device)
     if trace.device_kind == "tpu":
-        notes = _tpu_notes(traced, len(distinct(on_device.plane)))
+        cores = len(distinct(on_device.plane))
+        sum_us = 0 if traced.mean is None else int(traced.mean.accelerator_micros.sum())
+        mean = format_ms(sum_us / max(cores, 1) / _US_PER_MS)
+        notes = (
+            f"Times are sums over {counted(cores, 'TPU core')}: {mean} ms per core and step. A core that waits for a "
+            f"copy counts too. {NO_FRAMEWORK_OP}: ops that the compiler added, such as copies.",
+        )
     return TracedModel(model=traced, notes=notes, unknown=frozenset(unknown))
 
 
@@ -233,16 +236,6 @@ def _notes(graph: Graph, kernels: dict[str, list[str]], on_device: OpEvents) -> 
     if len(on_device.op):
         notes.append("Time on devices is that of kernels and copies of which the op is known, added up over devices.")
     return tuple(notes)
-
-
-def _tpu_notes(model: Model, cores: int) -> tuple[str, ...]:
-    """Say over how many cores times are added up, what each has, and where ops without a name of the framework are."""
-    sum_us = 0 if model.mean is None else int(model.mean.accelerator_micros.sum())
-    mean = format_ms(sum_us / max(cores, 1) / _US_PER_MS)
-    return (
-        f"Times are sums over {counted(cores, 'TPU core')}: {mean} ms per core and step. A core that waits for a copy "
-        f"counts too. {NO_FRAMEWORK_OP}: ops that the compiler added, such as copies.",
-    )
 
 
 def _costs(events: OpEvents, place: dict[str, int], *, on_device: bool) -> Costs:

@@ -249,6 +249,11 @@ def build_model(graph: Graph, steps: Mapping[int, Iterable[Records]], log: OpLog
     types, type_of = _types(
         [index.ops[number] for number in order], [devices[number] for number in order], log, entries
     )
+    float_ops = np.zeros(len(names), np.int64)
+    if log is not None and entries:
+        node, entry = np.array(entries, np.int64).T
+        counted = log.float_ops[entry] > 0
+        float_ops[node[counted]] = log.float_ops[entry[counted]]
     return Model(
         names=[names[number] for number in order],
         ops=[index.ops[number] for number in order],
@@ -257,7 +262,7 @@ def build_model(graph: Graph, steps: Mapping[int, Iterable[Records]], log: OpLog
         types=types,
         type_of=type_of,
         shape=graph.shape.take(np.where(shape_row < known, shape_row, -1)),
-        float_ops=_float_ops(log, entries, len(names)),
+        float_ops=float_ops,
         input_of=place[graph.input_of[inputs]],
         input_source=np.where(source >= 0, place[source], -1),
         input_shape=_input_shapes(graph, inputs, graph.input_slot),
@@ -282,15 +287,6 @@ def _entries(log: OpLog | None, by_name: Mapping[str, int]) -> list[tuple[int, i
     """Return pairs of a node and its entry in the log."""
     names = log.names if log is not None else []
     return [(by_name[name], entry) for entry, name in enumerate(names) if name in by_name]
-
-
-def _float_ops(log: OpLog | None, entries: list[tuple[int, int]], count: int) -> Int64s:
-    float_ops = np.zeros(count, np.int64)
-    if log is not None and entries:
-        node, entry = np.array(entries, np.int64).T
-        counted = log.float_ops[entry] > 0
-        float_ops[node[counted]] = log.float_ops[entry[counted]]
-    return float_ops
 
 
 def _types(

@@ -70,7 +70,12 @@ def write_output(
     if target.kind == "none":
         return []
     if target.path is None or target.kind == "file":
-        _write_text(model, view, options, target.path, quirks=quirks)
+        from tfperf.models.tfprof.reference import reference_report
+        from tfperf.report.render.values import safe, without_commands
+
+        text = reference_report(model, view, options, quirks=quirks, to_file=str(target.path or ""))
+        shown = "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
+        write(without_commands(shown), target.path, force=True)
         told = []
     elif target.kind == "timeline":
         from tfperf.models.tfprof.timeline import write_timeline
@@ -82,15 +87,6 @@ def write_output(
         with new_file(target.path) as file:
             file.write(data)
     return [*([f"wrote {target.path}: {target.kind}"] if target.path else []), *told]
-
-
-def _write_text(model: Model, view: View, options: Options, path: Path | None, *, quirks: bool) -> None:
-    from tfperf.models.tfprof.reference import reference_report
-    from tfperf.report.render.values import safe, without_commands
-
-    text = reference_report(model, view, options, quirks=quirks, to_file=str(path or ""))
-    shown = "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
-    write(without_commands(shown), path, force=True)
 
 
 def _pprof(model: Model, options: Options) -> bytes:

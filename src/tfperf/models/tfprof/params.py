@@ -81,7 +81,13 @@ def params_report(path: Path, op_log: Path | None = None) -> Report:
     found = read_variables(path, op_log)
     counted_in = [variable for variable in found.variables if not variable.apart]
     apart = [variable for variable in found.variables if variable.apart]
-    tables = [_layers_table(counted_in), _variables_table(counted_in)]
+    order = sorted(counted_in, key=lambda variable: (-(variable.elements or 0), variable.path))
+    total = _elements(counted_in)
+    rows = [_row([each], total) | {"variable": each.path, "layer": each.layer} for each in order]
+    tables = [
+        _layers_table(counted_in),
+        _table("params_variables", "Variables", _EACH, rows, ranked=Ranked("params"), level="data"),
+    ]
     if apart:
         tables.append(_apart_table(apart))
     section = Section(
@@ -175,13 +181,6 @@ def _layers_table(variables: Sequence[Variable]) -> Table:
     total = _elements(variables)
     rows = [_row(layers[layer], total) | {"layer": layer or _NO_LAYER} for layer in order]
     return _table("params_layers", "Layers", _LAYERS, rows, ranked=Ranked("params"), bar_key="params")
-
-
-def _variables_table(variables: Sequence[Variable]) -> Table:
-    order = sorted(variables, key=lambda variable: (-(variable.elements or 0), variable.path))
-    total = _elements(variables)
-    rows = [_row([each], total) | {"variable": each.path, "layer": each.layer} for each in order]
-    return _table("params_variables", "Variables", _EACH, rows, ranked=Ranked("params"), level="data")
 
 
 def _apart_table(variables: Sequence[Variable]) -> Table:

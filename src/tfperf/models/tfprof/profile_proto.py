@@ -48,7 +48,10 @@ def read_profile(file: InputFile) -> Model:
     ops, devices = texts(nodes.column("op")), texts(nodes.column("canonical_device"))
     types, type_of = _types(nodes, place)
     input_of, index, source, slot = _inputs(nodes, place, numbers(pairs.field("key")))
-    shapes = _input_shapes(nodes, place, (input_of, index), (source, slot))
+    # The shape of what comes into an input is stated, or that of the output that it comes from.
+    shapes, row = _shapes_at(nodes.column("output_shapes"), place, source, slot)
+    stated, stated_row = _shapes_at(nodes.column("input_shapes"), place, input_of, index)
+    shapes = shapes.followed_by(stated).take(np.where(stated_row >= 0, len(shapes) + stated_row, row))
     all_devices, steps = _steps(file, nodes, place)
     if any(map(is_accelerator, devices)):
         steps = {step: replace(each, allocators=(file.source(),)) for step, each in steps.items()}
@@ -119,16 +122,6 @@ def _inputs(nodes: Any, place: Int64s, ids: Int64s) -> tuple[Int64s, Int64s, Int
     slot = [slot_of.get(pair, 0) for pair in zip(of[order].tolist(), keys, strict=True)]
     clipped = np.clip(np.array(slot, np.int64), 0, _LARGEST_SLOT)
     return of[order], np.clip(index[order], 0, _LARGEST_SLOT), source[order], clipped
-
-
-def _input_shapes(nodes: Any, place: Int64s, inputs: tuple[Int64s, Int64s], sources: tuple[Int64s, Int64s]) -> Shapes:
-    """Return the shape of what comes into each input: the one that is stated, or that of the output it comes from.
-
-    `inputs` are nodes and the numbers of their inputs, `sources` are nodes and the numbers of their outputs.
-    """
-    shapes, row = _shapes_at(nodes.column("output_shapes"), place, *sources)
-    stated, stated_row = _shapes_at(nodes.column("input_shapes"), place, *inputs)
-    return shapes.followed_by(stated).take(np.where(stated_row >= 0, len(shapes) + stated_row, row))
 
 
 def _shapes_at(lists: Any, place: Int64s, node: Int64s, number: Int64s) -> tuple[Shapes, Int64s]:
@@ -235,7 +228,10 @@ def profile_bytes(graph: Graph, model: Model) -> bytes:
             }
         )
     for own, name in enumerate(graph.names):
-        nodes[place[name]]["output_shapes"] = _output_shapes(graph, own)
+        first, stop = graph.output_first[own : own + 2].tolist()
+        nodes[place[name]]["output_shapes"] = [
+            _entry(slot - first, graph.output_shapes, slot) for slot in range(first, stop)
+        ]
     _add_inputs(graph, [place[name] for name in graph.names], nodes)
     kind = TENSORFLOW.message_class("ProfileNode")
     pairs = [
@@ -271,11 +267,6 @@ def _traces(model: Model, strings: dict[str, int]) -> list[list[dict[str, int]]]
     frame = stacks.frame.tolist()
     ends = itertools.pairwise(stacks.ends.tolist())
     return [[frames[number] for number in frame[start:stop]] for start, stop in ends]
-
-
-def _output_shapes(graph: Graph, node: int) -> list[dict[str, Any]]:
-    first, stop = graph.output_first[node : node + 2].tolist()
-    return [_entry(slot - first, graph.output_shapes, slot) for slot in range(first, stop)]
 
 
 def _entry(key: int, shapes: Shapes, row: int) -> dict[str, Any]:
@@ -383,19 +374,14 @@ def _serialized(model: Model, rows: _Rows, singles: _Singles, part: slice) -> tu
     stream = _interleaved(heads, each, times)
     in_row = np.bincount(row[groups], minlength=count) + np.bincount(row, minlength=count)
     length = sums(in_row, stream)
-    scalars = _scalars(rows, part, _spans(row, start, duration, count))
+    first, last = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
+    np.minimum.at(first, row, start)
+    np.maximum.at(last, row, start + duration)
+    scalars = _scalars(rows, part, (np.where(last > 0, first, 0), last))
     key = beside(constant(_KEY, count), varint(rows.step[part]))
     value = beside(constant(_VALUE, count), varint(scalars.size + length), scalars)
     records = prefixed(_EXECS, beside(key, value), length)
     return below(records, (in_row, stream)), np.concatenate(([0], np.cumsum(records.size + length)))
-
-
-def _spans(row: Int64s, start: Int64s, duration: Int64s, count: int) -> tuple[Int64s, Int64s]:
-    """Return when the first execution of each record starts and its last one ends; 0 where there is none."""
-    first, last = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
-    np.minimum.at(first, row, start)
-    np.maximum.at(last, row, start + duration)
-    return np.where(last > 0, first, 0), last
 
 
 def _scalars(rows: _Rows, part: slice, span: tuple[Int64s, Int64s]) -> Cells:

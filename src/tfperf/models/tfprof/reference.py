@@ -95,7 +95,18 @@ _COUNTS_FIRST = ("scope", "graph")
 
 def reference_report(model: Model, view: View, options: Options, *, quirks: bool, to_file: str = "") -> str:
     """Return what tfprof writes to stdout, or to the file of this name; `quirks` imitates its defect D1."""
-    body = [*_meanings(view, options), "", "Profile:", _heading(view, options), *_rows(model, view, options, quirks)]
+    names, heads = list(_HEADS), {**_HEADS}
+    if view not in _COUNTS_FIRST:
+        names = [*names[2:9], *names[:2], *names[9:]]
+        heads["occurrence"] = "op occurrence (run|defined)"
+    asked = {*options.select} - ({"accelerator_micros", "cpu_micros"} if "micros" in options.select else set())
+    body = [
+        *_meanings(view, options),
+        "",
+        "Profile:",
+        " | ".join(["node name", *(heads[name] for name in names if name in asked)]),
+        *_rows(model, view, options, quirks),
+    ]
     if to_file:
         return "\n".join(["", *body, ""])
     return "\n".join(["", _OPTIONS, *_options(options), "", _REPORT, "", *body, "", _END, ""])
@@ -119,15 +130,6 @@ def _meanings(view: View, options: Options) -> Iterator[str]:
     yield _VIEWS["scope" if view == "graph" else view]
     for name in sorted(options.select):
         yield from _MEANINGS.get(name, (f"Unknown {name}",))
-
-
-def _heading(view: View, options: Options) -> str:
-    names, heads = list(_HEADS), {**_HEADS}
-    if view not in _COUNTS_FIRST:
-        names = [*names[2:9], *names[:2], *names[9:]]
-        heads["occurrence"] = "op occurrence (run|defined)"
-    asked = {*options.select} - ({"accelerator_micros", "cpu_micros"} if "micros" in options.select else set())
-    return " | ".join(["node name", *(heads[name] for name in names if name in asked)])
 
 
 def _rows(model: Model, view: View, options: Options, quirks: bool) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from tfperf.models.tfprof import OptionError
 from tfperf.models.tfprof.model import Model, build_model, with_checkpoint
 from tfperf.models.tfprof.op_log import read_op_log
 from tfperf.models.tfprof.profile_proto import read_profile
-from tfperf.models.tfprof.run_metadata import Records, read_run_metadata
+from tfperf.models.tfprof.run_metadata import read_run_metadata
 
 _NUMBER = re.compile(r"\d+")
 _STEP = re.compile(r"run_metadata_(\d{1,18})\.pb")
@@ -47,13 +47,12 @@ def _read_model(sources: Sources) -> Model:
     saved_model = sources.graph / "saved_model.pb"
     graph = read_graph(InputFile(saved_model if saved_model.is_file() else sources.graph, "GraphDef"))
     # Read when its turn comes: the records of all steps at once would take most of the memory.
-    steps = {step: _records(paths) for step, paths in sorted(sources.run_metadata.items())}
+    steps = {
+        step: (read_run_metadata(InputFile(path, "RunMetadata")) for path in paths)
+        for step, paths in sorted(sources.run_metadata.items())
+    }
     log = read_op_log(InputFile(sources.op_log, "OpLogProto")) if sources.op_log is not None else None
     return build_model(graph, steps, log)
-
-
-def _records(paths: Sequence[Path]) -> Iterator[Records]:
-    return (read_run_metadata(InputFile(path, "RunMetadata")) for path in paths)
 
 
 def read_folder(path: str | Path) -> Model:

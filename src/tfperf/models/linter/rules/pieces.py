@@ -69,8 +69,13 @@ def _check_pieces(graph: OpGraph, ledger: Ledger) -> None:
             continue
         ledger.judge(name)
         _check_needless(graph, ledger, index)
+        # What dimensions are padded to: others are not.
+        rank = len(whole)
+        multiples = {rank - 2: SUBLANES, rank - 1: LANES}
+        if batch and rank == _DIMENSIONS_OF_IMAGES:
+            multiples = dict(zip((0, rank - 1), convolution_multiples(batch), strict=True))
         for cut in cuts:
-            multiple = _multiple(cut, batch)
+            multiple = multiples.get(cut.axis, 1)
             if any(at % multiple for at in cut.boundaries):
                 moved = both_orders("", cut.whole, graph.element_bytes(index)).padded_bytes
                 what = (
@@ -81,15 +86,6 @@ def _check_pieces(graph: OpGraph, ledger: Ledger) -> None:
                 level: Level = "medium" if moved >= MIB else "info"
                 advice = f"{UNALIGNED.advice} of {multiple}"
                 ledger.add(UNALIGNED.found(place(graph, index), level, what, advice=advice, moved_bytes=moved))
-
-
-def _multiple(cut: Cut, batch: int) -> int:
-    """Return the multiple that a dimension is padded to; 1 for one that is not padded."""
-    rank = len(cut.whole)
-    if batch and rank == _DIMENSIONS_OF_IMAGES:
-        batch_multiple, feature_multiple = convolution_multiples(batch)
-        return {0: batch_multiple, rank - 1: feature_multiple}.get(cut.axis, 1)
-    return {rank - 2: SUBLANES, rank - 1: LANES}.get(cut.axis, 1)
 
 
 def _cuts(graph: OpGraph, index: int, whole: Dims) -> list[Cut] | None:
