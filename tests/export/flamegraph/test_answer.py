@@ -17,7 +17,7 @@ import tfperf
 from tfperf.analysis.registry import Results
 from tfperf.base.errors import TfperfError
 from tfperf.export.flamegraph import Question
-from tfperf.export.flamegraph.document import Side, answer, unlike
+from tfperf.export.flamegraph.document import Side, answer
 from tfperf.report.flame_tree import Stack
 from tfperf.trace.read import read_host
 
@@ -182,7 +182,3 @@ def test_time_of_a_step_on_devices_is_that_of_the_synthetic_job(tmp_path: Path) 
     steps = results["op_sums"].step_count
     assert 0 < steps <= 6
     assert sum(device.stacks.values()) <= 6 * int(results["ops"].device.self_ps.sum()) / steps
-
-
-def test_what_another_run_has_alone_is_counted() -> None:
-    assert unlike([("a",)], {("a",): 5, ("b",): 3, ("c", "d"): 2}) == 5

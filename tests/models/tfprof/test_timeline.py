@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from export.timeline.perfetto_reader import read_perfetto
 from hypothesis import given
 from hypothesis import strategies as st
 from tfprof_builders import (
@@ -60,8 +61,6 @@ class Opened:
         document = strict(data)
         assert document["displayTimeUnit"] == "ns"
         self.events: list[dict[str, Any]] = document["traceEvents"]
-        times = [event["ts"] for event in self.events if event["ph"] != "M"]
-        assert times == sorted(times)
         self.processes = {
             event["args"]["name"]: event["pid"] for event in self.events if event["name"] == "process_name"
         }
@@ -74,7 +73,12 @@ class Opened:
         ]
 
     def boxes(self, process: str) -> list[tuple[Any, ...]]:
-        return [(event["name"], event["ts"], event["dur"], event["tid"]) for event in self.of("X", process)]
+        found = self.of("X", process)
+        first = min(event["tid"] for event in found) - 1
+        return [(event["name"], event["ts"], event["dur"], event["tid"] - first) for event in found]
+
+    def counters(self) -> list[tuple[str, int, int]]:
+        return [(event["name"], event["ts"], event["args"]["bytes"]) for event in self.of("C", MEMORY)]
 
     def arrows(self) -> list[tuple[str, str]]:
         """Return the names of the boxes that arrows lead from and to: those around their ends."""
@@ -153,18 +157,20 @@ def test_the_graph_view_has_real_times(small: Model, tmp_path: Path) -> None:
     assert named == [(1, "lane 1"), (1, "lane 2"), (2, "lane 1"), (3, "lane 1")]
     # The kernel of b ends after c starts, so its arrow can only come from where b was scheduled.
     assert sorted(file.arrows()) == [("a", "scope/c"), ("b", "scope/c")]
-    assert {start["ts"] for start in file.of("s")} == {1041, 1024}
+    assert {start["ts"] for start in file.of("s")} == {1012, 1020}
 
 
 def test_the_memory_of_accelerators(small: Model, tmp_path: Path) -> None:
     file = opened(small, "graph", options(step=3), tmp_path)
-    counters = [(event["name"], event["ts"], event["args"]) for event in file.of("C", MEMORY)]
-    assert counters == [
-        ("Largest allocations", 1010, {"a": 608, "b": 8}),
-        ("Largest allocations", 1014, {"a": 508, "b": 8}),
-        ("Allocated bytes", 1015, {"bytes": 1000}),
-        ("Largest allocations", 1021, {"a": 508, "b": 308}),
-        ("Allocated bytes", 1025, {"bytes": 900}),
+    assert file.counters() == [
+        ("Allocated bytes", 1015, 1000),
+        ("Allocated bytes", 1025, 900),
+        ("Largest allocations: a", 1010, 608),
+        ("Largest allocations: a", 1014, 508),
+        ("Largest allocations: a", 1021, 508),
+        ("Largest allocations: b", 1010, 8),
+        ("Largest allocations: b", 1014, 8),
+        ("Largest allocations: b", 1021, 308),
     ]
 
 
@@ -178,10 +184,7 @@ def test_memory_is_read_when_it_is_drawn(small: Model, tmp_path: Path) -> None:
     records = read_run_metadata(InputFile(Path("step 0"), "RunMetadata", data))
     graph_file = InputFile(Path("graph"), "GraphDef", graph(node("a", "Conv2D")))
     of = build_model(read_graph(graph_file), {0: [records]}, None)
-    assert [event["args"] for event in opened(of, "graph", options(), tmp_path).of("C", MEMORY)] == [
-        {"a": 608},
-        {"bytes": 1000},
-    ]
+    assert [size for *_, size in opened(of, "graph", options(), tmp_path).counters()] == [1000, 608]
 
 
 def test_all_steps_are_in_one_file_at_their_times(small: Model, tmp_path: Path) -> None:
@@ -192,13 +195,23 @@ def test_all_steps_are_in_one_file_at_their_times(small: Model, tmp_path: Path) 
     assert {event["args"]["step"] for event in file.of("X") if event["cat"] == "Op"} == {3, 4}
     assert len(file.arrows()) == 4
     names = {event["name"] for event in file.of("C")}
-    assert names == {"Allocated bytes", "Largest allocations, step 3", "Largest allocations, step 4"}
+    assert names == {"Allocated bytes", *(f"Largest allocations, step {step}: {of}" for step in (3, 4) for of in "ab")}
 
 
 def test_what_the_view_does_not_show_is_not_drawn(small: Model, tmp_path: Path) -> None:
     file = opened(small, "graph", options(step=3, hide_name_regexes=["a"]), tmp_path)
     assert {event["name"] for event in file.of("X")} == {"b", "scope/c"}
     assert file.arrows() == [("b", "scope/c")]
+
+
+def test_a_file_for_perfetto(small: Model, tmp_path: Path) -> None:
+    write_timeline(small, "graph", options(step=3), tmp_path / "a.pftrace")
+    read = read_perfetto(tmp_path / "a.pftrace")
+    boxes = [(each.name, each.start_ns, each.end_ns, each.args["op"]) for each in read.slices]
+    assert ("a", 1_010_000, 1_015_000, "Conv2D") in boxes
+    assert len(boxes) == 6
+    assert sorted((source.name, target.name) for source, target in read.flows) == [("a", "scope/c"), ("b", "scope/c")]
+    assert read.counters[read.track("Allocated bytes").uuid] == [(1_015_000, 1000), (1_025_000, 900)]
 
 
 @pytest.mark.parametrize("step", [-1, 3])
@@ -311,9 +324,9 @@ def test_timelines_of_the_reference(tmp_path: Path) -> None:
 def test_the_timeline_of_a_gpu(tmp_path: Path, way: str) -> None:
     file = opened(reference_model("synth_gpu", way), "graph", options(), tmp_path)
     assert file.arrows() == [("net/Relu", "loss")]
-    counters = file.of("C", MEMORY)
-    in_use = [(event["ts"] % 1000, event["args"]["bytes"]) for event in counters if event["name"] == "Allocated bytes"]
+    counters = file.counters()
+    in_use = [(time % 1000, size) for name, time, size in counters if name == "Allocated bytes"]
     assert in_use == [(30, 10_000), (50, 11_000), (63, 12_000), (100, 13_000)]
-    held = next(event["args"] for event in counters if event["name"] == "Largest allocations")
+    held = next(size for name, _, size in counters if name == "Largest allocations: net/conv/Conv2D")
     # What the reference writes as 0.001032 MB.
-    assert held["net/conv/Conv2D"] == 1032
+    assert held == 1032

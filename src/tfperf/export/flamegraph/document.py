@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Literal
 
@@ -75,7 +75,11 @@ def flame_graphs(results: Results, question: Question, other: Results | None = N
     device_count = 0 if question.by == "python" else results["op_sums"].device_count
     sentences = [_meaning(question), _over(runs, question, per_step=per_step)]
     gaps = [gap for side in (*sides, *others.values()) for gap in side.gaps]
-    gaps += [text for side in sides if side.place in others for text in _gone(side, others[side.place])]
+    for side in sides:
+        before = others[side.place].stacks if side.place in others else {}
+        if gone := sum(value for stack, value in before.items() if stack not in side.stacks):
+            value = measure_text(gone / side.scale.divisor, side.scale.unit)
+            gaps.append(f"Not drawn: {value} of the run compared with, in {side.place} stacks that this run has not.")
     places = [side.place for side in sides]
     gaps += [f"The run compared with has no {place} ops." for place in places if others and place not in others]
     gaps += [
@@ -128,13 +132,6 @@ def _over(runs: Sequence[Results], question: Question, *, per_step: bool) -> str
         return f"Compared with {before}: the average of {counts[0]:,} steps with that of {counts[1]:,}."
     why = "as --per capture asks for" if question.per == "capture" else "since not both have steps that count"
     return f"Compared with {before}: the whole captures, {why}, so a longer one has more."
-
-
-def _gone(side: Side, other: Side) -> Iterator[str]:
-    gone = unlike(side.stacks, other.stacks)
-    if gone:
-        value = measure_text(gone / side.scale.divisor, side.scale.unit)
-        yield f"Not drawn: {value} of the run compared with, in {side.place} stacks that this run has not."
 
 
 def flame_text(graphs: FlameGraphs, form: FlameFormat) -> str:
@@ -394,9 +391,3 @@ def _folded(stack: PythonStack) -> Stack:
         if not frame.package or not names or names[-1] != name:
             names.append(name)
     return tuple(names)
-
-
-def unlike(stacks: Iterable[Stack], others: Mapping[Stack, int]) -> int:
-    """Return what those stacks of another run add up to that this one has not."""
-    here = set(stacks)
-    return sum(value for stack, value in others.items() if stack not in here)

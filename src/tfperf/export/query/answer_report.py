@@ -38,15 +38,11 @@ def schema_of(path: Location | None, **options: Any) -> Report:
         return schema_report(list(every_table().values()))
     source = source_of(path, **options)
     declared = source.declared
-    rows = {name: _row_count(table) for name, table in source.tables(declared).items()}
+    # Arrow tables, or datasets.
+    tables = source.tables(declared)
+    rows = {name: table.count_rows() if hasattr(table, "count_rows") else len(table) for name, table in tables.items()}
     report = schema_report([table for table in declared.values() if table.name in rows], rows, source.described)
     return replace(report, omitted=tuple(dict.fromkeys((*report.omitted, *source.omitted.values()))))
-
-
-def _row_count(table: Any) -> int:
-    """Return the number of rows of an Arrow table, or of a dataset."""
-    rows: int = table.count_rows() if hasattr(table, "count_rows") else len(table)
-    return rows
 
 
 def answer_report(answer: Answer, sql: str, source: Mapping[str, Any], *, width: int | None = None) -> Report:

@@ -1,6 +1,6 @@
 """Chrome's JSON: one object for each event, as chrome://tracing reads it and most other viewers do.
 
-Groups are processes, tracks threads. Times are microseconds with six digits, so nothing is rounded.
+Groups are processes, tracks threads. Times are microseconds, of picoseconds with six digits, so nothing is rounded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfperf.base.arrays import Int64s
-from tfperf.export.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, TrackGroup
+from tfperf.export.timeline.host_timeline import PS_PER_US, ArrowEnds, Counter, EncodeJob, GroupIds, TrackGroup
 from tfperf.formats.wire import json_lines as text
 from tfperf.formats.wire.event_columns import StatKind
 
@@ -44,7 +44,7 @@ def track_count(group: TrackGroup) -> int:
 def encode_jobs(groups: Iterable[TrackGroup], process: int = 1, thread: int = 1) -> Iterator[EncodeJob]:
     """Iterate over what makes the events of groups, in order; each event ends with a comma and a new line."""
     for group in groups:
-        ids = GroupIds(process, thread)
+        ids = GroupIds(process, thread, group.ticks_per_us)
         yield partial(_descriptions, group, ids)
         track = group.track_of_row
         # Few at once if their texts are huge, because these are written with every event.
@@ -78,16 +78,21 @@ def _descriptions(group: TrackGroup, ids: GroupIds) -> bytes:
 
 def _events(group: TrackGroup, ids: GroupIds, track: Int64s, first_row: int) -> bytes:
     rows = slice(first_row, first_row + len(track))
-    start, duration = group.start_ps[rows], group.end_ps[rows] - group.start_ps[rows]
+    start, duration = group.start[rows], group.end[rows] - group.start[rows]
     names, name = np.unique(group.name[rows], return_inverse=True)
     is_slice = duration > 0
     heads = text.chosen(text.plain(['{"ph":"i","s":"t",', '{"ph":"X",']), is_slice.astype(np.int64))
-    durations = text.where(is_slice, text.line(',"dur":', text.microseconds(duration)))
+    durations = text.where(is_slice, text.line(',"dur":', _time(duration, ids)))
     labels = text.chosen(text.quoted([group.names[i] for i in names.tolist()]), name.reshape(-1))
     category = f',"cat":{json.dumps(group.category)},"name":'
-    times, arguments = text.microseconds(start), _arguments(group, rows)
+    times, arguments = _time(start, ids), _arguments(group, rows)
     places, tail = _threads(ids, track), "}}" + _END
     return text.to_bytes(text.line(heads, places, times, durations, category, labels, ',"args":{', arguments, tail))
+
+
+def _time(ticks: Int64s, ids: GroupIds) -> Any:
+    """Return times in microseconds: of picoseconds with six digits, else whole ones."""
+    return text.microseconds(ticks) if ids.ticks_per_us == PS_PER_US else text.whole(ticks // ids.ticks_per_us)
 
 
 def _threads(ids: GroupIds, track: Int64s) -> Any:
@@ -119,12 +124,12 @@ def _arguments(group: TrackGroup, rows: slice) -> Any:
 
 def _arrows(group: TrackGroup, ids: GroupIds, track: Int64s, ends: ArrowEnds, head: str) -> bytes:
     """Return ends of arrows: they belong to the slice that starts at their time."""
-    time, number = text.microseconds(group.start_ps[ends.row]), text.whole(ends.arrow)
+    time, number = _time(group.start[ends.row], ids), text.whole(ends.arrow)
     threads = _threads(ids, track[ends.row])
     return text.to_bytes(text.line(head, threads, time, ',"cat":"link","name":"link","id":', number, "}" + _END))
 
 
 def _counter(counter: Counter, ids: GroupIds) -> bytes:
     head = f'{{"ph":"C","pid":{ids.group},"name":{json.dumps(counter.name)},"ts":'
-    time, value = text.microseconds(counter.time_ps), text.whole(counter.value)
+    time, value = _time(counter.time, ids), text.whole(counter.value)
     return text.to_bytes(text.line(head, time, ',"args":{"bytes":', value, "}}" + _END))

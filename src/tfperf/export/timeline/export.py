@@ -16,7 +16,7 @@ from tfperf.base.errors import TfperfError
 from tfperf.base.files import new_file, refuse_existing
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, format_bytes, format_ms, listed
-from tfperf.export.timeline.host_timeline import EncodeJob, HostTimeline
+from tfperf.export.timeline.host_timeline import EncodeJob, HostTimeline, TrackGroup
 from tfperf.export.timeline.tracks import Selection, SelectionCheck, host_timeline
 from tfperf.trace.device.collectives import ClockOffset, Collectives, clock_offsets, find_collectives, match_collectives
 from tfperf.trace.host_trace import HostTrace
@@ -48,6 +48,8 @@ def format_of(path: Location) -> TimelineFormat | None:
 _EVERYTHING = Selection()
 _PS_PER_US = 1_000_000
 _WORKERS = 2
+_DERIVED = ("step", "copy")
+"""Categories of events that are made of others."""
 _GZIP = 31
 """What zlib calls the frame of a gzip file."""
 _LEVEL = 1
@@ -81,7 +83,7 @@ class ExportResult(Struct, kw_only=True):
         self.events += timeline.events
         self.steps += timeline.steps
         self.copies += timeline.copies
-        self.shown += sum(len(group.start_ps) for group in timeline.groups) - timeline.steps - timeline.copies
+        self.shown += sum(len(group.start) for group in timeline.groups) - timeline.steps - timeline.copies
         self.tracks += sum(len(group.tracks) for group in timeline.groups)
         self.counters += sum(len(group.counters) for group in timeline.groups)
         self.arrows += timeline.arrows
@@ -178,8 +180,7 @@ def export(
     refuse_existing([output], force=force)
     with new_file(output) as file:
         hosts = _host_timelines(files, step_marker, result, check, progress)
-        chunks = _chunks(form, hosts, result)
-        for chunk in _compressed(chunks) if form == "json.gz" else chunks:
+        for chunk in file_chunks(form, (host.groups for host in hosts)):
             result.size_bytes += len(chunk)
             file.write(chunk)
         check.raise_if_empty()
@@ -210,21 +211,26 @@ def _host_timelines(
         yield timeline
 
 
-def _chunks(form: TimelineFormat, hosts: Iterable[HostTimeline], result: ExportResult) -> Iterator[bytes]:
+def file_chunks(form: TimelineFormat, parts: Iterable[Sequence[TrackGroup]]) -> Iterator[bytes]:
+    """Iterate over the bytes of a file in a format, with groups that come part by part."""
     encoder = import_module(f"tfperf.export.timeline.{'perfetto' if form == 'perfetto' else 'chrome'}")
-    yield encoder.head()
-    group, track = 1, 1
-    for host in hosts:
-        yield from _encoded(encoder.encode_jobs(host.groups, group, track))
-        group += len(host.groups)
-        track += sum(map(encoder.track_count, host.groups))
-    yield encoder.tail(result.shown)
 
+    def chunks() -> Iterator[bytes]:
+        yield encoder.head()
+        number, track, events = 1, 1, 0
+        for groups in parts:
+            yield from _encoded(encoder.encode_jobs(groups, number, track))
+            number += len(groups)
+            track += sum(map(encoder.track_count, groups))
+            events += sum(len(group.start) for group in groups if group.category not in _DERIVED)
+        yield encoder.tail(events)
 
-def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Compress chunks as one stream: not every viewer reads a gzip file of several."""
+    if form != "json.gz":
+        yield from chunks()
+        return
+    # One stream: not every viewer reads a gzip file of several.
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    for chunk in chunks:
+    for chunk in chunks():
         yield packer.compress(chunk)
     yield packer.flush()
 

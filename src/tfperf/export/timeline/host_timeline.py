@@ -11,10 +11,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.arrays import Int32s, Int64s, Uint8s, ranges
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s, ranges
 from tfperf.formats.wire.event_columns import StatKind
 
-PS_PER_NS = 1000
+PS_PER_NS, PS_PER_US = 1000, 1_000_000
 EncodeJob = Callable[[], bytes]
 """Makes the bytes of some events, in whichever thread calls it."""
 
@@ -63,6 +63,32 @@ class EventArguments(Struct, frozen=True, kw_only=True):
         stop = np.concatenate(([0], np.cumsum(counts)))
         return replace(self, stop=stop, key=self.key[items], kind=self.kind[items], value=self.value[items])
 
+    @classmethod
+    def none(cls, count: int) -> EventArguments:
+        """Return no arguments for so many rows."""
+        ends = np.zeros(count + 1, np.int64)
+        return cls(
+            stop=ends, key=np.empty(0, np.int32), kind=np.empty(0, np.uint8), value=NO_NUMBERS, keys=(), texts=()
+        )
+
+    @classmethod
+    def of_columns(
+        cls, columns: Sequence[tuple[str, StatKind, Int64s, Bools | None]], texts: Sequence[str] = ()
+    ) -> EventArguments:
+        """Return arguments from their keys, kinds, and values for each row; a mask says which rows have one."""
+        count = len(columns[0][2])
+        there = np.stack([np.ones(count, np.bool_) if mask is None else mask for *_, mask in columns], axis=1)
+        key = np.tile(np.arange(len(columns), dtype=np.int32), (count, 1))
+        kinds = np.array([kind for _, kind, _, _ in columns], np.uint8)
+        return cls(
+            stop=np.concatenate(([0], np.cumsum(there.sum(axis=1)))),
+            key=key[there],
+            kind=kinds[key][there],
+            value=np.stack([values for _, _, values, _ in columns], axis=1)[there],
+            keys=tuple(name for name, *_ in columns),
+            texts=texts,
+        )
+
 
 class ArrowEnds(Struct, frozen=True):
     """Ends of arrows: the row of the group (ascending), and the number of the arrow, which its other end has too."""
@@ -71,32 +97,36 @@ class ArrowEnds(Struct, frozen=True):
     arrow: Int64s
 
 
+NO_ARROWS = ArrowEnds(NO_NUMBERS, NO_NUMBERS)
+
+
 class Counter(Struct, frozen=True):
-    """A quantity in bytes over time."""
+    """A quantity in bytes over time, in ticks of its group."""
 
     name: str
-    time_ps: Int64s
+    time: Int64s
     value: Int64s
 
 
 class TrackGroup(Struct, frozen=True, kw_only=True):
     """Tracks that belong together, which viewers call a process: a plane of the profile, or the steps of a host.
 
-    Times are picoseconds, never negative; `name` is an index into `names`. Rows are ordered by track, in a track by
-    start, the longer first; on each track all events nest.
+    Times are never negative, and picoseconds unless `ticks_per_us` says otherwise. `name` is an index into `names`.
+    Rows are ordered by track, in a track by start, the longer first; on each track all events nest.
     """
 
     title: str
     category: str
     tracks: tuple[Track, ...]
-    start_ps: Int64s
-    end_ps: Int64s
+    start: Int64s
+    end: Int64s
     name: Int32s
     names: Sequence[str]
     arguments: EventArguments
-    leaving: ArrowEnds
-    arriving: ArrowEnds
+    leaving: ArrowEnds = NO_ARROWS
+    arriving: ArrowEnds = NO_ARROWS
     counters: tuple[Counter, ...] = ()
+    ticks_per_us: int = PS_PER_US
 
     @property
     def track_of_row(self) -> Int64s:
@@ -105,10 +135,11 @@ class TrackGroup(Struct, frozen=True, kw_only=True):
 
 
 class GroupIds(Struct, frozen=True):
-    """The numbers of a group in a file: its own, and the first of its tracks."""
+    """The numbers of a group in a file: its own, the first of its tracks, and how its times are counted."""
 
     group: int
     track: int
+    ticks_per_us: int
 
 
 class HostTimeline(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s
-from tfperf.export.timeline.host_timeline import PS_PER_NS, ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
+from tfperf.export.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
 from tfperf.export.timeline.tracks import start_end_order
 from tfperf.formats.wire.encode import Cells, below, beside, constant, fixed64, one_varint, prefixed, sums, varint
 from tfperf.formats.wire.event_columns import StatKind
@@ -70,6 +70,7 @@ BATCH = 1 << 17
 START, END, INSTANT = 1, 2, 3
 """What a mark is; the numbers are those of events in the format."""
 
+_NS_PER_US = 1000
 _LEVEL = 1
 """Of compression: names repeat so much that more effort gains little."""
 
@@ -114,7 +115,7 @@ def tail(_event_count: int) -> bytes:
 def encode_jobs(groups: Iterable[TrackGroup], sequence: int = 1, track: int = 1) -> Iterator[EncodeJob]:
     """Iterate over what makes the packets of groups, in order; `sequence` and `track` are the first numbers to use."""
     for group in groups:
-        ids = GroupIds(sequence, track)
+        ids = GroupIds(sequence, track, group.ticks_per_us)
         yield partial(_descriptors, group, ids)
         yield partial(_texts, group, ids)
         for batch in _batches(group, ids):
@@ -199,7 +200,7 @@ class _Batch(Struct, frozen=True):
 
 
 def _batches(group: TrackGroup, ids: GroupIds) -> Iterator[_Batch]:
-    marks = marks_of_tracks(group.tracks, group.start_ps, group.end_ps)
+    marks = marks_of_tracks(group.tracks, group.start, group.end)
     track = group.track_of_row
     start = 0
     for at in range(0, len(marks.kind), BATCH):
@@ -213,19 +214,21 @@ def _events(batch: _Batch) -> bytes:
     """Return the events of a batch. Start and end are both cut to nanoseconds, so what nests still does."""
     group, (event, kind) = batch.group, batch.marks
     is_start, count = kind != END, len(kind)
-    time_ns = np.where(is_start, group.start_ps[event], group.end_ps[event]) // PS_PER_NS
+    time = np.where(is_start, group.start[event], group.end[event])
     flows = [(_FLOW, group.leaving), (_TERMINATING_FLOW, group.arriving)]
     all_repeated = [_annotations(batch, is_start), *(_flows(batch, is_start, *flow) for flow in flows)]
     repeated = [part for part in all_repeated if len(part[1].size)]
     label = beside(constant(_CATEGORY + _NAME, count), varint(group.name[event] + 1)).only(is_start)
     fields = beside(constant(_TYPE, count), varint(kind), constant(_TRACK, count), varint(batch.track), label)
     extra = sum((sums(counts, items) for counts, items in repeated), np.zeros(count, np.int64))
-    heads = _packets(time_ns, batch.ids, prefixed(_TRACK_EVENT, fields, extra), extra)
+    heads = _packets(time, batch.ids, prefixed(_TRACK_EVENT, fields, extra), extra)
     return _compressed(below(heads, *repeated) if repeated else heads.to_bytes())
 
 
-def _packets(time_ns: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | int = 0) -> Cells:
+def _packets(time: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | int = 0) -> Cells:
     """Return the packets around events, with their lengths before them."""
+    per_ns, rest = divmod(ids.ticks_per_us, _NS_PER_US)
+    time_ns = time // per_ns if per_ns else time * (_NS_PER_US // rest)
     head = constant(_SEQUENCE + one_varint(ids.group) + _FLAGS + one_varint(_NEEDED) + _TIMESTAMP, len(time_ns))
     return prefixed(_PACKET_TAG, beside(head, varint(time_ns), track_event), extra)
 
@@ -261,7 +264,7 @@ def _flows(batch: _Batch, is_start: Bools, flow_tag: bytes, ends: ArrowEnds) -> 
 def _counter(counter: Counter, ids: GroupIds, track: int) -> bytes:
     head = _TYPE + one_varint(_COUNTER) + _TRACK + one_varint(track) + _COUNTER_VALUE
     fields = beside(constant(head, len(counter.value)), varint(counter.value))
-    return _compressed(_packets(counter.time_ps // PS_PER_NS, ids, prefixed(_TRACK_EVENT, fields)).to_bytes())
+    return _compressed(_packets(counter.time, ids, prefixed(_TRACK_EVENT, fields)).to_bytes())
 
 
 class Marks(NamedTuple):

@@ -68,7 +68,7 @@ def host_timeline(
     return HostTimeline(
         groups=tuple(groups),
         steps=len(selected),
-        copies=len(copies.start_ps) if copies is not None else 0,
+        copies=len(copies.start) if copies is not None else 0,
         events=trace.event_count,
         omitted=omitted,
         arrows=len(arrows.source),
@@ -129,8 +129,8 @@ def _plane_groups(
                 title=prefix + header.name,
                 category=header.kind,
                 tracks=plane.tracks,
-                start_ps=trace.start_ps[rows] - origin_ps,
-                end_ps=trace.end_ps[rows] - origin_ps,
+                start=trace.start_ps[rows] - origin_ps,
+                end=trace.end_ps[rows] - origin_ps,
                 name=trace.name[rows],
                 names=names,
                 arguments=arguments.of(rows),
@@ -148,29 +148,24 @@ def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
     track = assign_tracks(steps.start_ps[order], steps.end_ps[order])
     order = order[np.argsort(track, kind="stable")]
     kinds, flags = ([texts[i] for i in order.tolist()] for texts in (steps.kinds, steps.flags))
-    numbers, no_arrows, count = steps.numbers[order], ArrowEnds(NO_NUMBERS, NO_NUMBERS), len(order)
-    there = np.ones((count, 3), np.bool_)
-    there[:, 2] = [bool(flag) for flag in flags]
-    key = np.tile(np.arange(3, dtype=np.int32), (count, 1))
-    arguments = EventArguments(
-        stop=np.concatenate(([0], np.cumsum(there.sum(axis=1)))),
-        key=key[there],
-        kind=np.where(key == 0, StatKind.INT, StatKind.TEXT).astype(np.uint8)[there],
-        value=np.stack((numbers, np.arange(count), np.arange(count) + count), axis=1)[there],
-        keys=("number", "kind", "omitted from averages"),
-        texts=(*kinds, *flags),
+    numbers, place = steps.numbers[order], np.arange(len(order))
+    arguments = EventArguments.of_columns(
+        (
+            ("number", StatKind.INT, numbers, None),
+            ("kind", StatKind.TEXT, place, None),
+            ("omitted from averages", StatKind.TEXT, place + len(order), np.array([bool(flag) for flag in flags])),
+        ),
+        (*kinds, *flags),
     )
     return TrackGroup(
         title=f"{prefix}Steps",
         category="step",
         tracks=tuple(_tracks("steps", track, 0)),
-        start_ps=steps.start_ps[order] - origin_ps,
-        end_ps=steps.end_ps[order] - origin_ps,
+        start=steps.start_ps[order] - origin_ps,
+        end=steps.end_ps[order] - origin_ps,
         name=np.arange(len(order), dtype=np.int32),
         names=[f"{kind} {number}" for kind, number in zip(kinds, numbers.tolist(), strict=True)],
         arguments=arguments,
-        leaving=no_arrows,
-        arriving=no_arrows,
     )
 
 
@@ -202,32 +197,27 @@ def _copies_group(trace: HostTrace, steps: Steps, selection: Selection, prefix: 
     if not parts:
         return None
     rows = np.concatenate(parts)
-    kind, count, no_arrows = runs.kind[rows], len(rows), ArrowEnds(NO_NUMBERS, NO_NUMBERS)
+    kind = runs.kind[rows]
     sizes = np.array([bytes_of(each.shape) or 0 for each in runs.kinds], np.int64)[kind]
     waited_ns = (runs.end_ps[rows] - runs.awaited_ps[rows]) // PS_PER_NS
-    values = np.stack((kind, sizes, waited_ns), axis=1)
-    there = np.ones((count, 3), np.bool_)
-    there[:, 1] = sizes > 0
-    key = np.tile(np.arange(3, dtype=np.int32), (count, 1))
+    arguments = EventArguments.of_columns(
+        (
+            ("array", StatKind.TEXT, np.asarray(kind, np.int64), None),
+            ("bytes", StatKind.INT, sizes, sizes > 0),
+            ("waited for (ns)", StatKind.INT, waited_ns, None),
+        ),
+        tuple(each.shape for each in runs.kinds),
+    )
     origin_ps = _origin_ps(trace)
     return TrackGroup(
         title=f"{prefix}Copies of TPUs",
         category="copy",
         tracks=tuple(tracks),
-        start_ps=runs.begun_ps[rows] - origin_ps,
-        end_ps=runs.end_ps[rows] - origin_ps,
+        start=runs.begun_ps[rows] - origin_ps,
+        end=runs.end_ps[rows] - origin_ps,
         name=kind.astype(np.int32),
         names=[f"{each.start} {_WAYS[each.way]}" for each in runs.kinds],
-        arguments=EventArguments(
-            stop=np.concatenate(([0], np.cumsum(there.sum(axis=1)))),
-            key=key[there],
-            kind=np.where(key == 0, StatKind.TEXT, StatKind.INT).astype(np.uint8)[there],
-            value=values[there],
-            keys=("array", "bytes", "waited for (ns)"),
-            texts=tuple(each.shape for each in runs.kinds),
-        ),
-        leaving=no_arrows,
-        arriving=no_arrows,
+        arguments=arguments,
     )
 
 
@@ -539,6 +529,8 @@ class PlacedArrows(Struct, frozen=True):
         return ends[0], ends[1]
 
 
+_FIRST_FREE = 200
+"""Lanes that are filled one after the other."""
 _ROUNDS = 8
 """Of dealing out events to tracks, before the rest goes to tracks on which nothing nests."""
 
@@ -564,7 +556,7 @@ def assign_tracks(start: Int64s, end: Int64s) -> Int64s:
         lane, crosses = _round(start[rest], end[rest])
         track[rest[~crosses]] = used + lane[~crosses]
         used, rest = used + int(lane.max()) + 1, rest[crosses]
-    track[rest] = used + _deal(start[rest], end[rest])
+    track[rest] = used + lanes(start[rest], end[rest])
     return track
 
 
@@ -573,7 +565,7 @@ def _round(start: Int64s, end: Int64s) -> tuple[Int64s, Bools]:
     outer = nest(start, end).parent
     top = np.flatnonzero(outer < 0)
     lane = np.zeros(len(start), np.int64)
-    lane[top] = _deal(start[top], end[top])
+    lane[top] = lanes(start[top], end[top])
     outer[top] = top
     while bool((outer[outer] != outer).any()):
         outer = outer[outer]
@@ -610,17 +602,34 @@ def start_end_order(lane: Int64s, start: Int64s, end: Int64s) -> Int64s:
     return np.lexsort(keys)
 
 
-def _deal(start: Int64s, end: Int64s) -> Int64s:
-    """Return for each event a track that is free when it starts; rows are sorted by start.
+def lanes(start: Int64s, end: Int64s) -> Int64s:
+    """Return for each event the first lane that is free when it starts; rows are sorted by start.
 
-    With at most k events at once there are k tracks. They are handed out in the order in which they became free, so an
-    event gets the track of the one whose end was the k-th before: a chain, followed by pointers that double.
+    An event without duration takes its lane for a moment all the same. A lane is a chain: from an event to the first
+    that starts when it has ended. Pointers that double find it, without a step for each event. What is left when
+    `_FIRST_FREE` lanes are filled takes as many more as run at once, in the order in which they become free.
     """
-    count = len(start)
-    by_end = np.argsort(end, kind="stable")
-    running = np.arange(1, count + 1) - np.searchsorted(end[by_end], start, side="right")
+    lane = np.zeros(len(start), np.int64)
+    end = np.maximum(end, start + 1)
+    rest = np.arange(len(start))
+    for number in range(_FIRST_FREE):
+        if not len(rest):
+            return lane
+        count = len(rest)
+        jump = np.append(np.searchsorted(start[rest], end[rest]), count)
+        taken = np.zeros(1, np.int64)
+        further = jump[taken]
+        while len(further := further[further < count]):
+            taken, jump = np.concatenate((taken, further)), jump[jump]
+            further = jump[taken]
+        lane[rest[taken]] = number
+        rest = np.delete(rest, taken)
+    # The k-th event after one that ends gets its lane, if k run at once.
+    count, by_end = len(rest), np.argsort(end[rest], kind="stable")
+    running = np.arange(1, count + 1) - np.searchsorted(end[rest][by_end], start[rest], side="right")
     most = int(running.max(initial=0))
     before = np.concatenate((np.arange(min(most, count)), by_end[: count - most]))
     while bool((before >= most).any()):
         before = before[before]
-    return np.asarray(before, np.int64)
+    lane[rest] = _FIRST_FREE + before
+    return lane

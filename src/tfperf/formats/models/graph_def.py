@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,9 @@ def graph_bytes(file: InputFile, text_message: str = "TextGraphDef") -> bytes:
     if not data:
         raise file.refused("is empty: it should be a graph (GraphDef); write it with as_graph_def(add_shapes=True)")
     file.is_none_of_others("MetaGraphDef", "SavedModel", "a text file")
-    if is_text(head) and (text := _decoded(data)) is not None:
-        return _from_text(file, text, text_message)
+    if is_text(head):
+        with suppress(UnicodeDecodeError):  # later bytes need not look like text
+            return _from_text(file, data.decode(), text_message)
     graphs = [data]
     if is_saved_model(head):
         metas = texts_of(Decoder(file, 0, TENSORFLOW).one("SavedModel", data), "meta_graphs")
@@ -78,27 +80,19 @@ def texts_of(batch: Any, field: str) -> list[bytes]:
     return list(items(batch.column(field)).to_pylist())
 
 
-def _decoded(data: bytes) -> str | None:
-    """Return a file as text; None where its first bytes look like text, and later ones do not."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
-
-
 def _from_text(file: InputFile, text: str, message: str) -> bytes:
     """Return a graph in protobuf's text format as bytes; attributes that the message lacks are left out."""
     graph = TENSORFLOW.message_class(message)()
     try:
-        text_format.Parse(_TYPE.sub(_as_number, text), graph, allow_unknown_field=True)
+        text_format.Parse(
+            _TYPE.sub(lambda written: f"{written[1]}: {dtype_number(written[2])}", text),
+            graph,
+            allow_unknown_field=True,
+        )
     except (text_format.ParseError, ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
         raise file.refused(f"is text, but not a graph in protobuf's text format: {why}") from error
     return bytes(graph.SerializeToString())
-
-
-def _as_number(written: re.Match[str]) -> str:
-    return f"{written[1]}: {dtype_number(written[2])}"
 
 
 def _graph(file: InputFile, data: bytes) -> Graph:

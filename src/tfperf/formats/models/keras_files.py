@@ -223,12 +223,9 @@ def _is_trained(config: _Layers, layers: Sequence[str], name: str) -> bool | Non
     kind, settings = chain[-1].get("class_name"), _settings(chain[-1])
     if kind == _BATCH_NORMALIZATION and len(chain) > len(layers) and name in ("0", "1", "2", "3"):
         return int(name) < bool(settings.get("scale", True)) + bool(settings.get("center", True))
-    return True if kind in _ALL_TRAINED and not _is_quantized(settings) else None
-
-
-def _is_quantized(settings: Mapping[str, Any]) -> bool:
     policy = settings.get("dtype")
-    return isinstance(policy, dict) and policy.get("class_name") != "DTypePolicy"
+    is_quantized = isinstance(policy, dict) and policy.get("class_name") != "DTypePolicy"
+    return True if kind in _ALL_TRAINED and not is_quantized else None
 
 
 class _Layers:

@@ -104,7 +104,7 @@ def _lint_programs(programs: Programs, source: str, options: LintOptions, reads:
         raise LintError("compiled programs have sizes of their own: leave --batch out for programs of XLA")
     if options.supported_ops is not None:
         raise LintError("the rule about supported ops needs a graph: leave --supported-ops out for programs of XLA")
-    device, notes = options.device, ()
+    device, notes = options.device, tuple[str, ...]()
     if device == "auto":
         # The device that ran the programs, else a TPU, which is noted.
         is_gpu = any(rule.upper().startswith("GPU") for rule in options.rules)
@@ -162,9 +162,10 @@ def _graph_of(model: Any, name: str) -> bytes:
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow is None or not model.inputs:
             raise LintError(f"{name} is not built, or not a model of TensorFlow: call it once, or give its SavedModel")
+        keras: Any = model
         specs = [tensorflow.TensorSpec(each.shape, each.dtype, name=each.name) for each in model.inputs]
         call = tensorflow.function(lambda *inputs: keras(inputs[0] if len(inputs) == 1 else [*inputs], training=False))
-        keras, model = model, call.get_concrete_function(*specs)
+        model = call.get_concrete_function(*specs)
     graph = getattr(model, "graph", model)
     if not hasattr(graph, "as_graph_def"):
         raise LintError(
@@ -175,12 +176,12 @@ def _graph_of(model: Any, name: str) -> bytes:
 
 
 def _lint(graphs: Sequence[OpGraph], source: str, options: LintOptions) -> LintResult:
-    device, notes = options.device, ()
+    device, notes = options.device, tuple[str, ...]()
     if device == "auto":
         named = frozenset().union(*(graph.devices for graph in graphs))
-        is_gpu = bool(named) or any(rule.startswith("GPU") for rule in options.rules)
-        device = "gpu" if is_gpu and "tpu" not in named else "tpu"
-        notes = () if is_gpu else (_NO_DEVICE.format("graph"),)
+        is_said = bool(named) or any(rule.startswith("GPU") for rule in options.rules)
+        device = "gpu" if is_said and "tpu" not in named else "tpu"
+        notes = () if is_said else (_NO_DEVICE.format("graph"),)
     rules = chosen_rules(options, device, ["graph"])
     ledger = Ledger(rules)
     for graph in graphs:

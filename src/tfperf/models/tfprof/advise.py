@@ -308,23 +308,16 @@ def unfused_batch_norms(model: Model) -> list[str]:
     """
     single, fused = set(), set()
     for name, op in zip(model.names, model.ops, strict=True):
-        scope = _scope_of(name)
-        if not scope:
+        said = _BATCH_NORM.search(name)
+        if said is None or "gradients/" in name or "gradient_tape/" in name:
             continue
+        end = name.find("/", said.end())
+        scope = name[:end] if end >= 0 else name
         if _FUSED.fullmatch(op):
             fused.add(scope)
         elif op == _ROOT_OF_VARIANCE:
             single.add(scope)
     return sorted(single - fused)
-
-
-def _scope_of(name: str) -> str:
-    """Return the outermost scope of a name that says batch norm; empty if there is none, or for a gradient."""
-    found = _BATCH_NORM.search(name)
-    if found is None or "gradients/" in name or "gradient_tape/" in name:
-        return ""
-    end = name.find("/", found.end())
-    return name[:end] if end >= 0 else name
 
 
 MOST = 3

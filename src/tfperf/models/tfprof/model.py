@@ -122,7 +122,9 @@ class Model(Struct, frozen=True, kw_only=True):
             values[: len(each.memory), each.node] += each.memory
         values[PLACE["micros"]] = values[PLACE["accelerator_micros"]] + values[PLACE["cpu_micros"]]
         if step == AVERAGE:
-            values = _toward_zero(values, np.maximum(recorded, 1))
+            # Quotients as C++ has them, toward zero.
+            quotient = np.abs(values) // np.maximum(recorded, 1)
+            values = np.where(values < 0, -quotient, quotient)
         values[PLACE["params"]] = self.shape.elements()
         values[PLACE["float_ops"]] = self.float_ops * np.where(self.has_run(), values[PLACE["runs"]], 1)
         values[PLACE["definitions"]] = 1
@@ -166,12 +168,6 @@ class Model(Struct, frozen=True, kw_only=True):
         """Return where the inputs of each node start among all inputs, and how many it has."""
         each = np.bincount(self.input_of, minlength=len(self.names))
         return np.cumsum(each) - each, each
-
-
-def _toward_zero(values: Int64s, by: Int64s) -> Int64s:
-    """Return integer quotients as C++ has them."""
-    quotient = np.abs(values) // by
-    return np.where(values < 0, -quotient, quotient)
 
 
 _NEVER = np.iinfo(np.int64).max
@@ -245,7 +241,7 @@ def build_model(graph: Graph, steps: Mapping[int, Iterable[Records]], log: OpLog
     inputs = np.argsort(place[graph.input_of], kind="stable")
     source = graph.input_source[inputs]
     by_name = {name: position for position, name in enumerate(names[number] for number in order)}
-    entries = _entries(log, by_name)
+    entries = [(by_name[name], entry) for entry, name in enumerate(log.names if log else ()) if name in by_name]
     types, type_of = _types(
         [index.ops[number] for number in order], [devices[number] for number in order], log, entries
     )
@@ -281,12 +277,6 @@ def _input_shapes(graph: Graph, inputs: Int64s, slots: Int64s) -> Shapes:
     row = graph.output_first[at] + slot
     there = (source >= 0) & (row < graph.output_first[at + 1])
     return graph.output_shapes.take(np.where(there, row, -1))
-
-
-def _entries(log: OpLog | None, by_name: Mapping[str, int]) -> list[tuple[int, int]]:
-    """Return pairs of a node and its entry in the log."""
-    names = log.names if log is not None else []
-    return [(by_name[name], entry) for entry, name in enumerate(names) if name in by_name]
 
 
 def _types(

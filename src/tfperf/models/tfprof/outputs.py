@@ -82,17 +82,16 @@ def write_output(
 
         told = write_timeline(model, view, options, target.path)
     else:
-        data = _pprof(model, options) if target.kind == "pprof" else _flame(of_users(model, every_frame), view, options)
         told = []
+        if target.kind == "pprof":
+            from tfperf.models.tfprof.pprof import pprof_bytes
+
+            data = pprof_bytes(model, options)
+        else:
+            data = _flame(of_users(model, every_frame), view, options)
         with new_file(target.path) as file:
             file.write(data)
     return [*([f"wrote {target.path}: {target.kind}"] if target.path else []), *told]
-
-
-def _pprof(model: Model, options: Options) -> bytes:
-    from tfperf.models.tfprof.pprof import pprof_bytes
-
-    return pprof_bytes(model, options)
 
 
 def _flame(model: Model, view: View, options: Options) -> bytes:

@@ -89,7 +89,12 @@ def params_report(path: Path, op_log: Path | None = None) -> Report:
         _table("params_variables", "Variables", _EACH, rows, ranked=Ranked("params"), level="data"),
     ]
     if apart:
-        tables.append(_apart_table(apart))
+        last = sorted(apart, key=lambda variable: (-(variable.elements or 0), variable.path))
+        cells = [
+            _row([each], 0) | {"variable": each.path, "why": each.apart, "elements": each.elements} for each in last
+        ]
+        ranked = Ranked("elements", _NOT_COUNTED_ROWS)
+        tables.append(_table("params_not_counted", "Not counted", _APART, cells, ranked=ranked))
     section = Section(
         "params",
         "Parameters by layer",
@@ -183,12 +188,6 @@ def _layers_table(variables: Sequence[Variable]) -> Table:
     return _table("params_layers", "Layers", _LAYERS, rows, ranked=Ranked("params"), bar_key="params")
 
 
-def _apart_table(variables: Sequence[Variable]) -> Table:
-    order = sorted(variables, key=lambda variable: (-(variable.elements or 0), variable.path))
-    rows = [_row([each], 0) | {"variable": each.path, "why": each.apart, "elements": each.elements} for each in order]
-    return _table("params_not_counted", "Not counted", _APART, rows, ranked=Ranked("elements", _NOT_COUNTED_ROWS))
-
-
 def _row(variables: Sequence[Variable], total: int) -> dict[str, Any]:
     known = all(variable.elements is not None for variable in variables)
     params = _elements(variables) if known else None
@@ -252,7 +251,11 @@ def read_variables(path: Path, op_log: Path | None = None) -> Found:
 def _read(path: Path, op_log: Path | None) -> Found:
     if path.is_dir():
         return _of_folder(path, op_log)
-    head = _head(path)
+    try:
+        with open_regular(path) as file:
+            head = file.read(_HEAD)
+    except OSError:  # as the prefix of a checkpoint
+        head = b""
     if head.startswith(_ZIP):
         return _found(".keras file", keras_variables(path), ".keras")
     if head.startswith(_HDF5):
@@ -260,15 +263,6 @@ def _read(path: Path, op_log: Path | None) -> Found:
     if is_checkpoint(path) or path.name == "checkpoint":
         return _of_checkpoint(path)
     return _of_graph(path, op_log)
-
-
-def _head(path: Path) -> bytes:
-    """Return how a file starts; nothing if it cannot be read, as the prefix of a checkpoint."""
-    try:
-        with open_regular(path) as file:
-            return file.read(_HEAD)
-    except OSError:
-        return b""
 
 
 def _of_folder(path: Path, op_log: Path | None) -> Found:
@@ -334,7 +328,8 @@ def _of_graph(path: Path, op_log: Path | None) -> Found:
         raise TfprofInputError(f"{path} is {what or 'of no format that is known'}: give {KINDS}")
     trained = None if facts is None else _trained_names(file, facts)
     if op_log is not None:
-        trained = _trained_in_log(op_log)
+        log = read_op_log(InputFile(op_log, "OpLogProto"))
+        trained = {name for name, types in zip(log.names, log.types, strict=True) if TRAINABLE in types} or None
     graph = graph_variables(read_graph(file), trained)
     if not graph.variables:
         why = "its variables may be constants, as in a frozen graph" if not graph.hidden else "functions hide them"
@@ -355,9 +350,3 @@ def _trained_names(file: InputFile, meta_graph: Any) -> Collection[str] | None:
         for name in (variable.variable_name, variable.save_slice_info_def.full_name):
             names.add(name.decode("utf-8", "replace").removesuffix(":0"))
     return names - {""}
-
-
-def _trained_in_log(path: Path) -> Collection[str] | None:
-    log = read_op_log(InputFile(path, "OpLogProto"))
-    trained = {name for name, types in zip(log.names, log.types, strict=True) if TRAINABLE in types}
-    return trained or None

@@ -151,17 +151,14 @@ class _Profile:
         """Return the number of the location that the code view writes so."""
         if name not in self._locations:
             number = self._locations[name] = len(self._locations) + 1
-            path, line, function, suffix = self._frame(name)
+            path, line, function, suffix = "", 0, NOT_SHOWN, ""
+            if name != NOT_SHOWN:
+                plain = name if name in self._frames else name.removesuffix(GRADIENT)
+                path, line, function = self._frames[plain]
+                suffix = name[len(plain) :]  # what marks a frame of gradients
             of = self._function(path, function, suffix)
             self.message.location.add(id=number, mapping_id=1, line=[{"function_id": of, "line": line}])
         return self._locations[name]
-
-    def _frame(self, name: str) -> tuple[str, int, str, str]:
-        """Return path, line and function of a frame, and what marks it as one of gradients."""
-        if name == NOT_SHOWN:
-            return "", 0, NOT_SHOWN, ""
-        plain = name if name in self._frames else name.removesuffix(GRADIENT)
-        return (*self._frames[plain], name[len(plain) :])
 
     def _function(self, path: str, function: str, suffix: str) -> int:
         key = (path, function, suffix)

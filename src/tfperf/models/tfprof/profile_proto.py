@@ -212,7 +212,9 @@ def profile_bytes(graph: Graph, model: Model) -> bytes:
     place = {name: number for number, name in enumerate(model.names)}
     strings: dict[str, int] = {}
     traces = _traces(model, strings)
-    types = _types_of_nodes(model)
+    types: list[list[str]] = [[] for _ in model.names]
+    for owner, kind_of in zip(*(column.tolist() for column in model.type_of), strict=True):
+        types[owner].append(model.types[kind_of])
     nodes: list[dict[str, Any]] = []
     for number, name in enumerate(model.names):
         nodes.append(
@@ -243,14 +245,6 @@ def profile_bytes(graph: Graph, model: Model) -> bytes:
         nodes=pairs, has_trace=int(bool(strings)), steps=[*model.steps], id_to_string=texts
     )
     return bytes(profile.SerializeToString())
-
-
-def _types_of_nodes(model: Model) -> list[list[str]]:
-    types: list[list[str]] = [[] for _ in model.names]
-    node, kind = model.type_of
-    for owner, number in zip(node.tolist(), kind.tolist(), strict=True):
-        types[owner].append(model.types[number])
-    return types
 
 
 def _traces(model: Model, strings: dict[str, int]) -> list[list[dict[str, int]]]:

@@ -110,7 +110,10 @@ class Profiler:
         return self._read[1:]
 
     def _profile(self, view: View, options: Mapping[str, Any]) -> ProfileNode:
-        return _shown(self.model, view, options_from(options))
+        """Print or write a view, and return it."""
+        asked, model = options_from(options), self.model
+        write_output(model, view, asked, parse_output(asked.output, view), quirks=False)
+        return profile_model(model, view, asked)
 
 
 def profile(
@@ -131,13 +134,6 @@ def profile(
         profiler.add_step(0, run_meta)
     given = ProfileOptionBuilder.trainable_variables_parameter() if options is None else options
     return profiler._profile(cast(View, cmd), given)
-
-
-def _shown(model: Model, view: View, options: Options) -> ProfileNode:
-    """Print or write a view, and return it."""
-    target = parse_output(options.output, view)
-    write_output(model, view, options, target, quirks=False)
-    return profile_model(model, view, options)
 
 
 class _GraphSource:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -100,12 +99,19 @@ def reference_report(model: Model, view: View, options: Options, *, quirks: bool
         names = [*names[2:9], *names[:2], *names[9:]]
         heads["occurrence"] = "op occurrence (run|defined)"
     asked = {*options.select} - ({"accelerator_micros", "cpu_micros"} if "micros" in options.select else set())
+    text = ModelText(model, quirks=quirks)
+    if view == "op":
+        rows = op_rows(show_ops(model, options), options, text, model.values(options.step))
+    else:
+        rows = tree_rows(show_tree(model, view, options), view, options, text)
     body = [
-        *_meanings(view, options),
+        "Doc:",
+        _VIEWS["scope" if view == "graph" else view],
+        *(line for name in sorted(options.select) for line in _MEANINGS.get(name, (f"Unknown {name}",))),
         "",
         "Profile:",
         " | ".join(["node name", *(heads[name] for name in names if name in asked)]),
-        *_rows(model, view, options, quirks),
+        *rows,
     ]
     if to_file:
         return "\n".join(["", *body, ""])
@@ -114,29 +120,11 @@ def reference_report(model: Model, view: View, options: Options, *, quirks: bool
 
 def _options(options: Options) -> Iterator[str]:
     for name in _SHOWN:
-        yield f"-{name}".ljust(_OPTION_WIDTH) + _value(getattr(options, name))
+        value = getattr(options, name)
+        text = str(value).lower() if isinstance(value, bool) else ",".join(value) if isinstance(value, tuple) else value
+        yield f"-{name}".ljust(_OPTION_WIDTH) + str(text)
     yield "-select".ljust(_OPTION_WIDTH) + ",".join(sorted(options.select))
     yield "-output".ljust(_OPTION_WIDTH) + f"{options.output.partition(':')[0]}:"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _meanings(view: View, options: Options) -> Iterator[str]:
-    yield "Doc:"
-    yield _VIEWS["scope" if view == "graph" else view]
-    for name in sorted(options.select):
-        yield from _MEANINGS.get(name, (f"Unknown {name}",))
-
-
-def _rows(model: Model, view: View, options: Options, quirks: bool) -> Iterator[str]:
-    text = ModelText(model, quirks=quirks)
-    if view == "op":
-        return op_rows(show_ops(model, options), options, text, model.values(options.step))
-    return tree_rows(show_tree(model, view, options), view, options, text)
 
 
 _BYTES = ("bytes", "peak_bytes", "residual_bytes", "output_bytes")

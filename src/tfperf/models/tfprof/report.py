@@ -64,12 +64,15 @@ def view_report(model: Model, view: View, options: Options, detail: ReportDetail
         **{SHOWN_AS[name].key: in_unit(rows.of_all, name) for name in attributes},
     }
     facts = tuple(_facts(model, options, rows, attributes))
+    tables = [table, *_values(model, options, rows, detail.checkpoint)]
+    if view == "op" and "input_shapes" in options.select:
+        tables.append(inputs_table(model, rows, values))
     section = Section(
         view,
         TITLES[view][0],
         findings=tuple(_findings(model, view, options, rows, attributes)),
         facts=facts,
-        tables=(table, *_values(model, options, rows, detail.checkpoint), *_inputs(model, view, options, rows, values)),
+        tables=tuple(tables),
         notes=(*detail.notes, *_notes(model, values, attributes)),
         is_lead=True,
     )
@@ -156,12 +159,6 @@ def _values(model: Model, options: Options, rows: Rows, checkpoint: Path | None)
 
     names = dict.fromkeys(model.names[node] for nodes in rows.nodes for node in nodes)
     yield table_of("tensor_values", "Values of variables", COLUMNS, values_of(Checkpoint(checkpoint), names))
-
-
-def _inputs(model: Model, view: View, options: Options, rows: Rows, values: Int64s) -> Iterator[Table]:
-    """Yield the table of what op types are given, if it is selected."""
-    if view == "op" and "input_shapes" in options.select:
-        yield inputs_table(model, rows, values)
 
 
 def _facts(model: Model, options: Options, rows: Rows, attributes: Sequence[str]) -> Iterator[Fact]:
@@ -343,13 +340,6 @@ def _median(model: Model, view: View, options: Options, rows: Rows) -> Iterator[
         yield column, [median / _NS if median >= 0 else None for median in of]
 
 
-def _kernels(model: Model, view: View, rows: Rows) -> Iterator[tuple[Column, Sequence[Any]]]:
-    """Yield what ran in the place of nodes, where that is not what the graph says."""
-    if view != "code" and any(model.kernel):
-        meaning = "kernels of another type than the node: they hold the time of ops that were fused into it"
-        yield Column("kernel", "ran as", str, "", meaning, "data"), [model.ran_as(nodes) for nodes in rows.nodes]
-
-
 def _text_columns(model: Model, view: View, options: Options, rows: Rows) -> Iterator[tuple[Column, Sequence[Any]]]:
     text = ModelText(model)
     if "params" in options.select and view in ("scope", "graph"):
@@ -357,7 +347,9 @@ def _text_columns(model: Model, view: View, options: Options, rows: Rows) -> Ite
         yield Column("shape", "shape", str, level="data", meaning="of variables and placeholders"), shapes
     if "device" in options.select:
         yield Column("device", "device", str), [text.devices(nodes).lstrip("|") for nodes in rows.nodes]
-    yield from _kernels(model, view, rows)
+    if view != "code" and any(model.kernel):
+        meaning = "kernels of another type than the node: they hold the time of ops that were fused into it"
+        yield Column("kernel", "ran as", str, "", meaning, "data"), [model.ran_as(nodes) for nodes in rows.nodes]
     if "op_types" in options.select:
         types = [text.types(nodes) if nodes else "" if view == "code" else SCOPE_TYPE for nodes in rows.nodes]
         yield Column("op_types", "types", str, meaning="op, device, and what the log says"), types
@@ -467,14 +459,11 @@ def _row(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
             with np.errstate(over="ignore"):
                 total += float(good.sum())
     if count:
-        row |= {"not_finite": count - finite, "first_values": _first(checkpoint, name, first, pieces)}
+        # The first values of the whole tensor may go across its pieces.
+        whole = checkpoint.read(name) if pieces > 1 else None
+        shown = (first if whole is None else whole.reshape(-1)[:FIRST]).tolist()
+        texts = (f"{value:.6g}" if isinstance(value, float) else str(value) for value in shown)
+        row |= {"not_finite": count - finite, "first_values": ", ".join(texts)}
     if finite:
         row |= {"min": low, "max": high, "mean": total / finite if math.isfinite(total) else None}
     return row
-
-
-def _first(checkpoint: Checkpoint, name: str, of_first_piece: Numbers, pieces: int) -> str:
-    """Return the first values in the order of the whole tensor, which may go across its pieces."""
-    whole = checkpoint.read(name) if pieces > 1 else None
-    values = of_first_piece if whole is None else whole.reshape(-1)[:FIRST]
-    return ", ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values.tolist())

@@ -72,7 +72,11 @@ def median_times(model: Model) -> Int64s:
 
     The row of a node that no step recorded is 0. Shape (3, nodes).
     """
-    node, accelerator, cpu = _records(model)
+    steps, none = [*model.steps.values()], np.zeros(0, np.int64)
+    node, accelerator, cpu = (
+        np.concatenate([none, *(getattr(each, name) for each in steps)])
+        for name in ("node", "accelerator_nanos", "cpu_nanos")
+    )
     columns = (accelerator + cpu, accelerator, cpu)
     return np.stack([_medians(node, column, len(model.names)) for column in columns])
 
@@ -141,14 +145,6 @@ def first_step_finding(model: Model, step: int = AVERAGE) -> Finding | None:
         text += f"in which {name} took {format_ms(nanos / _NS_PER_MS)} ms, {nanos / usual:.0f} times its median{more}"
     action = f"leave it out with --skip-first {model.skipped + 1}, or look at one --step"
     return Finding("first_step", "hint", text, action)
-
-
-def _records(model: Model) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the node and the times of all records of all steps."""
-    steps, none = [*model.steps.values()], np.zeros(0, np.int64)
-    columns = ([getattr(each, name) for each in steps] for name in ("node", "accelerator_nanos", "cpu_nanos"))
-    node, accelerator, cpu = (np.concatenate([none, *column]) for column in columns)
-    return node, accelerator, cpu
 
 
 def _medians(node: Int64s, values: Int64s, count: int) -> Int64s:

@@ -417,7 +417,10 @@ def code_tree(model: Model, values: Int64s, counts: Bools, *, every: bool) -> tu
     out. `every` counts frames too in which no node is built.
     """
     nodes, stack, is_gradient = _stacks_of(model)
-    names, frame = _distinct_frames(frame_names(model), model.stacks.frame)
+    # Frames by their text: what looks the same is the same.
+    number_of: dict[str, int] = {}
+    index = np.array([number_of.setdefault(name, len(number_of)) for name in frame_names(model)], np.int64)
+    names, frame = [*number_of], index[model.stacks.frame] if len(index) else model.stacks.frame
     # Many nodes of gradients may share a stack, which is gone through once.
     _, row, place = np.unique(2 * stack + is_gradient, return_index=True, return_inverse=True)
     rows = np.sort(row)
@@ -461,13 +464,6 @@ def _stacks_of(model: Model) -> tuple[Int64s, Int64s, Int64s]:
             found.append((node, node, 0))
     nodes, stack, is_gradient = np.array(found, np.int64).reshape(-1, 3).T
     return nodes, stack, is_gradient
-
-
-def _distinct_frames(names: list[str], frame: Int64s) -> tuple[list[str], Int64s]:
-    """Return frames by their text: what looks the same is the same."""
-    number: dict[str, int] = {}
-    index = np.array([number.setdefault(name, len(number)) for name in names], np.int64)
-    return [*number], index[frame] if len(index) else frame
 
 
 def _levels(first: Int64s, length: Int64s, frame: Int64s, odd: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.models.tfprof.timeline import lanes
+from tfperf.export.timeline.tracks import lanes
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=60).map(sorted)
 
