@@ -11,10 +11,10 @@ import pytest
 from tfprof_builders import CPU, model, node, op_log, ran, run_metadata
 
 from tfperf.formats.models.input_file import TfprofInputError
-from tfperf.models.tfprof import flame
-from tfperf.models.tfprof.flame import view_page
+from tfperf.models.tfprof import outputs
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import options_from
+from tfperf.models.tfprof.outputs import view_page
 from tfperf.models.tfprof.views import Shown, View, show_tree
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -72,7 +72,7 @@ def test_what_is_not_drawn_is_said(small: Model, monkeypatch: pytest.MonkeyPatch
     page = view_page(shown(small), "micros", "a title")
     # "<script>alert("1")<" is a scope of its own, for its name has a slash.
     assert "Not drawn: 2 rows without time of accelerator and CPU." in page
-    monkeypatch.setattr(flame, "MOST_BOXES", 3)
+    monkeypatch.setattr(outputs, "MOST_BOXES", 3)
     page = view_page(shown(small), "micros", "a title")
     assert [label for label, *_ in boxes(page)] == ["all", "layer", "a"]
     assert "Not drawn: 2 boxes narrower than all these." in page
