@@ -11,8 +11,8 @@ import pytest
 from tfprof_builders import CPU, model, node, ran, run_metadata
 
 import tfperf
-from tfperf.models.tfprof.flame import view_page
 from tfperf.models.tfprof.options import options_from
+from tfperf.models.tfprof.outputs import view_page
 from tfperf.models.tfprof.views import show_tree
 from tfperf.report.flame_tree import FlameScale, flame_chart, flame_tree
 from tfperf.report.render.flame import drawing
