@@ -86,9 +86,9 @@ class Opened:
         def around(end: dict[str, Any]) -> str:
             places = [
                 event["name"]
-                for event in self.of("X")
+                for event in (*self.of("X"), *self.of("i"))
                 if (event["pid"], event["tid"]) == (end["pid"], end["tid"])
-                and event["ts"] <= end["ts"] < event["ts"] + max(event["dur"], 1)
+                and event["ts"] <= end["ts"] < event["ts"] + max(event.get("dur", 0), 1)
             ]
             assert len(places) == 1
             return str(places[0])
