@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -377,13 +377,15 @@ def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
     if not found:
         return tuple(sections)
     return tuple(
-        replace(section, findings=tuple(_naming_only(found, finding) for finding in section.findings))
+        replace(
+            section,
+            findings=tuple(
+                replace(finding, causes=tuple(code for code in finding.causes if code in found))
+                for finding in section.findings
+            ),
+        )
         for section in sections
     )
-
-
-def _naming_only(found: Set[str], finding: Finding) -> Finding:
-    return replace(finding, causes=tuple(code for code in finding.causes if code in found))
 
 
 def with_short_tables(section: Section) -> Section:

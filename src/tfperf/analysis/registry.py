@@ -582,17 +582,14 @@ class Results(Shown, Struct, frozen=True, dict=True):
         if section not in self._combined:
             if section not in self.sections:
                 raise KeyError(why_missing(section))
-            self._combined[section] = self._combine(section)
+            spec = find_section(section)
+            if section in self.omitted:
+                raise TfperfError(omission(section, self.omitted[section]))
+            self._combined[section] = self.combined(section) if spec.derive is None else call(spec.derive, self)
         return self._combined[section]
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.sections)
-
-    def _combine(self, section: str) -> Any:
-        spec = find_section(section)
-        if section in self.omitted:
-            raise TfperfError(omission(section, self.omitted[section]))
-        return self.combined(section) if spec.derive is None else call(spec.derive, self)
 
     def combined(self, section: str) -> Any:
         """Return what the hosts found out, combined; of a section that derives its result, what it derives it from."""

@@ -240,6 +240,12 @@ def difference(first: Intervals, second: Intervals) -> Intervals:
     return intersection(first, rest)
 
 
+def span_at(start: Int64s, end: Int64s, times: Int64s) -> Int64s:
+    """Return the index of the span around each time, -1 for none. Spans ascend and do not overlap."""
+    index = np.searchsorted(start, times, side="right") - 1
+    return np.where((index >= 0) & (times < np.append(end, 0)[index]), index, -1)
+
+
 def covers(flat: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
     """Tell, for each time, whether the flat set holds it."""
     if not len(flat.start):

@@ -24,7 +24,7 @@ from tfperf.export.query.arrow_tables import by_index, numbers, words
 from tfperf.export.query.sources import BY_HOST, FORMAT, MARKER, check_format, is_dataset, partition
 from tfperf.export.query.sql_tables import ID_STATS, TEXT_STATS
 from tfperf.formats.wire.event_columns import NO_STAT, NO_STAT_ROWS, Line, StatKind
-from tfperf.trace.device.collectives import step_of
+
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.logdir import HostFile
@@ -308,7 +308,7 @@ def with_nesting(trace: HostTrace) -> NestedTrace:
 def _shared(nested: NestedTrace, steps: Steps) -> dict[str, Any]:
     """Return what all pieces are made of: columns of the whole host, and texts that columns point to, each once."""
     trace = nested.trace
-    row = step_of(steps, trace.start_ps)
+    row = steps.at(trace.start_ps)
     types = [op.type if (op := parse_op(name)).kind else None for name in trace.names]
     places = {text: place for place, text in enumerate(dict.fromkeys(filter(None, types)))}
     return {

@@ -10,7 +10,7 @@ first, depends on content. Nothing here changes after it is built.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, wraps
 from typing import Any, Literal, TypeVar
 
@@ -356,6 +356,15 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             on_host[line.start : line.stop] = True
         return on_host
 
+    def plane_of(self, rows: Int64s) -> Int64s:
+        """Return the index of the plane of the events at `rows`."""
+        return np.array([*(line.plane for line in self.lines), -1], np.int64)[self.line_of[rows]]
+
+    @property
+    def device_rows(self) -> Int64s:
+        """Return the rows of what devices recorded."""
+        return rows_of(line for plane in self.devices for line in self.device_lines(plane))
+
     @cached_property
     def line_of(self) -> Int32s:
         """Return the index of the line of every event."""
@@ -398,6 +407,11 @@ def once(find: Callable[[HostTrace], Found]) -> Callable[[HostTrace], Found]:
         return value
 
     return found
+
+
+def rows_of(lines: Iterable[Line]) -> Int64s:
+    """Return the rows of some lines, line by line."""
+    return np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
 
 
 def by_line(lines: Sequence[Line], rows: Int64s) -> Iterator[tuple[Line, slice]]:

@@ -10,13 +10,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, extents, group_equal, lookup
+from tfperf.base.arrays import (
+    Bools,
+    Int64s,
+    distinct,
+    distinct_index,
+    extents,
+    group_equal,
+    lookup,
+    span_at,
+    text_index,
+)
 from tfperf.base.units import counted, listed
 from tfperf.formats.hlo.messages import NamedProgram
 from tfperf.formats.hlo.model import ProgramError
@@ -77,11 +87,9 @@ class JaxCalls(Struct, frozen=True):
 
     def only(self, wanted: Bools) -> JaxCalls:
         """Return some of the calls."""
-        row, start, end, name = (column[wanted] for column in (self.row, self.start, self.end, self.name))
-        kind, is_op, compile_ps = self.kind[wanted], self.is_op[wanted], self.compile_ps[wanted]
-        begun, done, program, known, each_ps = self.work
-        work = Work(begun[wanted], done[wanted], program[wanted], known[wanted], each_ps[wanted])
-        return JaxCalls(row, start, end, name, self.names, kind, is_op, compile_ps, work)
+        columns = {key: column[wanted] for key, column in asdict(self).items() if key not in ("names", "work")}
+        work: Any = (column[wanted] for column in self.work)
+        return replace(self, **columns, work=Work(*work))
 
     @property
     def token(self) -> Int64s:
@@ -97,7 +105,7 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
     if not len(rows) or "run_id" not in trace.read_stats or trace.hlo_protos is None:
         return None
     texts = [called_function(trace.names[name]) for name in trace.name[rows].tolist()]
-    index = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+    names, name = text_index(texts)
     start, end = trace.start_ps[rows], trace.end_ps[rows]
     functions = [canonical(text) for text in texts]
     if trace.device_kind == "tpu":
@@ -110,8 +118,8 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
         rows,
         start,
         end,
-        np.array([index[text] for text in texts], np.int64),
-        tuple(index),
+        name,
+        tuple(names),
         *programs_of(trace, functions, work.program, work.known),
         _compile_times(trace, rows),
         work,
@@ -184,12 +192,9 @@ def program_class(program: NamedProgram) -> ProgramClass:
 
 def _launched_work(trace: HostTrace, start: Int64s, end: Int64s) -> Work:
     """Return when devices work for each call: for what was launched, on whichever thread, while the call lasted."""
-    of_devices = (np.arange(line.start, line.stop) for plane in trace.devices for line in trace.device_lines(plane))
-    links = launch_links(trace, np.sort(np.concatenate([NO_NUMBERS, *of_devices])))
-    launched = trace.start_ps[links.host]
-    call = np.searchsorted(start, launched, side="right") - 1
-    inside = (call >= 0) & (launched < end[np.maximum(call, 0)])
-    rows, call = links.device[inside], call[inside]
+    links = launch_links(trace, np.sort(trace.device_rows))
+    call = span_at(start, end, trace.start_ps[links.host])
+    rows, call = links.device[call >= 0], call[call >= 0]
     begun, done = extents(call, trace.start_ps[rows], trace.end_ps[rows], len(start))
     return Work(begun, done, *_program_of(trace, rows, call, len(start)), done - begun)
 
@@ -278,20 +283,17 @@ def loop_notes(trace: HostTrace, calls: JaxCalls) -> tuple[str, ...]:
     for key, program in trace.programs.items():
         function = called.get(canonical(program.module), "")
         mine = known & (program_of == key)
-        looped = _looped(program) if function and mine.any() else frozenset[str]()
+        if not function or not mine.any():
+            continue
+        looped = frozenset(
+            name
+            for name, item in program.instructions.items()
+            if item.op_name.count(_BODY) == 1 and _MATRIX_OP_IN_BODY.search(item.op_name)
+        )
         iterations = _runs_of_loop(trace, rows[mine], stat.value[mine], looped) if looped else 0
         if iterations > 1:
             notes[f"Each call of {function} runs its loop {counted(iterations, 'time')}."] = None
     return tuple(notes)
-
-
-def _looped(program: NamedProgram) -> frozenset[str]:
-    """Return the instructions of loops that multiply matrices, but for those of loops inside of these."""
-    return frozenset(
-        name
-        for name, item in program.instructions.items()
-        if item.op_name.count(_BODY) == 1 and _MATRIX_OP_IN_BODY.search(item.op_name)
-    )
 
 
 def _runs_of_loop(trace: HostTrace, rows: Int64s, runs: Int64s, looped: frozenset[str]) -> int:
@@ -445,7 +447,7 @@ def _training(calls: JaxCalls, trains: Bools, reports: Bools, what: str) -> Foun
     every, forward = np.arange(len(calls.name)), calls.of_class("forward")
     in_turns = ~forward & ~reports
     turns = _turns(calls, every[in_turns]) or _each(every[in_turns], trains[in_turns])
-    between = np.flatnonzero(forward & ~_inside(turns, len(every)))
+    between = np.flatnonzero(forward & (members(turns.first, turns.last, len(every)) < 0))
     if len(np.unique(np.searchsorted(turns.first, between))) >= _SAME * len(turns.first):
         turns, between = _turns(calls, every[~reports]) or turns, between[:0]
     confidence: Confidence = "high" if turns.period else "medium"
@@ -465,14 +467,6 @@ def _training(calls: JaxCalls, trains: Bools, reports: Bools, what: str) -> Foun
 
 def _each(chosen: Int64s, is_step: Bools) -> _Turns:
     return _Turns(chosen, np.flatnonzero(is_step), 0)
-
-
-def _inside(turns: _Turns, count: int) -> Bools:
-    """Tell which calls lie between the first and the last one of a turn."""
-    depth = np.zeros(count + 1, np.int64)
-    np.add.at(depth, turns.first, 1)
-    np.add.at(depth, turns.last + 1, -1)
-    return np.asarray(np.cumsum(depth)[:count] > 0, np.bool_)
 
 
 def _iterations(calls: JaxCalls, what: str) -> Found:

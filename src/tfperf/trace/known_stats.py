@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -145,7 +145,10 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
     """
     unread = (_none,) if reads_memory(stats) else (_none, is_memory)
     known = ((name, stat) for name, stat in KNOWN.items() if name in stats)
-    here = {name: stat for name, stat in known if _is_read(stat, kind, unread)}
+    on_device = (True, "tpu") if kind in TPU_KINDS else (True,)
+    here = {
+        name: stat for name, stat in known if (stat.host not in unread if kind == "host" else stat.device in on_device)
+    }
     types = {name: stat.type for name, stat in here.items()}
     narrow = {name: stat.host for name, stat in here.items() if kind == "host" and stat.host}
     # Where events are linked, all are.
@@ -157,12 +160,6 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
     guesses: dict[str, Literal["guess"]] = dict.fromkeys(stats - KNOWN.keys(), "guess")
     accepted = {where: partial(mask, wanted=where) for where in narrow.values()}
     return WantedStats({**types, **guesses}, {name: accepted[where] for name, where in narrow.items()}, every)
-
-
-def _is_read(stat: KnownStat, kind: PlaneKind, unread: Sequence[Callable[[str], bool]]) -> bool:
-    if kind == "host":
-        return stat.host not in unread
-    return stat.device is True or (stat.device == "tpu" and kind in TPU_KINDS)
 
 
 def reads_memory(stats: frozenset[str]) -> bool:

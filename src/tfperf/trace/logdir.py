@@ -9,7 +9,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from operator import attrgetter, itemgetter
@@ -48,6 +48,10 @@ _OTHER_FORMATS = {
     ".trace.json": "an export for the trace viewer",
     ".overview_page.pb": "a result that TensorFlow computed",
 }
+_EVENT_FILE = (
+    "an event file of TensorBoard, which holds scalars, not a profile. To get one, profile the job with tfperf run, or "
+    "with tf.keras.callbacks.TensorBoard(profile_batch=(10, 30))"
+)
 
 
 class HostFile(Struct, frozen=True):
@@ -165,7 +169,10 @@ def _ordered_runs(path: Location, found: _Found) -> list[Run]:
         if found.denied:
             hint = f", but {found.denied[0]} could not be read; check its permissions"
         elif found.others:
-            hint = f"; {_described(found.others[0])}"
+            other = found.others[0]
+            what = next((text for ending, text in _OTHER_FORMATS.items() if other.endswith(ending)), "")
+            advice = f"{what}. Give the folder that holds the {TRACE_SUFFIX} file" if what else _EVENT_FILE
+            hint = f"; {other} is {advice}"
         raise TraceNotFoundError(f"no *{TRACE_SUFFIX} file below {path}{hint}")
     runs = [_run(folder, files, path, parts) for folder, files, parts in found.folders]
     runs = sorted(runs, key=_age) if len(runs) > 1 else runs
@@ -175,16 +182,12 @@ def _ordered_runs(path: Location, found: _Found) -> list[Run]:
         above = {run.folder.parts[:-1] for run in runs}
         around = {parts[:depth] for parts in above for depth in range(len(parts) + 1)}
         newer = [(age, run) for age, run in newer if run.folder.parts not in around]
-        denied = {*found.denied}
-        texts = (f"{run.name} ({_why_unread(run, denied)})" for _, run in sorted(newer, key=itemgetter(0)))
+        texts = []
+        for _, run in sorted(newer, key=itemgetter(0)):
+            reason = f"it holds {run.files[0].path.name}, but no *{TRACE_SUFFIX} file" if run.files else "it is empty"
+            texts.append(f"{run.name} ({'it cannot be read' if run.folder in found.denied else reason})")
         runs[-1] = replace(runs[-1], newer=tuple(texts))
     return runs
-
-
-def _why_unread(run: Run, denied: Set[Location]) -> str:
-    if run.folder in denied:
-        return "it cannot be read"
-    return f"it holds {run.files[0].path.name}, but no *{TRACE_SUFFIX} file" if run.files else "it is empty"
 
 
 def choose_run(runs: list[Run], names: str | Sequence[str] | None) -> Run:
@@ -222,7 +225,12 @@ def _run_named(runs: list[Run], name: str | None) -> Run:
     if name is None:
         matches = [run for run in runs if run.name == runs[-1].name]
     else:
-        matches = [run for run in runs if run.name == name or _ends_with(run, Path(name).parts)]
+        ending = Path(name).parts
+        matches = [
+            run
+            for run in runs
+            if run.name == name or (run.name in ending[-1:] and run.folder.resolve().parts[-len(ending) :] == ending)
+        ]
     if not matches:
         newest = ", ".join(run_names(runs)[-_NAMED_RUNS:])
         raise TraceNotFoundError(f"there is no run named {name!r}; the newest are: {newest} (--list shows all)")
@@ -242,10 +250,6 @@ def run_names(runs: Sequence[Run]) -> list[str]:
     endings = Counter(path[-count:] for path in set(paths) for count in range(1, len(path) + 1))
     lengths = (next(n for n in range(1, len(path) + 1) if endings[path[-n:]] == 1 or n == len(path)) for path in paths)
     return [str(Path(*path[-length:])) for path, length in zip(paths, lengths, strict=True)]
-
-
-def _ends_with(run: Run, parts: tuple[str, ...]) -> bool:
-    return run.name in parts[-1:] and run.folder.resolve().parts[-len(parts) :] == parts
 
 
 def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> Run:
@@ -307,7 +311,9 @@ def _search(top: Path) -> _Found:
                 folders.append(entry)
             elif not (entry.is_symlink() and Path(entry).is_dir()):
                 files.append(entry.name)
-                if entry.name.endswith(TRACE_SUFFIXES) and not _is_special(entry):
+                # A named pipe or the like blocks whoever opens it; a link to nowhere does not.
+                is_file = entry.is_file(follow_symlinks=False) or Path(entry).is_file() or not Path(entry).exists()
+                if entry.name.endswith(TRACE_SUFFIXES) and is_file:
                     traces.append(Path(entry.path))
                 elif _is_of_other_format(entry.name):
                     found.others.append(str(Path(entry.path)))
@@ -322,20 +328,6 @@ def _search(top: Path) -> _Found:
 
 def _is_of_other_format(name: str) -> bool:
     return name.endswith(tuple(_OTHER_FORMATS)) or _TENSORBOARD in name
-
-
-def _described(file: str) -> str:
-    """Say what a file of another format is, and how to get a profile."""
-    what = next((text for ending, text in _OTHER_FORMATS.items() if file.endswith(ending)), "")
-    if what:
-        return f"{file} is {what}. Give the folder that holds the {TRACE_SUFFIX} file"
-    get = "profile the job with tfperf run, or with tf.keras.callbacks.TensorBoard(profile_batch=(10, 30))"
-    return f"{file} is an event file of TensorBoard, which holds scalars, not a profile. To get one, {get}"
-
-
-def _is_special(entry: os.DirEntry[str]) -> bool:
-    """Tell whether this is a named pipe or the like, which would block whoever opens it; not a link to nowhere."""
-    return not entry.is_file(follow_symlinks=False) and Path(entry).exists() and not Path(entry).is_file()
 
 
 def _run(folder: Location, files: Sequence[Location], top: Location, parts: Sequence[Location] = ()) -> Run:
@@ -428,7 +420,9 @@ def runs_of_one_cluster(runs: Sequence[Run]) -> tuple[str, ...]:
             options = f"--run {names[id(group[0])]} --run ... (each of them)"
         first, last = group[0].time, group[-1].time
         seconds = (last - first).total_seconds() if first and last else 0.0
-        what = f"{counted(len(group), 'run')} within {seconds:.0f} s hold different tasks ({_tasks_in_words(group)})"
+        tasks = [task for run in group for task in sorted(_tasks(run))]
+        named = ", ".join(tasks[:_MOST_NAMED]) + ", ..." * (len(tasks) > _MOST_NAMED)
+        what = f"{counted(len(group), 'run')} within {seconds:.0f} s hold different tasks ({named})"
         lines.append(f"{what}, perhaps of one cluster. To read them as one: {options}.")
     return tuple(lines)
 
@@ -454,8 +448,3 @@ def _tasks(run: Run) -> set[str]:
     """Return the tasks that the hosts of a run are; empty unless each names one."""
     found = [_TASK.search(file.host) for file in run.files]
     return {task[1] for task in found if task} if all(found) else set()
-
-
-def _tasks_in_words(group: Sequence[Run]) -> str:
-    tasks = [task for run in group for task in sorted(_tasks(run))]
-    return ", ".join(tasks[:_MOST_NAMED]) + ", ..." * (len(tasks) > _MOST_NAMED)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import Any, get_args
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s
 from tfperf.base.storage.remote_path import Location
 from tfperf.base.units import natural
 from tfperf.formats.hlo.messages import HLO_PROTO, PROGRAM_PLANE, read_programs
@@ -293,7 +293,8 @@ class _Reading:
         Events of TPUs are on the clocks of their chips, which come last.
         """
         lines = [line for line, _ in lines_of(self._events)]
-        self._order = sorted(range(len(lines)), key=lambda index: _line_key(lines[index]))
+        keys = [(line.plane, line.id, line.raw_name, line.display_name, line.timestamp_ns) for line in lines]
+        self._order = sorted(range(len(lines)), key=keys.__getitem__)
         events = self._with_short_texts(join_columns(self._events, self._order))
         memory = self._with_short_texts(join_columns(self._memory, self._order if self._memory else ()))
         extents_of_lines = [self._extents[index] for index in self._order]
@@ -391,10 +392,6 @@ def _plane_key(header: PlaneHeader, order: Sequence[int]) -> tuple[Any, ...]:
     return kind, natural(header.name), header.name, header.id, stats, names
 
 
-def _line_key(line: Line) -> tuple[Any, ...]:
-    return line.plane, line.id, line.raw_name, line.display_name, line.timestamp_ns
-
-
 def clock_zeros(stamps: set[int]) -> dict[int, int]:
     """Return for each timestamp (ns) of a line what to count it from, so that picoseconds fit into an int64.
 
@@ -425,7 +422,8 @@ def in_order(events: EventColumns) -> EventColumns:
     starts, lasts, ordered = events.start_ps, events.duration_ps, []
     for parts in same.values():
         rows = slice(parts[0].start, parts[0].stop)
-        ordered.append(len(parts) == 1 and _is_ordered(starts[rows], lasts[rows]))
+        step, longer = np.diff(starts[rows]), np.diff(lasts[rows]) > 0
+        ordered.append(len(parts) == 1 and not ((step < 0) | ((step == 0) & longer)).any())
     if all(ordered):
         return events
     order, merged, start = [NO_NUMBERS], [], 0
@@ -437,24 +435,13 @@ def in_order(events: EventColumns) -> EventColumns:
     return events.ordered(np.concatenate(order), tuple(merged))
 
 
-def _is_ordered(start: Int64s, duration: Int64s) -> bool:
-    if len(start) < 2:
-        return True
-    step = start[1:] - start[:-1]
-    return bool(((step > 0) | ((step == 0) & (duration[1:] <= duration[:-1]))).all())
-
-
 def progress_by_file(files: Sequence[HostFile], progress: Progress | None) -> list[Progress | None]:
     """Return for each file what to call while it is read, so that `progress` counts the bytes of all files."""
     if progress is None:
         return [None] * len(files)
     sizes = [file.size_bytes or 0 for file in files]
-    return [
-        partial(_add, progress, *each)
-        for each in zip(accumulate(sizes, initial=0), sizes, repeat(sum(sizes)), strict=False)
-    ]
 
+    def add(before: int, size: int, done: int, of: int) -> None:
+        progress(before + done * size // max(of, 1), sum(sizes))  # a compressed file holds more bytes than it has
 
-def _add(progress: Progress, before: int, size: int, total: int, done: int, of: int) -> None:
-    # A compressed file holds more bytes than it has.
-    progress(before + done * size // max(of, 1), total)
+    return [partial(add, *each) for each in zip(accumulate(sizes, initial=0), sizes, strict=False)]

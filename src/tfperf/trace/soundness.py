@@ -226,8 +226,8 @@ def _of_launches(trace: HostTrace, links: LaunchLinks | None) -> Iterator[Flaw]:
         text = f"{early:,} of {counted(count, 'kernel')} and copies start before their launch"
         most = f"by up to {-after_ps.min() / PS_PER_MS:,.1f} ms: the clock of the GPU is wrong"
         yield Flaw("work_before_launch", f"{text}, {most}", "unsound" if early > _SHARE * count else "doubtful")
+    yield from _of_unlaunched_work(trace, links)
     lines = [slice(line.start, line.stop) for plane in trace.devices for line in trace.device_lines(plane)]
-    yield from _of_unlaunched_work(trace, links, lines)
     busy = union_all([union_sorted(trace.start_ps[rows], trace.end_ps[rows]) for rows in lines])
     pauses_ps = busy.start[1:] - busy.end[:-1]
     # Of what starts together after a pause, the last launch counts.
@@ -243,9 +243,9 @@ def _of_launches(trace: HostTrace, links: LaunchLinks | None) -> Iterator[Flaw]:
         yield Flaw("late_work", f"{text}, {most}", "doubtful")
 
 
-def _of_unlaunched_work(trace: HostTrace, links: LaunchLinks, lines: Sequence[slice]) -> Iterator[Flaw]:
+def _of_unlaunched_work(trace: HostTrace, links: LaunchLinks) -> Iterator[Flaw]:
     """Yield work of GPUs without the call that launched it, though launches before it are there: their ids ascend."""
-    work = np.concatenate([NO_NUMBERS, *(np.arange(rows.start, rows.stop) for rows in lines)])
+    work = trace.device_rows
     first = trace.number_at("correlation_id", links.device).min(initial=np.iinfo(np.int64).max)
     should = work[trace.number_at("correlation_id", work) > first]
     unlaunched = int((links.of(should) < 0).sum())
@@ -394,7 +394,8 @@ def thread_flaws(trace: HostTrace) -> Iterator[Flaw]:
     if alone := _uncalled_stages(trace):
         text = f"{counted(alone, 'call')} of tf.data's stages outside of the stage that makes the others: events may be"
         yield Flaw("uncalled_stages", f"{text} missing", "doubtful")
-    if again := _overlapping_markers(trace):
+    rows, is_next = _markers(trace)
+    if again := int((is_next & (trace.start_ps[rows[1:]] < trace.end_ps[rows[:-1]])).sum()):
         text = f"{counted(again, 'marker')} of steps inside the one before: times may be wrong"
         yield Flaw("overlapping_markers", text, "doubtful")
     if _repeats(trace) > _SHARE:
@@ -513,12 +514,6 @@ def _uncalled_stages(trace: HostTrace) -> int:
                     count[suspect] -= at_edge
         alone += int(count[suspects & (count >= _FEW_CALLS)].sum())
     return alone
-
-
-def _overlapping_markers(trace: HostTrace) -> int:
-    """Return how many markers of steps begin before the one of their name before them on their thread ends."""
-    rows, is_next = _markers(trace)
-    return int((is_next & (trace.start_ps[rows[1:]] < trace.end_ps[rows[:-1]])).sum())
 
 
 def _markers(trace: HostTrace) -> tuple[Int64s, Bools]:

@@ -30,11 +30,13 @@ from tfperf.base.arrays import (
     overlap,
     union,
 )
-from tfperf.trace.event_names import concrete_function, is_fetch, is_hand_over, mask, parse_op
+from tfperf.trace.event_names import concrete_function, is_fetch, is_hand_over, is_iterator, mask, parse_op
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around, own_parts, parents
 
 _INDEX = re.compile(r"\[\d+\]")
+_BRANCH = re.compile(r"(?:(?:[^[]*(?:Choose|Sample)|Directed)[^[]*|Zip|Concatenate)\[.*\]$", re.DOTALL)
+"""A numbered input that differs from the others of its stage; files and repetitions are all alike."""
 _DEEPEST = 255
 """No program chains more stages; what does was made to look so."""
 
@@ -226,14 +228,7 @@ def _depths(parent: Int64s) -> tuple[list[int], Int64s]:
 def stage_path(name: str) -> str:
     """Return the path of an iterator without the numbers of inputs that are all alike."""
     *before, last = name.split("::")
-    return "::".join([*(part if _is_branch(part) else _INDEX.sub("", part) for part in before), last])
-
-
-def _is_branch(part: str) -> bool:
-    """Tell whether a numbered input differs from the others of its stage; files and repetitions are all alike."""
-    stage, bracket, _ = part.partition("[")
-    chosen = "Choose" in stage or "Sample" in stage or stage.startswith("Directed")
-    return bool(bracket) and part.endswith("]") and (chosen or stage in ("Zip", "Concatenate"))
+    return "::".join([*(part if _BRANCH.match(part) else _INDEX.sub("", part) for part in before), last])
 
 
 class _Called(NamedTuple):
@@ -306,14 +301,13 @@ class _Builder:
 
     def _fitting(self, path: str, called: _Called) -> list[int]:
         """Return the stages of a path, of pipelines in which no other iterator of this name is called meanwhile."""
-        return [
-            stage for stage in self._by_path.get(path, ()) if not self._is_rival(self.stages[stage].pipeline, called)
-        ]
-
-    def _is_rival(self, pipeline: int, called: _Called) -> bool:
-        times = self._called.get((pipeline, called.name), ())
-        before = times[: bisect_left(times, (called.last_ps,))][-1:]
-        return any(last_ps > called.first_ps for _, last_ps in before)
+        fitting = []
+        for stage in self._by_path.get(path, ()):
+            times = self._called.get((self.stages[stage].pipeline, called.name), ())
+            before = times[: bisect_left(times, (called.last_ps,))][-1:]
+            if not any(last_ps > called.first_ps for _, last_ps in before):
+                fitting.append(stage)
+        return fitting
 
 
 # --- pipelines ---
@@ -431,6 +425,8 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
     settings = {name: np.full(len(tree.stages), -1, np.int64) for name in _SETTINGS}
     for name, largest in settings.items():
         np.maximum.at(largest, tree.stage_of_call, trace.number_at(name, calls.row, -1))
+    fetches = trace.host_events(mask(trace.names, is_fetch))
+    fetched = last_around(trace, fetches, calls.row) >= 0
     return Pipelines(
         stages=tree.stages,
         roots=tree.roots,
@@ -439,7 +435,7 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
         made=_made(trace, tree, calls),
         runs=runs,
         device=device,
-        fetched=_fetched(trace, tree, calls),
+        fetched=tuple(bool(fetched[calls.stage == root].any()) for root in tree.roots),
         handed_on=_handed_on(trace, tree, calls, device),
         cut=tree.cut,
         iterators=tree.iterators,
@@ -472,20 +468,15 @@ class _Recorded(NamedTuple):
     @staticmethod
     def of(trace: HostTrace) -> _Recorded:
         """Find the events; calls of iterators without an id are of no use."""
-        of_name = np.array([_kind(name) for name in trace.names], np.uint8)
+        of_name = np.zeros(len(trace.names), np.uint8)
+        of_name[mask(trace.names, is_hand_over)] = _PRODUCE
+        of_name[mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction::"))] = _FUNCTION
+        of_name[mask(trace.names, is_iterator)] = _ITERATOR
         rows = trace.host_events(of_name > 0)
         kind = of_name[trace.name[rows]]
         usable = (kind != _ITERATOR) | trace.has_stat("id")[rows]
         rows, kind = rows[usable], kind[usable]
         return _Recorded(trace, rows, kind, parents(trace, rows))
-
-
-def _kind(name: str) -> int:
-    if name.startswith("Iterator::"):
-        return _ITERATOR
-    if name.startswith("InstantiatedCapturedFunction::"):
-        return _FUNCTION
-    return _PRODUCE if is_hand_over(name) else 0
 
 
 def _producers(recorded: _Recorded, produce_at: Int64s, stage: Int64s, tree: PipelineTree) -> Int64s:
@@ -529,13 +520,6 @@ def _callers(recorded: _Recorded, function_at: Int64s, stage: Int64s, tree: Pipe
         runners[index] = runner if runner >= 0 else consumer[index]
     owner[lost] = np.where(near, runners[stage[before]], -1)
     return owner
-
-
-def _fetched(trace: HostTrace, tree: PipelineTree, calls: StageCalls) -> tuple[bool, ...]:
-    """Tell of which pipelines a call of the outermost stage lies in a fetch of the program."""
-    fetches = trace.host_events(mask(trace.names, is_fetch))
-    fetched = last_around(trace, fetches, calls.row) >= 0
-    return tuple(bool(fetched[calls.stage == root].any()) for root in tree.roots)
 
 
 def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: tuple[bool, ...]) -> tuple[bool, ...]:
@@ -620,9 +604,10 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
     np.maximum.at(end, run_of_work, trace.end_ps[work])
     busy = np.bincount(run_of_work, weights=trace.duration_ps[work], minlength=len(rows)).astype(np.int64)
     asynchronous = mask(trace.names, "InstantiatedCapturedFunction::RunAsync".__eq__)
-    inner_rows, inner_stages, other_rows = _ops_inside(trace, work, stage[run_of_work])
+    op_rows = trace.host_events(mask(trace.names, lambda name: parse_op(name).kind == "tensorflow"))
+    around = last_around(trace, work, op_rows)
+    is_inside = around >= 0
     busy = np.where(busy > 0, busy, started - start)
-    is_async, ops = asynchronous[trace.name[rows]], _summed(trace, inner_rows, inner_stages)
     return FunctionRuns(
         row=rows,
         stage=stage,
@@ -630,19 +615,11 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
         end=end,
         busy=busy,
         started=started,
-        is_async=is_async,
-        ops=ops,
-        other_ops=other_rows,
+        is_async=asynchronous[trace.name[rows]],
+        ops=_summed(trace, op_rows[is_inside], stage[run_of_work[around[is_inside]]]),
+        other_ops=op_rows[~is_inside],
         work=(work, run_of_work),
     )
-
-
-def _ops_inside(trace: HostTrace, work: Int64s, stage: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the rows of the ops that ran in these executor events, their stages, and the rows of all other ops."""
-    rows = trace.host_events(mask(trace.names, lambda name: parse_op(name).kind == "tensorflow"))
-    around = last_around(trace, work, rows)
-    inside = around >= 0
-    return rows[inside], stage[around[inside]], rows[~inside]
 
 
 def _summed(trace: HostTrace, rows: Int64s, stages: Int64s) -> dict[OpKey, tuple[int, int]]:
@@ -715,7 +692,8 @@ def stage_work(trace: HostTrace, recorded: Pipelines) -> StageWork:
     places = (
         np.full(len(calls.row), CALL, np.uint8),
         np.full(len(produced.row), THREAD, np.uint8),
-        _places_of_runs(runs),
+        # A stage that waits for a function does not work where executors do; without any, it ran the function itself.
+        np.where(runs.is_async, THREAD, np.where(has_executors(runs), 0, FUNCTION)).astype(np.uint8),
         np.full(len(work), FUNCTION, np.uint8),
         np.zeros(len(made), np.uint8),
     )
@@ -729,15 +707,6 @@ def stage_work(trace: HostTrace, recorded: Pipelines) -> StageWork:
 def has_executors(runs: FunctionRuns) -> Bools:
     """Tell of which runs the trace shows what executors did."""
     return np.bincount(runs.work[1], minlength=len(runs.row)) > 0
-
-
-def _places_of_runs(runs: FunctionRuns) -> Uint8s:
-    """Return where a stage works in the event that starts a function.
-
-    One that waits for its end does not work where executors do; if none is known, it ran the function itself.
-    """
-    waits = np.where(has_executors(runs), 0, FUNCTION)
-    return np.where(runs.is_async, THREAD, waits).astype(np.uint8)
 
 
 def asynchronous_stages(recorded: Pipelines) -> list[bool]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from builders import Event, Plane, event, host, line, plane, programs, trace_of
 
-from tfperf.trace.device.collectives import MOST_COLLECTIVES, Collectives, find_collectives, step_of
+from tfperf.trace.device.collectives import MOST_COLLECTIVES, Collectives, find_collectives
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.find_steps import find_steps
 
@@ -104,4 +104,4 @@ def test_the_clock_is_that_of_the_session(tmp_path: Path) -> None:
 def test_steps_of_times(tmp_path: Path) -> None:
     steps = find_steps(trace_of(tmp_path, host(*(event("train", 100 * n, 100, step_num=n) for n in range(3)))))
     times_ps = np.array([-1, 0, 99, 100, 299, 300], np.int64) * 1_000_000
-    assert step_of(steps, times_ps).tolist() == [-1, 0, 0, 1, 2, -1]
+    assert steps.at(times_ps).tolist() == [-1, 0, 0, 1, 2, -1]

@@ -68,6 +68,9 @@ class WorkerProcess:
     """
 
     def __init__(self, *, may_fork: bool = False) -> None:
+        # A copy works with one thread, and without a library that starts its own.
+        has_threads = threading.active_count() > 1 or not sys.modules.keys().isdisjoint(_WITH_THREADS)
+        is_copy = may_fork and sys.platform == "linux" and not has_threads
         # A session of its own: Ctrl-C in a terminal reaches the parent only, which then ends its workers.
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, *sys.path],
@@ -75,7 +78,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             start_new_session=True,
             env={"OPENBLAS_NUM_THREADS": "1", **os.environ},
-            preexec_fn=_serve_as_copy if may_fork and _can_fork() else None,  # noqa: PLW1509  (there are no threads)
+            preexec_fn=_serve_as_copy if is_copy else None,  # noqa: PLW1509  (there are no threads)
         )
 
     def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[Any, tuple[str, ...]]:
@@ -122,12 +125,6 @@ class WorkerProcess:
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
-
-
-def _can_fork() -> bool:
-    """Tell whether a copy of this process would work: with one thread, and no library that starts its own."""
-    has_threads = threading.active_count() > 1 or not sys.modules.keys().isdisjoint(_WITH_THREADS)
-    return sys.platform == "linux" and not has_threads
 
 
 def _serve_as_copy() -> None:

@@ -22,7 +22,6 @@ from tfperf.trace.device.collectives import (
     clock_offsets,
     find_collectives,
     match_collectives,
-    step_of,
 )
 from tfperf.trace.device.tpu_runs import TpuChips, find_chips, join_chips
 from tfperf.trace.host.tasks import Task
@@ -471,7 +470,7 @@ def _by_collectives(
     for breakdown, own, wait in zip(breakdowns, collectives, waits, strict=True):
         key = np.full(len(breakdown.steps), -1, np.int64)
         if own is not None and wait is not None and len(breakdown.steps):
-            row = step_of(breakdown.steps, own.start_ps)
+            row = breakdown.steps.at(own.start_ps)
             inside = np.flatnonzero((row >= 0) & wait.matched)
             pairs = list(zip(wait.run[inside].tolist(), row[inside].tolist(), strict=True))
             votes: dict[int, list[int]] = {}
@@ -495,6 +494,6 @@ def waited_in_steps(breakdown: Breakdown, own: Collectives, wait: Waits) -> Int6
     """
     start_ps, steps = own.start_ps[wait.matched], breakdown.steps
     waited_ps = overlap(union(start_ps, start_ps + wait.wait_ps[wait.matched]), steps.start_ps, steps.end_ps)
-    row = step_of(steps, start_ps)
+    row = steps.at(start_ps)
     waited_ps[np.bincount(row[row >= 0], minlength=len(steps)) == 0] = -1
     return waited_ps

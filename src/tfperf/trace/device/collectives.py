@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, group_equal, median
+from tfperf.base.arrays import Bools, Int32s, Int64s, distinct_index, group_equal, median, text_index
 from tfperf.trace.event_names import is_collective_kernel, is_hlo_collective, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.steps import Steps
@@ -69,7 +69,7 @@ def find_collectives(trace: HostTrace, steps: Steps) -> Collectives | None:
         return None
     order, firsts = group_equal([found.label, found.instance, found.occurrence])
     # Of the participants on this host, the shortest is the one that came last.
-    by_duration = np.lexsort((trace.duration_ps[found.rows[order]], _group_of(firsts, len(order))))
+    by_duration = np.lexsort((trace.duration_ps[found.rows[order]], _groups(firsts, len(order))))
     chosen = np.sort(order[by_duration[firsts]]) if len(firsts) else order
     chosen = chosen[np.argsort(trace.start_ps[found.rows[chosen]], kind="stable")]
     kept = chosen[:MOST_COLLECTIVES]
@@ -87,11 +87,9 @@ def find_collectives(trace: HostTrace, steps: Steps) -> Collectives | None:
     )
 
 
-def _group_of(firsts: Int64s, count: int) -> Int64s:
-    """Return the group of each of the ordered rows."""
-    group = np.zeros(count, np.int64)
-    group[firsts[1:]] = 1
-    return np.cumsum(group)
+def _groups(firsts: Int64s, count: int) -> Int64s:
+    """Return the group of each of `count` ordered rows."""
+    return np.repeat(np.arange(len(firsts)), np.diff(firsts, append=count))
 
 
 def _keyed_by_tensorflow(trace: HostTrace) -> _Found | None:
@@ -144,18 +142,16 @@ def _kernels(trace: HostTrace, steps: Steps) -> _Found | None:
     is_wanted = mask(trace.names, is_collective_kernel)
     if trace.device_kind != "gpu" or not is_wanted.any():
         return None
-    lines = [line for plane in trace.devices for line in trace.device_lines(plane)]
-    parts = [line.start + np.flatnonzero(is_wanted[trace.name[line.start : line.stop]]) for line in lines]
-    rows = np.concatenate([NO_NUMBERS, *parts])
+    rows = trace.device_rows
+    rows = rows[is_wanted[trace.name[rows]]]
     if not len(rows):
         return None
-    step = step_of(steps, trace.start_ps[rows]) if steps.source == "markers" else np.full(len(rows), -1, np.int64)
+    step = steps.at(trace.start_ps[rows]) if steps.source == "markers" else np.full(len(rows), -1, np.int64)
     every, rows, step = len(rows), rows[step >= 0], step[step >= 0]
-    used, index = np.unique(trace.name[rows], return_inverse=True)
-    # Each plane has names of its own.
-    places = {text: place for place, text in enumerate(dict.fromkeys(trace.names[name] for name in used.tolist()))}
-    label = np.array([places[trace.names[name]] for name in used.tolist()], np.int64)[index]
-    device = np.array([line.plane for line in trace.lines], np.int64)[trace.line_of[rows]]
+    used, index = distinct_index(trace.name[rows])
+    labels, of_used = text_index([trace.names[name] for name in used.tolist()])  # each plane has names of its own
+    label = of_used[index]
+    device = trace.plane_of(rows)
     order = np.lexsort((trace.start_ps[rows], step, device, label))
     rows, label, device, step = rows[order], label[order], device[order], step[order]
     is_first = np.ones(len(rows), np.bool_)
@@ -163,20 +159,12 @@ def _kernels(trace: HostTrace, steps: Steps) -> _Found | None:
     place = np.arange(len(rows), dtype=np.int64)
     return _Found(
         rows=rows,
-        labels=list(places),
+        labels=labels,
         label=label,
         instance=steps.numbers[step],
         occurrence=place - np.maximum.accumulate(np.where(is_first, place, 0)),
         without_key=every - len(rows),
     )
-
-
-def step_of(steps: Steps, times_ps: Int64s) -> Int64s:
-    """Return, for each time, the row of the step around it; -1 outside of all."""
-    if not len(steps):
-        return np.full(len(times_ps), -1, np.int64)
-    row = np.searchsorted(steps.start_ps, times_ps, side="right") - 1
-    return np.where((row >= 0) & (times_ps < steps.end_ps[np.maximum(row, 0)]), row, -1)
 
 
 # --- waits ---
@@ -220,10 +208,9 @@ def match_collectives(hosts: Sequence[Collectives]) -> tuple[Waits, ...]:
     does not hold is not matched.
     """
     sizes = [len(host) for host in hosts]
-    labels = {
-        label: place for place, label in enumerate(dict.fromkeys(label for host in hosts for label in host.labels))
-    }
-    of_label = [np.array([labels[label] for label in host.labels], np.int64)[host.label] for host in hosts]
+    labels, places = text_index([label for host in hosts for label in host.labels])
+    ends = np.cumsum([len(host.labels) for host in hosts]).tolist()
+    of_label = [places[end - len(host.labels) : end][host.label] for host, end in zip(hosts, ends, strict=True)]
     label = np.concatenate([np.zeros(0, np.int64), *of_label])
     instance, occurrence, duration_ps = (
         np.concatenate([np.zeros(0, np.int64), *(getattr(host, key) for host in hosts)])
@@ -233,9 +220,7 @@ def match_collectives(hosts: Sequence[Collectives]) -> tuple[Waits, ...]:
     for each in of_label:
         members[np.unique(each)] += 1
     order, firsts = group_equal([label, instance, occurrence])
-    group = np.zeros(len(order), np.int64)
-    group[firsts[1:]] = 1
-    group = np.cumsum(group)
+    group = _groups(firsts, len(order))
     run, shortest_ps, matched = np.empty_like(order), np.empty_like(order), np.empty(len(order), np.bool_)
     if len(order):
         counts = np.diff(firsts, append=len(order))

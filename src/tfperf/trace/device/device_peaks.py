@@ -89,17 +89,13 @@ def read_peaks(path: Path) -> tuple[DeviceModel, ...]:
     except (ValueError, RecursionError) as error:
         problem = " ".join(str(error).split())
         raise TfperfError(f"{path}: it is no table of peaks: {problem}; docs/roofline.md has an example") from error
-    odd = next((model.name for model in models if any(map(math.isnan, _figures(model)))), None)
-    if odd is not None:
-        raise TfperfError(f"{path}: a figure of {odd[:80]!r} is not a number")
+    for model in models:
+        figures = (*model.teraflops.values(), *model.memory_gib, model.memory_gb_per_second, model.stated_gb_per_second)
+        if any(figure is not None and math.isnan(figure) for figure in figures):
+            raise TfperfError(f"{path}: a figure of {model.name[:80]!r} is not a number")
     if not models:
         raise TfperfError(f"{path}: it holds no device; docs/roofline.md has an example")
     return tuple(msgspec.structs.replace(model, source=str(path)) for model in models)
-
-
-def _figures(model: DeviceModel) -> list[float]:
-    stated = (model.memory_gb_per_second, model.stated_gb_per_second)
-    return [*model.teraflops.values(), *model.memory_gib, *(figure for figure in stated if figure is not None)]
 
 
 @cache
@@ -111,8 +107,11 @@ def public_peaks() -> tuple[DeviceModel, ...]:
 def peaks_of(plane: Plane, own: Sequence[DeviceModel] = ()) -> DevicePeaks:
     """Return the peaks of the device that a plane stands for; `own` are those of the user's file, which come first."""
     users, public = _recognized(plane, own), _recognized(plane, public_peaks())
-    stated = _stated_by_tpu(plane)
-    layers = [_of_model(users), _of_model(public), stated, _by_clock(plane, public), _stated_bandwidth(plane)]
+    stated, bandwidth = _stated_by_tpu(plane), DevicePeaks()
+    rate = _number(plane, "memory_bandwidth")
+    if rate and not (vendor(plane) == "amd" and _capability(plane) in _HALVED):
+        bandwidth = DevicePeaks(memory_gb_per_second=rate / 1e9, memory_source="the driver, as the trace has it")
+    layers = [_of_model(users), _of_model(public), stated, _by_clock(plane, public), bandwidth]
     teraflops: dict[Precision, float] = {}
     compute_sources: dict[str, None] = {}
     for layer in layers:
@@ -230,10 +229,3 @@ def _by_clock(plane: Plane, model: DeviceModel | None) -> DevicePeaks:
     if not clock or not cores or (model is not None and model.teraflops):
         return DevicePeaks()
     return DevicePeaks(teraflops=teraflops, compute_source="cores x clock x operations per clock")
-
-
-def _stated_bandwidth(plane: Plane) -> DevicePeaks:
-    rate = _number(plane, "memory_bandwidth")
-    if not rate or (vendor(plane) == "amd" and _capability(plane) in _HALVED):
-        return DevicePeaks()
-    return DevicePeaks(memory_gb_per_second=rate / 1e9, memory_source="the driver, as the trace has it")

@@ -31,7 +31,7 @@ from tfperf.formats.hlo.messages import NamedInstruction, NamedProgram
 from tfperf.formats.wire.event_columns import OP_LINES, Line
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host.activities import TPU_WAITS, Activity, Attribution, Codes, device_codes, tpu_codes
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, rows_of
 
 COPIES = (Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, Activity.DEVICE_TO_DEVICE)
 
@@ -106,7 +106,7 @@ def work_lines(trace: HostTrace, plane: int) -> tuple[Line, ...]:
 
 def work_rows(trace: HostTrace, plane: int) -> Int64s:
     """Return the rows of what a device did, in row order."""
-    return np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in work_lines(trace, plane))])
+    return rows_of(work_lines(trace, plane))
 
 
 def device_times(trace: HostTrace) -> tuple[DeviceTime, ...]:
@@ -179,8 +179,7 @@ def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> Dev
     """Return what GPUs did (a TPU's ops are names of their own, see `sections/ops`)."""
     if trace.device_kind != "gpu":
         return NO_WORK
-    lines = [line for line in trace.lines if line.plane in trace.devices and not line.derived]
-    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
+    rows = rows_of(line for line in trace.lines if line.plane in trace.devices and not line.derived)
     rows = rows[trace.duration_ps[rows] > 0]
     of_line = trace.line_of[rows].astype(np.int64)
     plane_of = np.array([line.plane for line in trace.lines], np.int64)

@@ -17,7 +17,7 @@ from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, Intervals, covers, dis
 from tfperf.formats.hlo.model import BITS
 from tfperf.formats.wire.event_columns import MODULE_LINE, OP_LINES
 from tfperf.trace.event_names import is_transfer_to_tpu, mask
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, rows_of
 
 Way = Literal["to_device", "to_host", "on_device", "exchange"]
 """From the host's memory into the device's, or back; between memories of the device; or between devices."""
@@ -129,7 +129,7 @@ def async_runs(trace: HostTrace, plane: int | None = None) -> AsyncRuns:
     """
     cores = trace.devices if plane is None else (plane,)
     lines = [line for core in cores for line in trace.device_lines(core) if line.name in OP_LINES]
-    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
+    rows = rows_of(lines)
     kind_of, is_done, kinds = _kinds(trace, distinct(trace.name[rows]).tolist())
     rows = rows[kind_of[trace.name[rows]] >= 0]
     kind, done = kind_of[trace.name[rows]], is_done[trace.name[rows]]
@@ -152,11 +152,10 @@ def async_runs(trace: HostTrace, plane: int | None = None) -> AsyncRuns:
     is_paired = is_even & (trace.start_ps[rows[begun]] <= trace.start_ps[rows[awaited]])
     back = np.argsort(awaited)
     awaited, begun, is_paired = awaited[back], begun[back], is_paired[back]
-    planes = np.array([line.plane for line in trace.lines], np.int64)
     return AsyncRuns(
         kinds=kinds,
         kind=kind[awaited],
-        plane=planes[line_of[awaited]] if len(awaited) else NO_NUMBERS,
+        plane=trace.plane_of(rows[awaited]),
         begun_ps=np.where(is_paired, trace.start_ps[rows[begun]], trace.start_ps[rows[awaited]]),
         awaited_ps=trace.start_ps[rows[awaited]],
         end_ps=trace.end_ps[rows[awaited]],
@@ -202,7 +201,8 @@ def transfers_to_devices(trace: HostTrace) -> Intervals:
     Each is an event that begins it and another one at its end, on another thread. As long as more have begun than have
     ended, some copy is under way, whichever of them it is.
     """
-    rows = trace.host_events(mask(trace.names, lambda name: name.startswith(_TRANSFER) or _hands_over(name)))
+    shows = mask(trace.names, lambda name: name.startswith((_TRANSFER, "H2D Dispatch")) or "BufferFromHost" in name)
+    rows = trace.host_events(shows)
     if not len(rows):
         return Intervals(NO_NUMBERS, NO_NUMBERS)
     spans = [union(trace.start_ps[rows], trace.end_ps[rows])]
@@ -213,11 +213,6 @@ def transfers_to_devices(trace: HostTrace) -> Intervals:
     if len(begins) == len(ends) and bool((begins <= ends).all()):
         spans.append(union(begins, ends))
     return union_all(spans)
-
-
-def _hands_over(name: str) -> bool:
-    """Tell whether an event of the host hands an array to a device."""
-    return "BufferFromHostBuffer" in name or name.startswith("H2D Dispatch")
 
 
 def shows_transfers(trace: HostTrace) -> bool:

@@ -17,11 +17,23 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, distinct_index, extents, group_equal, lookup, median
+from tfperf.base.arrays import (
+    NO_NUMBERS,
+    Bools,
+    Int64s,
+    distinct,
+    distinct_index,
+    extents,
+    group_equal,
+    lookup,
+    median,
+    span_at,
+    text_index,
+)
 from tfperf.formats.wire.event_columns import MODULE_LINE, Line, signed
 from tfperf.trace.event_names import called_function, canonical, is_jitted_call, mask
 from tfperf.trace.host.launches import LaunchLinks, begun_before
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, rows_of
 from tfperf.trace.nesting import last_around, nest, outermost
 
 _ENQUEUE = "DoEnqueueProgram"
@@ -81,19 +93,18 @@ def find_runs(trace: HostTrace) -> TpuRuns:
     Where nothing of the file links runs to calls, the runs of a program belong to the calls of its function, in order.
     """
     lines = [line for plane in trace.devices for line in trace.device_lines(plane) if line.name == MODULE_LINE]
-    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
-    plane = np.repeat([line.plane for line in lines], [line.stop - line.start for line in lines]).astype(np.int64)
-    names, name = distinct_index(trace.name[rows])
-    texts = [trace.names[index] for index in names.tolist()]  # each plane has names of its own
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    name = np.array([numbers[text] for text in texts], np.int64)[name]
-    program, known = _programs(trace, rows, tuple(numbers), name)
+    rows = rows_of(lines)
+    plane = trace.plane_of(rows)
+    used, index = distinct_index(trace.name[rows])
+    names, of_used = text_index([trace.names[name] for name in used.tolist()])  # each plane has names of its own
+    name = of_used[index]
+    program, known = _programs(trace, rows, names, name)
     enqueue = _enqueued_by(trace, rows, plane)
     calls = trace.host_events(mask(trace.names, is_jitted_call))
     call = np.full(len(rows), -1, np.int64)
     call[enqueue >= 0] = _calls_of(trace, enqueue[enqueue >= 0], calls)
     runs = TpuRuns(
-        names=tuple(numbers),
+        names=tuple(names),
         plane=plane,
         row=rows,
         name=name,
@@ -112,14 +123,12 @@ def find_runs(trace: HostTrace) -> TpuRuns:
 def enqueue_links(trace: HostTrace, ops: Int64s) -> LaunchLinks:
     """Link ops of TPU chips, rows that ascend, to the events of the host that enqueued their runs."""
     runs = find_runs(trace)
-    plane_of = np.array([line.plane for line in trace.lines], np.int64)[trace.line_of[ops]]
+    plane_of = trace.plane_of(ops)
     enqueue = np.full(len(ops), -1, np.int64)
     for plane in distinct(runs.plane).tolist():
         of_chip, here = np.flatnonzero(runs.plane == plane), np.flatnonzero(plane_of == plane)
-        place = np.searchsorted(runs.start_ps[of_chip], trace.start_ps[ops[here]], side="right") - 1
-        run = of_chip[np.maximum(place, 0)]
-        inside = (place >= 0) & (trace.start_ps[ops[here]] <= runs.end_ps[run])
-        enqueue[here[inside]] = runs.enqueue[run[inside]]
+        place = span_at(runs.start_ps[of_chip], runs.end_ps[of_chip] + 1, trace.start_ps[ops[here]])
+        enqueue[here[place >= 0]] = runs.enqueue[of_chip[place[place >= 0]]]
     return LaunchLinks(ops[enqueue >= 0], enqueue[enqueue >= 0])
 
 
@@ -137,9 +146,8 @@ def barrier_waits(trace: HostTrace, runs: TpuRuns) -> Int64s:
             rows = np.flatnonzero(is_barrier[trace.name[line.start : line.stop]]) + line.start
             # The clocks of two lines may differ by some nanoseconds, so the middle tells.
             middle = trace.start_ps[rows] + trace.duration_ps[rows] // 2
-            place = np.searchsorted(runs.start_ps[of_chip], middle, side="right") - 1
-            inside = (place >= 0) & (middle <= runs.end_ps[of_chip[np.maximum(place, 0)]])
-            np.add.at(waited, of_chip[place[inside]], trace.duration_ps[rows[inside]])
+            place = span_at(runs.start_ps[of_chip], runs.end_ps[of_chip] + 1, middle)
+            np.add.at(waited, of_chip[place[place >= 0]], trace.duration_ps[rows[place >= 0]])
     return waited
 
 
@@ -226,7 +234,7 @@ def program_in_name(run: str) -> int | None:
     return signed(int(found[1])) if found and int(found[1]) < 1 << 64 else None
 
 
-def _programs(trace: HostTrace, rows: Int64s, names: tuple[str, ...], name: Int64s) -> tuple[Int64s, Bools]:
+def _programs(trace: HostTrace, rows: Int64s, names: Sequence[str], name: Int64s) -> tuple[Int64s, Bools]:
     """Return the ids of the programs, which events bear as a stat or in their names, and where one does."""
     named = [program_in_name(text) for text in names]
     program, known = trace.known_at("program_id", rows)
@@ -279,7 +287,11 @@ def _enqueued_by(trace: HostTrace, rows: Int64s, plane: Int64s) -> Int64s:
     has_both = (id_at >= 0) & (chip_at >= 0)
     enqueues, id_at, chip_at = enqueues[has_both], id_at[has_both], chip_at[has_both]
     of_run = lookup(ids.event, rows)
-    numbers = {index: int(found[1]) for index in distinct(plane).tolist() if (found := _number(trace, index))}
+    numbers = {
+        index: int(found[1])
+        for index in distinct(plane).tolist()
+        if (found := re.match(r"/device:TPU:(\d{1,9})\b", trace.planes[index].name))
+    }
     chip = np.array([numbers.get(index, -1) for index in plane.tolist()], np.int64)
     has_id = np.flatnonzero((of_run >= 0) & (chip >= 0))
     by_id = np.full(len(rows), -1, np.int64)
@@ -288,10 +300,6 @@ def _enqueued_by(trace: HostTrace, rows: Int64s, plane: Int64s) -> Int64s:
         _Flows(rows[has_id], chip[has_id], ids.value[of_run[has_id]]),
     )
     return np.where(source >= 0, source, by_id)
-
-
-def _number(trace: HostTrace, plane: int) -> re.Match[str] | None:
-    return re.match(r"/device:TPU:(\d{1,9})\b", trace.planes[plane].name)
 
 
 def _calls_of(trace: HostTrace, rows: Int64s, calls: Int64s) -> Int64s:
@@ -423,8 +431,7 @@ def join_chips(parts: Iterable[TpuChips | None]) -> TpuChips | None:
 
 def _main_program(trace: HostTrace) -> tuple[str, tuple[int, ...]]:
     """Return the program that runs longest on the devices, and the numbers of the devices that it runs on."""
-    lines = [line for line in trace.lines if line.plane in trace.devices and line.name == MODULE_LINE]
-    rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
+    rows = rows_of(line for line in trace.lines if line.plane in trace.devices and line.name == MODULE_LINE)
     if not len(rows):
         return "", ()
     took = np.bincount(trace.name[rows], weights=trace.duration_ps[rows], minlength=len(trace.names))

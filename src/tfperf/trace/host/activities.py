@@ -20,7 +20,6 @@ from msgspec import Struct
 
 from tfperf.base.arrays import (
     EMPTY,
-    NO_NUMBERS,
     Bools,
     Int64s,
     Intervals,
@@ -46,7 +45,7 @@ from tfperf.trace.event_names import (
     mask,
     parse_op,
 )
-from tfperf.trace.host_trace import HostTrace, once
+from tfperf.trace.host_trace import HostTrace, once, rows_of
 from tfperf.trace.nesting import hold, last_around, nest, outermost
 
 Attribution = Literal["corrected", "tensorflow"]
@@ -187,9 +186,7 @@ def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
         return _tensorflow_device_codes(trace)
     by_name = np.full(len(trace.names), Activity.COMPUTE_UNKNOWN, np.uint8)
     on_integers = np.zeros(len(trace.names), np.bool_)
-    lines = [line for plane in trace.devices for line in trace.device_lines(plane)]
-    used = distinct(np.concatenate([NO_NUMBERS, *(trace.name[line.start : line.stop] for line in lines)]))
-    for index in used.tolist():  # hosts have thousands of names more
+    for index in distinct(trace.name[trace.device_rows]).tolist():  # hosts have thousands of names more
         by_name[index] = _corrected_device(trace.names[index])
         on_integers[index] = names_integers(trace.names[index])
     codes, works_on_integers = by_name[trace.name], on_integers[trace.name]
@@ -273,7 +270,9 @@ def corrected_times(busy: dict[Activity, Intervals], start: Int64s, end: Int64s)
 def busy_times(trace: HostTrace) -> dict[Activity, Intervals]:
     """Return when each activity is under way, in real time."""
     codes = host_codes(trace, "corrected", has_device=bool(trace.devices))[trace.name]
-    codes[_compiling_calls(trace)] = Activity.COMPILE
+    compiling_in_call = trace.host_events(mask(trace.names, is_jax_compilation))
+    calls = trace.host_events(mask(trace.names, is_jitted_call))
+    codes[calls[hold(trace, calls, compiling_in_call)]] = Activity.COMPILE  # before that, the call traces Python
     if trace.devices:
         codes[trace.stat("correlation_id").event] = Activity.KERNEL_LAUNCH
     parts: dict[Activity, list[Intervals]] = {}
@@ -351,15 +350,6 @@ def tracing_calls(trace: HostTrace) -> Intervals:
     )
 
 
-def _compiling_calls(trace: HostTrace) -> Int64s:
-    """Return the calls of jitted functions of JAX in which XLA compiles: before that, the call traces Python."""
-    compiling = trace.host_events(mask(trace.names, is_jax_compilation))
-    if not len(compiling):
-        return NO_NUMBERS
-    calls = trace.host_events(mask(trace.names, is_jitted_call))
-    return calls[hold(trace, calls, compiling)]
-
-
 def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: Int64s) -> ActivityTimes:
     """Return what happens on one TPU core, for its step windows; `codes` are those of `tpu_codes`.
 
@@ -374,19 +364,13 @@ def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: In
         elif line.name == TRACE_ME_LINE:
             waits = mask(trace.names, lambda name: name == _BARRIER)[trace.name[rows]]
             parts[Activity.BARRIER] = [union_sorted(trace.start_ps[rows][waits], trace.end_ps[rows][waits])]
-    fed = _times_of_feeding(trace, plane)
+    fetches = trace.host_events(mask(trace.names, is_fetch))
+    fed = union_all([union(trace.start_ps[fetches], trace.end_ps[fetches]), transfers_to_devices(trace)])
     if Activity.WAIT_INPUT not in parts and len(fed.start):
-        parts[Activity.WAIT_WHILE_IDLE] = [fed]
+        parts[Activity.WAIT_WHILE_IDLE] = [Intervals(*(trace.on_device_clock(plane, times) for times in fed))]
     busy = {activity: union_all(sets) for activity, sets in parts.items()}
     busy = {activity: times for activity, times in busy.items() if len(times.start)}
     return ActivityTimes(TPU_PRIORITY, busy, start, end, origin=start)
-
-
-def _times_of_feeding(trace: HostTrace, plane: int) -> Intervals:
-    """Return when the host waits for input or copies to the devices, on the clock of a core."""
-    fetches = trace.host_events(mask(trace.names, is_fetch))
-    fed = union_all([union(trace.start_ps[fetches], trace.end_ps[fetches]), transfers_to_devices(trace)])
-    return Intervals(*(trace.on_device_clock(plane, times) for times in fed))
 
 
 def tpu_codes(trace: HostTrace) -> Codes:
@@ -402,9 +386,8 @@ def tpu_codes(trace: HostTrace) -> Codes:
     if len(stat.event):
         codes[stat.event] = np.array([tpu_activity(text) for text in stat.texts], np.uint8)[stat.value]
     copies = np.full(len(trace.names), Activity.NONE, np.uint8)
-    lines = [line for line in trace.lines if line.plane in trace.devices and line.name in OP_LINES]
-    used = distinct(np.concatenate([NO_NUMBERS, *(trace.name[line.start : line.stop] for line in lines)]))
-    for name in used.tolist():
+    rows = rows_of(line for line in trace.lines if line.plane in trace.devices and line.name in OP_LINES)
+    for name in distinct(trace.name[rows]).tolist():
         op = name_of_op(trace, name)
         copies[name] = _WAYS[op.way] if op is not None else Activity.NONE
     return np.where(copies[trace.name] == Activity.NONE, codes, copies[trace.name])

@@ -33,8 +33,8 @@ from tfperf.trace.event_names import (
 )
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host.launches import launch_links
-from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.nesting import innermost_around, nest, nest_on_stack, own_parts, self_time
+from tfperf.trace.host_trace import HostTrace, rows_of
+from tfperf.trace.nesting import innermost_around, nest, nest_on_stack, own_parts, parents, self_time
 from tfperf.trace.steps.eager import run_from_python
 
 
@@ -229,14 +229,8 @@ def host_op_rows(trace: HostTrace) -> HostOpRows:
     name_of, compiled, hlo = compiled_ops(trace)
     ops = (*named, *compiled)
     is_op = np.array([bool(op.kind) for op in ops], np.bool_)
-    rows, above, count = [NO_NUMBERS], [NO_NUMBERS], 0
-    for line in trace.host_lines:
-        on_line = np.flatnonzero(is_op[name_of[line.start : line.stop]]) + line.start
-        parent = nest(trace.start_ps[on_line], trace.end_ps[on_line]).parent
-        rows.append(on_line)
-        above.append(np.where(parent >= 0, parent + count, -1))
-        count += len(on_line)
-    row, parent = np.concatenate(rows), np.concatenate(above)
+    row = np.flatnonzero(is_op[name_of] & trace.on_host)
+    parent = parents(trace, row)
     return HostOpRows(
         ops=ops,
         hlo=hlo,
@@ -270,13 +264,8 @@ def device_op_events(trace: HostTrace) -> OpEvents:
 
 def _tpu(trace: HostTrace) -> OpEvents:
     """Return the ops of TPU cores; a loop is without its body. What the framework has no name for keeps its own."""
-    lines = [line for line in trace.lines if line.plane in trace.devices and line.name in OP_LINES]
-    rows, times = [NO_NUMBERS], [NO_NUMBERS]
-    for line in lines:
-        start, end = (times_of[line.start : line.stop] for times_of in (trace.start_ps, trace.end_ps))
-        rows.append(np.arange(line.start, line.stop))
-        times.append(self_time(end - start, nest(start, end).parent))
-    row, self_ps = np.concatenate(rows), np.concatenate(times)
+    row = rows_of(line for line in trace.lines if line.plane in trace.devices and line.name in OP_LINES)
+    self_ps = self_time(trace.duration_ps[row], parents(trace, row))
     named, categories = trace.name_stat("tf_op"), trace.name_stat("hlo_category")
     ops = []
     for name, text in enumerate(trace.display_names):
@@ -291,7 +280,6 @@ def _events(names: list[tuple[str, str]], trace: HostTrace, which: Int64s, rows:
     of_name = np.zeros(len(names), np.int64)
     for name in np.flatnonzero(np.bincount(which, minlength=len(names))).tolist():
         of_name[name] = number.setdefault(names[name], len(number))
-    planes = np.array([line.plane for line in trace.lines], np.int64)
     start = trace.start_ps[rows]
     return OpEvents(
         ops=tuple(number),
@@ -300,7 +288,7 @@ def _events(names: list[tuple[str, str]], trace: HostTrace, which: Int64s, rows:
         begin=start,
         end=trace.end_ps[rows],
         self_ps=self_ps,
-        plane=planes[trace.line_of[rows]] if len(rows) else NO_NUMBERS,
+        plane=trace.plane_of(rows),
     )
 
 
@@ -341,7 +329,10 @@ class FunctionCalls(Struct, frozen=True, eq=False, kw_only=True):
 def function_calls(trace: HostTrace) -> FunctionCalls:
     """Find where functions are called, and where executors work on them."""
     numbers: dict[str, int] = {}
-    of_name = np.array([_number(name, numbers) for name in trace.names], np.int64)
+    of_name = np.full(len(trace.names), -1, np.int64)
+    for name, text in enumerate(map(_called, trace.names)):
+        if text:
+            of_name[name] = numbers.setdefault(text, len(numbers))
     calls = trace.host_events(of_name >= 0)
     named = FunctionCalls(trace=trace, names=tuple(numbers), rows=calls, function=of_name[trace.name[calls]])
     runs = trace.host_events(mask(trace.names, lambda name: runs_function(name) or is_input_function(name)))
@@ -361,13 +352,8 @@ def function_calls(trace: HostTrace) -> FunctionCalls:
     return FunctionCalls(trace=trace, names=tuple(numbers), rows=rows[by_row], function=function[by_row])
 
 
-def _number(name: str, numbers: dict[str, int]) -> int:
-    """Return the index of the function that an event of this name calls, -1 if it calls none."""
-    text = _called(name)
-    return numbers.setdefault(text, len(numbers)) if text else -1
-
-
 def _called(name: str) -> str:
+    """Return the function that an event of this name calls, an empty text if it calls none."""
     if is_input_function(name):
         return OF_INPUT
     if is_jitted_call(name):

@@ -330,8 +330,7 @@ def _per_line(trace: HostTrace, rows: npt.NDArray[np.signedinteger]) -> Int64s:
 
 
 def _drives(trace: HostTrace, links: LaunchLinks) -> dict[int, frozenset[int]]:
-    plane_of = np.array([line.plane for line in trace.lines], np.int64)
     count = max(len(trace.planes), 1)
-    pairs = distinct(trace.line_of[links.host].astype(np.int64) * count + plane_of[trace.line_of[links.device]])
+    pairs = distinct(trace.line_of[links.host].astype(np.int64) * count + trace.plane_of(links.device))
     lines, planes = np.divmod(pairs, count)
     return {line: frozenset(planes[lines == line].tolist()) for line in lines.tolist()}

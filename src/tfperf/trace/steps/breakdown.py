@@ -410,8 +410,7 @@ def _by_time(hosts: Sequence[Breakdown]) -> list[Int64s] | None:
     rows = []
     for host, start_ns in zip(hosts, starts_ns, strict=True):
         at_ps = middle_ps + (starts_ns[0] - start_ns) * 1000
-        row = np.searchsorted(host.steps.start_ps, at_ps, side="right") - 1
-        row[(row >= 0) & (at_ps >= host.steps.end_ps[np.maximum(row, 0)])] = -1
+        row = host.steps.at(at_ps)
         # A long step that holds several of them belongs to the first.
         row[1:][row[1:] == row[:-1]] = -1
         rows.append(row)

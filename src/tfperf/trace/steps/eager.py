@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.base.arrays import Bools, Int64s, covers, distinct, union
+from tfperf.base.arrays import Bools, Int64s, covers, distinct, text_index, union
 from tfperf.base.units import counted, listed
 from tfperf.trace.event_names import is_eager_call, is_gradient, is_python_op, mask, runs_keras_function
 from tfperf.trace.host_trace import HostTrace, once
@@ -122,9 +122,13 @@ def from_eager_ops(trace: HostTrace) -> Steps | None:
         "function is called, and nothing is fetched from tf.data"
     )
     how: How = (SOURCE, "low", explanation)
+    # A step starts with the call of Python around its first op.
+    calls = np.sort(outermost(trace, trace.host_events(mask(trace.names, is_eager_call))))
+    around = last_around(trace, calls, rows[first])
+    start = trace.start_ps[np.where(around >= 0, np.append(calls, -1)[around], rows[first])]
     steps = plain_steps(
         how,
-        (_start_of_call(trace, rows[first]), trace.end_ps[rows[last]]),
+        (start, trace.end_ps[rows[last]]),
         np.arange(len(first)),
         tuple(f"{kind} {number}" for number in range(len(first))),
         (kind,) * len(first),
@@ -136,14 +140,6 @@ def _op_types(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, ...]]:
     """Return for each eager call a number for the type of its op, and the types: from a stat, or from its name."""
     texts = trace.stat("eager_op").texts
     types = (*texts, *(name.removeprefix(NAMED) for name in trace.names))
-    index = {text: number for number, text in enumerate(dict.fromkeys(types))}
-    number = np.array([index[text] for text in types], np.int64)
+    names, number = text_index(types)
     noted = trace.number_at("eager_op", rows, -1)
-    return number[np.where(noted >= 0, noted, trace.name[rows] + len(texts))], tuple(index)
-
-
-def _start_of_call(trace: HostTrace, rows: Int64s) -> Int64s:
-    """Return where the call of Python around each op starts."""
-    calls = np.sort(outermost(trace, trace.host_events(mask(trace.names, is_eager_call))))
-    around = last_around(trace, calls, rows)
-    return np.asarray(trace.start_ps[np.where(around >= 0, np.append(calls, -1)[around], rows)], np.int64)
+    return number[np.where(noted >= 0, noted, trace.name[rows] + len(texts))], tuple(names)

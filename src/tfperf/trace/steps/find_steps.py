@@ -8,7 +8,7 @@ import re
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.base.arrays import Int64s, covers, distinct, lookup, median, overlap, union
+from tfperf.base.arrays import Int64s, covers, distinct, lookup, median, overlap, span_at, union
 from tfperf.base.units import counted
 from tfperf.formats.wire.event_columns import MODULE_LINE, Line
 from tfperf.trace.event_names import concrete_function, is_gradient, is_jitted_call, mask
@@ -33,13 +33,6 @@ from tfperf.trace.steps.steps import (
 )
 from tfperf.trace.steps.tpu_steps import step_line
 from tfperf.trace.steps.turns import loop_of, other_loops
-
-
-def _without_number(name: str) -> str:
-    """Return the name of a step without the number at its end (a regular expression takes too long on digits)."""
-    label = name.rstrip("0123456789")
-    return name if label == name else label.removesuffix("-").removesuffix(" ")
-
 
 _FEWEST_EVALUATIONS = 2
 """One call of another function between steps may be anything."""
@@ -175,9 +168,8 @@ def _with_unmarked_evaluation(trace: HostTrace, calls: FunctionCalls, steps: Ste
     gradients = trace.host_events(mask(trace.names, is_gradient))
     trains = covers(marked, trace.start_ps[runs])
     of_training = distinct(trace.name[runs[trains]])
-    call = np.searchsorted(calls.start, trace.start_ps[runs], side="right") - 1
-    in_call = (call >= 0) & (trace.start_ps[runs] < calls.end[np.maximum(call, 0)])
-    is_other = in_call & ~trains & (lookup(of_training, trace.name[runs]) < 0)
+    call = span_at(calls.start, calls.end, trace.start_ps[runs])
+    is_other = (call >= 0) & ~trains & (lookup(of_training, trace.name[runs]) < 0)
     chosen = distinct(call[is_other])
     chosen = chosen[~covers(marked, calls.start[chosen])]
     times = np.sort(trace.start_ps[gradients])
@@ -213,7 +205,13 @@ def from_groups(trace: HostTrace) -> Steps | None:
     order = np.argsort(spans.start, kind="stable")
     span, numbers = (spans.start[order], spans.end[order]), spans.group[order]
     stored = [spans.names.get(number, "") for number in numbers.tolist()]
-    kinds = label_kinds(trace, *span, [_without_number(name) or UNLABELLED for name in stored])
+    # Without the number at the end (a regular expression takes too long on digits).
+    bare = [name.rstrip("0123456789") for name in stored]
+    labels = [
+        name if label == name else label.removesuffix("-").removesuffix(" ")
+        for name, label in zip(stored, bare, strict=True)
+    ]
+    kinds = label_kinds(trace, *span, [label or UNLABELLED for label in labels])
     names = tuple(
         f"{kind} {number}" if name.isdigit() or not name else name
         for kind, name, number in zip(kinds, stored, numbers, strict=True)
@@ -286,12 +284,6 @@ _FEW = 3
 """Fewer calls or fetches than this may be part of a loop that runs its ops one by one."""
 
 
-def _longer(turns: Steps | None, calls: Steps) -> Steps:
-    """Return the turns of a loop of ops, if there are any and they take more time than the calls."""
-    is_longer = turns is not None and turns.duration_ps.sum() > calls.duration_ps.sum()
-    return turns if turns is not None and is_longer else calls
-
-
 def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
     """Find the steps of a host. `marker` (an event name, `*` as wildcard) overrides the rules."""
     if marker is not None:
@@ -304,7 +296,9 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
         steps = rule(trace)
         if steps is not None and len(steps):
             if len(steps) < _FEW and rule in _CALLS_AND_FETCHES:
-                steps = _longer(from_eager_ops(trace), steps)
+                turns = from_eager_ops(trace)
+                if turns is not None and turns.duration_ps.sum() > steps.duration_ps.sum():
+                    steps = turns
             return with_batches(trace, close_windows(trace, steps))
     return no_steps(
         "the trace contains no step marker, no repeated call of a tf.function or a jitted function, no tf.data fetch "
@@ -346,11 +340,10 @@ def with_batches(trace: HostTrace, steps: Steps) -> Steps:
     if steps.batches.max(initial=1) > 1:
         return steps
     fetches = find_fetches(trace)
-    step = np.searchsorted(steps.start_ps, fetches.start, side="right") - 1
-    inside = (step >= 0) & (fetches.start < steps.end_ps[np.maximum(step, 0)])
+    step = steps.at(fetches.start)
     most = np.ones(len(steps), np.int64)
     for iterator in distinct(fetches.iterator).tolist():
-        mine = step[inside & (fetches.iterator == iterator)]
+        mine = step[(step >= 0) & (fetches.iterator == iterator)]
         most = np.maximum(most, np.bincount(mine, minlength=len(steps)))
     # A fetch may lie on the other side of a border; several in nearly every step do not.
     return replace(steps, batches=most) if median(most) >= 2 else steps

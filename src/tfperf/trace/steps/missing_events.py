@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, group_equal
+from tfperf.base.arrays import Bools, Int64s, distinct, group_equal
 from tfperf.base.units import PS_PER_MS, counted, listed
 from tfperf.trace.event_names import concrete_function, is_call, is_fetch, is_jitted_call, mask, parse_op
 from tfperf.trace.flaw import Flaw
@@ -136,7 +136,7 @@ def _lost_events(trace: HostTrace, links: Callable[[], LaunchLinks]) -> Flaw | N
 def _lost_launches(trace: HostTrace, links: Callable[[], LaunchLinks]) -> str:
     """Say how many launches have no event of a device; empty if nearly all have one."""
     calls, ids = launching_calls(trace)
-    device_rows = _device_rows(trace)
+    device_rows = trace.device_rows
     if len(device_rows) >= len(calls):
         return ""
     launches = ~_are_named(trace, calls, _NO_LAUNCH)
@@ -216,7 +216,7 @@ def _executed(trace: HostTrace) -> tuple[dict[str, int], bool]:
     A kernel runs once or more in each run of its program, so the most frequent one says how many runs there were at
     most. Programs of one name are told apart by their id.
     """
-    rows = _device_rows(trace)
+    rows = trace.device_rows
     rows = rows[~_are_named(trace, rows, _COPY)]
     module, texts = trace.number_at("hlo_module", rows, -1), trace.stat("hlo_module").texts
     keys = [module, trace.program_at(rows)[0], trace.name[rows].astype(np.int64)]
@@ -240,11 +240,6 @@ def _are_named(trace: HostTrace, rows: Int64s, pattern: str) -> Bools:
         found[name] = re.match(pattern, trace.names[name]) is not None
     named: Bools = found[trace.name[rows]]
     return named
-
-
-def _device_rows(trace: HostTrace) -> Int64s:
-    lines = [line for plane in trace.devices for line in trace.device_lines(plane)]
-    return np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
 
 
 # --- ops that the host tracer left out ---
@@ -276,7 +271,10 @@ def _unrecorded_ops(trace: HostTrace) -> Flaw | None:
     names = _host_names(trace)
     calls = [name for name in names if name.startswith("EagerExecute")]
     is_called = calls and (len(trace.stat("tf_function_call").event) or any(map(concrete_function, calls)))
-    if not (is_called or level == 1) or any(is_jitted_call(name) or _needs_level_2(name) for name in names):
+    if not (is_called or level == 1) or any(map(is_jitted_call, names)):
+        return None
+    others = [name for name in names if not name.startswith(("EagerExecute", "ExecutorState::ProcessAsync::"))]
+    if any(is_call(each) or is_fetch(each) or parse_op(each).kind in ("tensorflow", "tf.data") for each in others):
         return None
     said = "host_tracer_level=1" if level == 1 else "as with host_tracer_level=1"
     text = f"the host tracer recorded no ops ({said}), so host compute, waiting and input are unknown"
@@ -285,10 +283,3 @@ def _unrecorded_ops(trace: HostTrace) -> Flaw | None:
 
 def _host_names(trace: HostTrace) -> list[str]:
     return [trace.names[name] for name in distinct(trace.name[trace.on_host]).tolist()]
-
-
-def _needs_level_2(name: str) -> bool:
-    """Tell whether TensorFlow records the event only from level 2 of the host tracer on."""
-    if name.startswith(("EagerExecute", "ExecutorState::ProcessAsync::")):
-        return False
-    return is_call(name) or is_fetch(name) or parse_op(name).kind in ("tensorflow", "tf.data")

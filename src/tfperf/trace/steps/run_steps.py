@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from tfperf.base.arrays import Bools, Int64s, Intervals, distinct, extents, lookup, median, overlap, union
+from tfperf.base.arrays import Bools, Int64s, Intervals, distinct, extents, lookup, median, overlap, text_index, union
 from tfperf.base.units import PS_PER_MS, counted, format_ms
 from tfperf.trace.device.tpu_runs import TpuRuns, find_runs, module_name
 from tfperf.trace.event_names import called_function, canonical, is_jax_compilation, mask
@@ -82,8 +82,7 @@ def with_runs(trace: HostTrace, steps: Steps) -> Steps | None:
     """
     runs = find_runs(trace)
     called = np.append(trace.start_ps, -1)[runs.call]
-    step = np.searchsorted(steps.start_ps, called, side="right") - 1
-    step[(runs.call < 0) | (step < 0) | (called >= steps.end_ps[np.maximum(step, 0)])] = -1
+    step = np.where(runs.call < 0, -1, steps.at(called))
     if not (step >= 0).any():
         return None
     work = _work(trace, runs, step, len(steps), int(runs.plane[step >= 0][_slowest(runs.only(step >= 0))[0]]))
@@ -118,14 +117,14 @@ def _slowest(runs: TpuRuns) -> Int64s:
 def _launched(trace: HostTrace, runs: TpuRuns, chip: Int64s) -> JaxCalls:
     """Return the runs of a chip as if each were the call that caused it."""
     modules = [module_name(runs.names[name]) for name in runs.name[chip].tolist()]
-    index = {module: index for index, module in enumerate(dict.fromkeys(modules))}
+    names, name = text_index(modules)
     start, end, program, known = runs.start_ps[chip], runs.end_ps[chip], runs.program[chip], runs.known[chip]
     return JaxCalls(
         runs.row[chip],
         start,
         end,
-        np.array([index[module] for module in modules], np.int64),
-        tuple(index),
+        name,
+        tuple(names),
         *programs_of(trace, [canonical(module) for module in modules], program, known),
         np.zeros(len(chip), np.int64),
         Work(start, end, program, known, end - start),

@@ -21,6 +21,8 @@ from tfperf.base.arrays import (
     lookup,
     median,
     ranges,
+    span_at,
+    text_index,
     touches,
     union,
 )
@@ -123,13 +125,11 @@ def find_calls(trace: HostTrace) -> FunctionCalls:
     rows = outermost(trace, rows[trace.on_host[rows] & (trace.duration_ps[rows] > 0)])
     if not len(rows):
         return NO_CALLS
-    texts = [trace.names[name] for name in trace.name[rows].tolist()]
-    index = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+    names, name = text_index([trace.names[name] for name in trace.name[rows].tolist()])
     traced = np.array([text.startswith("traced") for text in stat.texts], np.bool_)
-    name = np.array([index[text] for text in texts], np.int64)
     is_traced = traced[stat.value[lookup(stat.event, rows)]]
     is_traced |= touches(xla_compilations(trace), trace.start_ps[rows], trace.end_ps[rows])
-    return FunctionCalls(rows, trace.start_ps[rows], trace.end_ps[rows], name, tuple(index), is_traced)
+    return FunctionCalls(rows, trace.start_ps[rows], trace.end_ps[rows], name, tuple(names), is_traced)
 
 
 @once
@@ -214,19 +214,14 @@ def from_calls(trace: HostTrace) -> Steps | None:
     loop = loop_of(trace, calls.row, _concrete_functions(trace, calls), calls.name)
     if not loop.any():
         return _of_one_loop(trace, calls, fetches)
-    loop = with_first(loop, _training_loop(trace, calls, loop))
-    steps = _of_one_loop(trace, calls.only(loop == 0), _fetches_of_first(trace, calls, loop, fetches))
-    return replace(steps, other_loops=other_loops(trace, calls.row, loop))
-
-
-def _training_loop(trace: HostTrace, calls: FunctionCalls, loop: Int64s) -> int:
-    """Return the first loop that trains, 0 if none does."""
     from tfperf.trace.host.host_ops import function_calls
 
     work, gradients = function_calls(trace), trace.host_events(mask(trace.names, is_gradient))
     training = {work.names[number] for number in distinct(work.of(gradients)).tolist() if number >= 0}
     trains = np.array([name in training for name in calls.names], np.bool_)[calls.name]
-    return int(loop[trains].min()) if trains.any() else 0
+    loop = with_first(loop, int(loop[trains].min()) if trains.any() else 0)
+    steps = _of_one_loop(trace, calls.only(loop == 0), _fetches_of_first(trace, calls, loop, fetches))
+    return replace(steps, other_loops=other_loops(trace, calls.row, loop))
 
 
 def _fetches_of_first(trace: HostTrace, calls: FunctionCalls, loop: Int64s, fetches: Fetches) -> Fetches:
@@ -260,8 +255,7 @@ def _of_one_loop(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
 
 def _call_around(calls: FunctionCalls, times: Int64s) -> Int64s:
     """Return the call that is under way at each time, -1 for none."""
-    index = np.searchsorted(calls.start, times, side="right") - 1
-    return np.where((index >= 0) & (times < np.append(calls.end, 0)[index]), index, -1)
+    return span_at(calls.start, calls.end, times)
 
 
 def _numbered(
@@ -399,7 +393,9 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     is_call = call >= 0
     # Fetches after the last call start no step, nor do those without a call that takes what was fetched.
     wanted = np.arange(len(order)) <= np.flatnonzero(is_call)[-1]
-    wanted &= ~_is_not_taken(is_call, np.concatenate((fetches.iterator, np.full(len(calls.name), -1)))[order])
+    iterator = np.concatenate((fetches.iterator, np.full(len(calls.name), -1)))[order]
+    followed = np.append(is_call[1:], False)
+    wanted &= is_call | followed | (_share(iterator, followed) < _MOSTLY)
     token, start, end, call, is_call = (
         column[wanted] for column in (token[order], start[order], end[order], call, is_call)
     )
@@ -455,12 +451,6 @@ def _explained(
     return levels[cycle.period > 0], text
 
 
-def _is_not_taken(is_call: Bools, iterator: Int64s) -> Bools:
-    """Tell which fetches no call follows, where one follows nearly all others: they find the end of their pipeline."""
-    followed = np.append(is_call[1:], False)
-    return np.asarray(~is_call & ~followed & (_share(iterator, followed) >= _MOSTLY), np.bool_)
-
-
 def _around(trace: HostTrace, calls: FunctionCalls, times: Int64s) -> Int64s:
     """Return where the outermost eager event (or call) around each time starts; the time itself where none is."""
     rows = outermost(trace, trace.host_events(mask(trace.names, is_eager_call)))
@@ -471,9 +461,8 @@ def _around(trace: HostTrace, calls: FunctionCalls, times: Int64s) -> Int64s:
     order = np.lexsort((-ends, starts))
     is_outer = nest(starts[order], ends[order]).parent < 0
     starts, ends = starts[order][is_outer], ends[order][is_outer]
-    index = np.searchsorted(starts, times, side="right") - 1
-    inside = (index >= 0) & (times < ends[np.maximum(index, 0)])
-    return np.where(inside, starts[np.maximum(index, 0)], times)
+    index = span_at(starts, ends, times)
+    return np.where(index >= 0, starts[index], times)
 
 
 def from_fetches(trace: HostTrace) -> Steps | None:

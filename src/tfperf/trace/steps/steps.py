@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, covers, median, text_index
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, covers, median, span_at, text_index
 from tfperf.trace.event_names import concrete_function, is_gradient, mask
 from tfperf.trace.flaw import TIMES, Parts
 from tfperf.trace.host.activities import xla_compilations
@@ -110,6 +110,10 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             pauses=(),
             on_cores=tuple(CoreSteps(each.plane, each.start_ps[rows], each.end_ps[rows]) for each in self.on_cores),
         )
+
+    def at(self, times_ps: Int64s) -> Int64s:
+        """Return, for each time, the row of the step around it; -1 outside of all."""
+        return span_at(self.start_ps, self.end_ps, times_ps)
 
     @property
     def rests_on(self) -> Parts:

@@ -33,7 +33,7 @@ from tfperf.base.arrays import (
 from tfperf.formats.wire.event_columns import STEPS_LINE, Stat
 from tfperf.trace.event_names import is_fetch, is_input_function, mask
 from tfperf.trace.host.activities import PRIORITY, Activity, ActivityTimes, Codes, device_codes, host_codes
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, rows_of
 from tfperf.trace.nesting import nest
 
 _LOOPS = frozenset(("WhileOp-EvalCond", "WhileOp-StartBody", "ForOp", "ParallelForOp", "ForeverOp"))
@@ -349,7 +349,7 @@ def _device_markers(trace: HostTrace, group: Int64s) -> _Spans:
     for plane in trace.devices:
         stored = [line for line in trace.device_lines(plane, derived=True) if line.id == STEPS_LINE]
         if stored:
-            rows = np.concatenate([np.arange(line.start, line.stop) for line in stored])
+            rows = rows_of(stored)
             rows = rows[group[rows] >= 0]
             parts.append((group[rows], trace.start_ps[rows], trace.end_ps[rows]))
         else:
@@ -360,8 +360,7 @@ def _device_markers(trace: HostTrace, group: Int64s) -> _Spans:
 
 def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> _Spans:
     """Merge neighbouring device events of one group; an event without a group takes that of the event before."""
-    lines = [np.arange(line.start, line.stop) for line in trace.device_lines(plane)]
-    rows = np.concatenate([NO_NUMBERS, *lines])
+    rows = rows_of(trace.device_lines(plane))
     rows = rows[np.lexsort((trace.duration_ps[rows], trace.start_ps[rows]))]
     last_grouped = np.maximum.accumulate(np.where(group[rows] >= 0, np.arange(len(rows)), -1))
     groups = group[rows[last_grouped[last_grouped >= 0]]]

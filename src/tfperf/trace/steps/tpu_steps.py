@@ -33,7 +33,13 @@ def core_steps(trace: HostTrace, steps: Steps) -> list[CoreSteps]:
     count = min(len(steps), *(line.stop - line.start for _, line in lines))
     rows = [slice(line.start, line.start + count) for _, line in lines]
     longest = np.max([trace.duration_ps[of_core] for of_core in rows], axis=0)
-    return [_within(plane, trace.start_ps[of_core], longest) for (plane, _), of_core in zip(lines, rows, strict=True)]
+    cores = []
+    for (plane, _), of_core in zip(lines, rows, strict=True):
+        start_ps = trace.start_ps[of_core]
+        end_ps = start_ps + longest
+        end_ps[:-1] = np.minimum(end_ps[:-1], np.maximum(start_ps[1:], start_ps[:-1]))
+        cores.append(CoreSteps(plane, start_ps, end_ps))
+    return cores
 
 
 def in_step_time(trace: HostTrace, steps: Steps, plane: Int64s, ps: Int64s) -> Int64s:
@@ -50,12 +56,6 @@ def in_step_time(trace: HostTrace, steps: Steps, plane: Int64s, ps: Int64s) -> I
         last = np.where(inside, steps.duration_ps[step] - 1, since)  # a core may take longer than the step lasts
         moved[mine] = steps.start_ps[step] + np.minimum(since, last)
     return moved
-
-
-def _within(plane: int, start_ps: Int64s, longest_ps: Int64s) -> CoreSteps:
-    end_ps = start_ps + longest_ps
-    end_ps[:-1] = np.minimum(end_ps[:-1], np.maximum(start_ps[1:], start_ps[:-1]))
-    return CoreSteps(plane, start_ps, end_ps)
 
 
 def has_ops(trace: HostTrace) -> bool:

@@ -43,7 +43,8 @@ def cycle_starts(token: Int64s, *, fetch_kinds: int, has_phases: bool = True) ->
     fetch = token < fetch_kinds
     if not fetch.any():
         period = smallest_period(token)
-        if has_phases and _runs_of_several(token[:period]):
+        following = token[:period][token[:period] == np.roll(token[:period], 1)]
+        if has_phases and len(distinct(following)) > 1:
             return Cycle(np.arange(len(token)), period, 1, has_phases=True)
         return Cycle(np.arange(0, len(token), period or 1), period, period or 1)
     runs = run_starts(fetch)
@@ -58,11 +59,6 @@ def cycle_starts(token: Int64s, *, fetch_kinds: int, has_phases: bool = True) ->
     closing = np.flatnonzero(~paired & np.roll(paired, -1))
     shift = int((closing[0] + 1) % period) if len(closing) else 0  # so that a call without its own fetch closes one
     return Cycle(aligned_turns(token, int(runs[0]), pattern, shift), period, period)
-
-
-def _runs_of_several(pattern: Int64s) -> bool:
-    """Tell whether two tokens or more follow themselves in a pattern that repeats."""
-    return len(distinct(pattern[pattern == np.roll(pattern, 1)])) > 1
 
 
 def smallest_period(token: Int64s) -> int:
@@ -201,7 +197,9 @@ def loop_of(trace: HostTrace, rows: Int64s, function: Int64s, name: Int64s) -> I
         for earlier in kept:
             other = loop == earlier
             at_once = touches(union(start[other], end[other]), start[mine], end[mine])
-            take_turns = float(at_once.mean()) <= _AT_ONCE and _repeats_as_one(mine, other, name)
+            take_turns = float(at_once.mean()) <= _AT_ONCE and not (
+                smallest_period(name[mine]) and smallest_period(name[other]) and not smallest_period(name[mine | other])
+            )
             if take_turns or _in_lockstep(loop, number, earlier, name):
                 loop[mine] = earlier
                 break
@@ -221,10 +219,6 @@ def _threads_of_functions(line: Int64s, function: Int64s) -> Int64s:
             shared = distinct(loop[function == one])
             loop[np.isin(loop, shared)] = shared[0]
     return np.asarray(loop, np.int64)
-
-
-def _repeats_as_one(one: Bools, other: Bools, name: Int64s) -> bool:
-    return bool(smallest_period(name[one | other])) or not (smallest_period(name[one]) and smallest_period(name[other]))
 
 
 def _in_lockstep(loop: Int64s, one: int, other: int, name: Int64s) -> bool:
