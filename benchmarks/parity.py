@@ -137,7 +137,8 @@ def check_ops(analysis: tfperf.Analysis, expected: dict[str, Any]) -> Iterator[C
         yield f"op placement {side} percent", same(percent, wanted, 1e-6), f"{percent}, expected {wanted}"
     rows = expected["top_device_ops"]
     names, types = ops.device.names, ops.device.types
-    shares = [percent / 100 for percent in ops.device.columns()["self_percent"]]
+    columns: dict[str, Any] = ops.device.columns()
+    shares = [percent / 100 for percent in columns["self_percent"]]
     cumulative = 0.0
     for index, row in enumerate(rows):
         share = shares[index] if index < len(shares) else math.nan

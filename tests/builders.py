@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tfperf.analysis.load import ALWAYS
 from tfperf.analysis.registry import Host, HostResults, Results, default_sections, with_dependencies
@@ -119,6 +119,15 @@ def trace_of(tmp_path: Path, *planes: Plane, links: bool = False, instants: bool
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(space(*planes))
     return read_host(path, stats=DEFAULT | LINKS if links else None, instants=instants)
+
+
+_Known = TypeVar("_Known")
+
+
+def known(value: _Known | None) -> _Known:
+    """Return a value that must not be None."""
+    assert value is not None
+    return value
 
 
 def host_of(trace: HostTrace, *sections: str, attribution: Attribution = "corrected") -> Host:

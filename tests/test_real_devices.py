@@ -47,9 +47,9 @@ def test_the_capture_is_one_span_on_one_clock(worker: Analysis) -> None:
     allocators = worker["memory"].allocators
     assert all(start_ms <= time <= end_ms for each in allocators for time in each.timeline.time_ms.tolist())
     fullest = allocators[0]
-    (step,) = worker["steps"].table.itertuples()
-    assert step.start_ms <= fullest.peak_ms <= step.start_ms + step.step_time_ms
-    assert fullest.peak_step == step.step
+    (step,) = worker["steps"].table.to_dict("records")
+    assert step["start_ms"] <= fullest.peak_ms <= step["start_ms"] + step["step_time_ms"]
+    assert fullest.peak_step == step["step"]
 
 
 def test_kernels_that_name_half_are_in_16_bit(worker: Analysis) -> None:

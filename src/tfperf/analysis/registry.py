@@ -28,6 +28,7 @@ from tfperf.trace.logdir import Run
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from tfperf.analysis.result_types import of_host, of_run
     from tfperf.base.arrays import Int64s, Intervals
     from tfperf.base.patterns import Pattern
     from tfperf.trace.device.device_peaks import DeviceModel
@@ -43,6 +44,13 @@ if TYPE_CHECKING:
     from tfperf.trace.steps.breakdown import Breakdown
     from tfperf.trace.steps.steps import Steps, WhichStep
     from tfperf.trace.tfdata import Pipelines, StageWork
+else:
+
+    def of_run(method: Any) -> Any:
+        """Return the method; for type checkers, one that returns the type of each section (`result_types.pyi`)."""
+        return method
+
+    of_host = of_run
 
 Function = Callable[..., Any] | str
 """A function, or where it is ("package.module:function"): then its module is imported when it is first called."""
@@ -399,6 +407,7 @@ class Host:
         assert spec.analyze is not None
         return None if spec.without_device and not self.trace.devices else call(spec.analyze, self)
 
+    @of_host
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section that the asking one rests on."""
         return _result(self.results, section)
@@ -519,6 +528,7 @@ class HostResults(Shown, Struct, frozen=True):
     is_other_kind: bool = False
     """Whether these are of another kind."""
 
+    @of_host
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section; if it needs a device and the host has none, it is empty."""
         return _result(self.results, section)
@@ -574,6 +584,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
         """By section, what workers combined of many hosts: a few parts in order, packed or not."""
         return {}
 
+    @of_run
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section over all hosts; if it needs a device and no host has one, it is empty.
 

@@ -15,7 +15,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -282,7 +282,7 @@ def _idle_entries(results: Results) -> list[RankedEntry]:
     idle = results["idle"]
     if not results.has_device or lacks_devices(results["steps"]) or idle.without_steps:
         return []
-    columns = idle.columns()
+    columns: dict[str, Any] = idle.columns()
     causes = zip(columns["cause"], columns["per_step_ms"], strict=True)
     return [RankedEntry(cause, "", _rounded(ms)) for cause, ms in causes]
 

@@ -121,7 +121,8 @@ def test_programs_of_one_op_are_ops_that_python_runs_one_by_one(tmp_path: Path) 
     results = results_of(op_by_op(tmp_path))
     eager = results["functions"].eager
     assert (eager.op_types, eager.calls.tolist()) == (("multiply", "subtract"), [5, 5])
-    assert (eager.percent, eager.calls_per_step) == (pytest.approx(40, abs=1), 2)
+    assert eager.percent == pytest.approx(40, abs=1)
+    assert eager.calls_per_step == 2
     cause = results["diagnosis"].causes[0]
     assert cause.code == "eager_ops"
     assert cause.actions[0].text == "put the whole step into one jax.jit"

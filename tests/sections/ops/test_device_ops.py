@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import Event, Plane, event, host, host_of, line, plane, ref, trace_of
@@ -221,7 +222,7 @@ def test_ops_of_tpu_programs_are_apart_and_zero_lengths_count(tmp_path: Path) ->
     counts = {(key.hlo_module, key.hlo_op or key.name): count for key, count in pairs}
     assert {counts["jit_f", name] for name, _, _ in F_OPS} == {2 * Offload().runs}
     assert counts["jit__psum", "all-reduce"] == device.places == 2
-    columns = device.columns()
+    columns: dict[str, Any] = device.columns()
     assert columns["device_mean_ms"] == [value / 2 for value in columns["self_ms"]]
 
 

@@ -14,6 +14,7 @@ from tpu_twin import FLOPS, STATED_FLOPS, tpu_twin
 
 from tfperf.analysis.load import load
 from tfperf.sections.roofline.analysis import Roofline, derive
+from tfperf.sections.xla.instructions import HloOp
 
 REFERENCE = SHARED / "traces" / "xla_reference"
 OFFLOAD = REFERENCE.parent / "tpu_v6e"
@@ -110,6 +111,7 @@ def test_the_operations_of_a_kernel_that_is_a_product_are_those_of_its_shapes(tm
     """The profile states those of one pass; bytes are a lower bound, so nothing tells what bounds the kernel."""
     roofline = load(logdir_of(tmp_path, tpu=tpu_twin()), sections=["roofline"])["roofline"]
     (row,) = roofline.ops
+    assert isinstance(row.op, HloOp)
     assert (row.op.flops, row.op.pass_flops, row.op.bytes) == (FLOPS, STATED_FLOPS, 32 << 20)
     assert (row.op.counted_by, row.op.is_least, row.judged.bound) == ("program", True, None)
     assert row.work.tflops_per_second == pytest.approx(113.4, abs=0.05)
@@ -167,7 +169,8 @@ def test_the_made_tpu_has_the_rates_that_xprof_prints() -> None:
 def test_bandwidth_of_the_real_tpu_profile_is_that_of_the_reference() -> None:
     expected = json.loads((OFFLOAD / "reference" / "expected.json").read_text(encoding="utf-8"))["A"]
     roofline = load(OFFLOAD / "offload", sections=["roofline"])["roofline"]
-    fusions = sorted((row for row in roofline.ops if "fusion" in row.op.op), key=lambda row: row.work.gb_per_second)
+    fusions = [row for row in roofline.ops if "fusion" in row.op.op]
+    fusions.sort(key=lambda row: row.work.gb_per_second or 0.0)
     reference = expected["hbm_bandwidth_of_fusions"]
     assert [row.work.gb_per_second for row in fusions] == pytest.approx(reference["gb_per_s"], abs=0.01)
     assert [row.judged.memory_percent for row in fusions] == pytest.approx(reference["percent_of_peak"], abs=0.01)

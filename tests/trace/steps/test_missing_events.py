@@ -13,6 +13,7 @@ from builders import (
     host,
     host_of,
     iterator_call,
+    known,
     line,
     logdir_of,
     plane,
@@ -249,9 +250,9 @@ def test_changes_of_the_pipeline_have_no_estimate(tmp_path: Path) -> None:
         for number, inside in enumerate(("", "Root", "Root::Map"))
     ]
     trace = trace_of(tmp_path, host(*MARKS, *parts))
-    known, unknown = (results_of(each)["tfdata"].outlook for each in (trace, replace(trace, errors=(LIBCUPTI,))))
-    assert known.estimates
-    assert unknown.estimates == ()
+    whole, untraced = (results_of(each)["tfdata"].outlook for each in (trace, replace(trace, errors=(LIBCUPTI,))))
+    assert known(whole).estimates
+    assert known(untraced).estimates == ()
 
 
 def test_sections_about_devices_say_that_figures_are_partial(tmp_path: Path) -> None:

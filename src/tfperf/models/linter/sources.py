@@ -108,8 +108,9 @@ def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
     whole = max(xla.whole_ps, 1)
     by_place: dict[tuple[int, str], float] = {}
     for op in xla.ops:
-        key = (op.program_id, op.op)
-        by_place[key] = by_place.get(key, 0.0) + op.time_ps / whole
+        if op.program_id is not None:
+            key = (op.program_id, op.op)
+            by_place[key] = by_place.get(key, 0.0) + op.time_ps / whole
     notes = (_COMPILED, *((_OF_CPU,) if xla.place == "cpu" else ()))
     if xla.lost:
         notes = (

@@ -218,7 +218,7 @@ def _host_work(results: Results) -> list[Finding]:
     return findings
 
 
-INPUT_PART_TITLES = {
+INPUT_PART_TITLES: dict[InputPart, str] = {
     "on_demand_read": "On-demand file read",
     "advanced_read": "Advanced file read",
     "preprocessing": "Preprocessing",

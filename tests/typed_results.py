@@ -1,0 +1,23 @@
+"""Results of sections have types: mypy reads this file with the others, and an unknown name in it would fail there.
+
+Each `type: ignore` states what must be an error; mypy reports one that is not needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+import tfperf
+from tfperf.analysis.registry import Host
+from tfperf.sections.diagnosis.cause import Diagnosis
+from tfperf.sections.diagnosis.program import ProgramTimes
+from tfperf.trace.steps.breakdown import Breakdown
+
+
+def typed(analysis: tfperf.Analysis, host: Host) -> None:
+    assert_type(analysis["overview"].input_percent, float | None)
+    assert_type(analysis["diagnosis"], Diagnosis)
+    assert_type(analysis.hosts[0]["diagnosis"], ProgramTimes)
+    assert_type(host["steps"], Breakdown)
+    assert_type(analysis["a_section_of_another_package"], Any)
+    analysis["overview"].input_percents  # type: ignore[attr-defined]
