@@ -103,7 +103,7 @@ def test_a_damaged_profile_says_so_first(tmp_path: Path) -> None:
 
 def test_an_unknown_section_names_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(tfperf.TfperfError, match="'kernel' is not a section; the sections are diagnosis, overview,"):
-        tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["kernel"])
+        tfperf.load(logdir_of(tmp_path, a=job(30)), sections=["kernel"])  # type: ignore[list-item]
 
 
 def test_a_section_about_devices_is_empty_without_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from places import SHARED
 
 import tfperf
 from tfperf.analysis.load import Analysis
+from tfperf.analysis.registry import AnySection
 
 TRACES = SHARED / "traces"
 WORKER = "gpu_8xV100_worker"
@@ -17,7 +18,7 @@ WORKER = "gpu_8xV100_worker"
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")
 
 
-def loaded(folder: str, *sections: str) -> Analysis:
+def loaded(folder: str, *sections: AnySection) -> Analysis:
     if not (TRACES / folder).is_dir():
         pytest.skip(f"{folder} is not there")
     return tfperf.load(TRACES / folder, sections=sections)

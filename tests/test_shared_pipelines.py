@@ -7,12 +7,13 @@ from builders import known
 from places import ROOT
 
 import tfperf
+from tfperf.analysis.registry import AnySection
 from tfperf.sections.tfdata.advice import actions_of, blamed_stage
 
 SHARED = ROOT.parent / "shared" / "traces"
 
 
-def loaded(folder: str, *sections: str) -> tfperf.Analysis:
+def loaded(folder: str, *sections: AnySection) -> tfperf.Analysis:
     if not (SHARED / folder).is_dir():
         pytest.skip(f"{SHARED / folder} is not there")
     return tfperf.load(SHARED / folder, sections=list(sections or ("tfdata",)))

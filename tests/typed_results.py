@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 import tfperf
-from tfperf.analysis.registry import Host
+from tfperf.analysis.registry import Host, OtherSection
 from tfperf.sections.diagnosis.cause import Diagnosis
 from tfperf.sections.diagnosis.program import ProgramTimes
 from tfperf.trace.steps.breakdown import Breakdown
@@ -20,4 +20,9 @@ def typed(analysis: tfperf.Analysis, host: Host) -> None:
     assert_type(analysis.hosts[0]["diagnosis"], ProgramTimes)
     assert_type(host["steps"], Breakdown)
     assert_type(analysis["a_section_of_another_package"], Any)
-    analysis["overview"].input_percents  # type: ignore[attr-defined]
+    print(analysis["overview"].input_percents)  # type: ignore[attr-defined]
+
+
+def named(path: str) -> None:
+    tfperf.load(path, sections=["steps", OtherSection("a_section_of_another_package")])
+    tfperf.load(path, sections=["stepz"])  # type: ignore[list-item]

@@ -21,7 +21,7 @@ RUNS = [
     if folder.name != "corrupt_tpu" and (traces := [*folder.rglob("*.xplane.pb")])
 ]
 """One run of each folder of traces."""
-WITH_TABLE = [name for name in OURS if find_section(name).tables]
+WITH_TABLE: list[str] = [name for name in OURS if find_section(name).tables]
 """All sections but the one that only has sentences."""
 DTYPES = {int: "Int64", float: "Float64", bool: "boolean", str: "string"}
 

@@ -10,6 +10,7 @@ from sections.batch.jobs import allocations, ops, steps
 from sections.batch.jobs import job as batch_job
 
 import tfperf
+from tfperf.analysis.registry import OtherSection
 from tfperf.formats.wire.capture_plane import CaptureFacts
 from tfperf.judge.run_summary import LONGEST_NAME, Ranking, Rankings, baseline_text
 from tfperf.judge.summarize import MOST_STEPS, short_name, summarize_run, summary_sections, whole_steps
@@ -95,7 +96,7 @@ def test_rankings_are_per_step(tmp_path: Path) -> None:
 def test_rankings_are_of_steps_of_the_compared_kind(tmp_path: Path) -> None:
     """Train steps wait for 10 us of 100, eval steps for 70: per train step, nothing takes longer than the step."""
     logdir = logdir_of(tmp_path, a=two_kinds_job())
-    analysis = tfperf.load(logdir, sections=summary_sections())
+    analysis = tfperf.load(logdir, sections=tuple(map(OtherSection, summary_sections())))
     train, evaluation = (summarize_run(analysis, "run", kind=kind) for kind in ("train", "eval"))
     for run, work_ms in ((train, 0.09), (evaluation, 0.03)):
         (work,) = [entry for entry in run.ranking("host_ops").rows if entry.detail == "MatMul"]

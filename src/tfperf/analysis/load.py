@@ -15,7 +15,7 @@ from tfperf.analysis import registry
 from tfperf.analysis.many_hosts import MANY_HOSTS, MOST_ROWS, MOST_STEPS
 from tfperf.analysis.parallel.engine import Engine
 from tfperf.analysis.parallel.outcomes import FORKED_BYTES, HostProgress, Told, may_fork
-from tfperf.analysis.registry import By, Host, HostResults, MissingHost, Results, View
+from tfperf.analysis.registry import AnySection, By, Host, HostResults, MissingHost, Results, View
 from tfperf.base.display import cut
 from tfperf.base.errors import TfperfError, TraceFormatError
 from tfperf.base.files import TRACE_SUFFIX
@@ -96,7 +96,7 @@ class Analysis(Results, frozen=True):
 def load(  # noqa: PLR0913  (every parameter is an option that users name)
     path: str | Location,
     *,
-    sections: Sequence[str] = (),
+    sections: Sequence[AnySection] = (),
     run: str | Sequence[str] | None = None,
     hosts: Sequence[str] = (),
     attribution: Attribution = "corrected",

@@ -13,7 +13,7 @@ from functools import cache, cached_property, partial
 from io import FileIO
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NewType, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -159,7 +159,7 @@ class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
 
 
 GROUP = "tfperf.sections"
-OURS = (
+SectionName = Literal[
     "diagnosis",
     "overview",
     "steps",
@@ -180,8 +180,12 @@ OURS = (
     "environment",
     "gaps",
     "timeline",
-)
-"""The sections of tfperf, in the order of the report: each is a folder beside this file."""
+]
+"""The sections of tfperf, in the order of the report: each is a folder or a module of `tfperf/sections`."""
+OtherSection = NewType("OtherSection", str)
+"""The name of a section of another package, `OtherSection("name")`; type checkers know the others."""
+AnySection = SectionName | OtherSection
+OURS: tuple[SectionName, ...] = get_args(SectionName)
 LEADS = ("diagnosis",)
 """Those of them that are the answer: the first screen. Named here, so that no other section is imported for it."""
 ANALYZED_FIRST = ("steps", "environment", "xla")
@@ -264,9 +268,9 @@ def _names(spec: SectionSpec) -> list[str]:
     return [name for table in spec.tables for name in (table.name, *table.aliases)]
 
 
-def section_names() -> tuple[str, ...]:
+def section_names() -> tuple[AnySection, ...]:
     """Return the names of all sections, in the order of the report: those of other packages come last."""
-    return (*OURS, *_others()[0])
+    return (*OURS, *map(OtherSection, _others()[0]))
 
 
 def is_ours(name: str) -> bool:
@@ -274,7 +278,7 @@ def is_ours(name: str) -> bool:
     return name in OURS or name in UNREPORTED
 
 
-def default_sections() -> tuple[str, ...]:
+def default_sections() -> tuple[AnySection, ...]:
     """Return the names of the sections that are analyzed where none is named: all but pictures."""
     return tuple(name for name in section_names() if not find_section(name).is_picture)
 

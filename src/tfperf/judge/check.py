@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.load import Analysis, load
-from tfperf.analysis.registry import find_table
+from tfperf.analysis.registry import OtherSection, find_table
 from tfperf.base.errors import TfperfError
 from tfperf.base.storage.remote_path import Location, RemotePath, located
 from tfperf.base.units import counted, format_bytes, format_percent, listed
@@ -112,7 +112,9 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
     )
     if not config.limits and not config.baseline and max_regression is None:
         raise LimitError('no limit is given: name one, as in max_input_bound="10%"')
-    return check(profile if isinstance(profile, Analysis) else load(profile, sections=needed_sections(config)), config)
+    if not isinstance(profile, Analysis):
+        profile = load(profile, sections=tuple(map(OtherSection, needed_sections(config))))
+    return check(profile, config)
 
 
 def needed_sections(config: CheckConfig) -> tuple[str, ...]:

@@ -83,7 +83,6 @@ def described(error: TfperfError | None, address: Address) -> tuple[Reason | Lit
     return error.reason, f"{found}; {advice}" if advice else found
 
 
-_SECTIONS = ("diagnosis", "ops")
 _RANKED_TABLES = (("kernels_by_name", "kernel", "percent"), ("device_op_patterns", "op_name", "self_percent"))
 _HOST_TABLES = (("host_op_patterns", "op_name", "self_percent"), ("host_ops", "op_name", "self_percent"))
 _MOST_RANKED = 40
@@ -219,7 +218,7 @@ def _measured(path: Path) -> Measured:
     from tfperf.analysis.load import load
     from tfperf.judge.summarize import whole_steps
 
-    analysis = load(path, sections=_SECTIONS)
+    analysis = load(path, sections=("diagnosis", "ops"))
     # Half a step, as a short sample shows it, would look like a fast one.
     whole = whole_steps(analysis)
     figures = {**_of_steps(whole), **_of_devices(whole), **_of_diagnosis(whole)}

@@ -14,7 +14,7 @@ from places import ROOT, SAMPLES
 from synthetic_gpu import synthetic_gpu
 
 import tfperf
-from tfperf.analysis.registry import Results
+from tfperf.analysis.registry import OtherSection, Results
 from tfperf.base.errors import TfperfError
 from tfperf.export.flamegraph import Question
 from tfperf.export.flamegraph.document import Side, answer
@@ -59,7 +59,7 @@ def check_totals(results: Results) -> None:
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: str(run.relative_to(ROOT.parent)))
 def test_totals_of_real_jobs_are_those_of_the_op_tables(run: Path) -> None:
-    analysis = tfperf.load(run, sections=("ops", "op_sums"))
+    analysis = tfperf.load(run, sections=("ops", OtherSection("op_sums")))
     if any(int(table.self_ps.sum()) for table in analysis["ops"].sides):
         check_totals(analysis)
 

@@ -8,9 +8,10 @@ import pytest
 from sections.hosts.jobs import FETCH, OP, job
 
 from tfperf.analysis.load import Analysis
+from tfperf.analysis.registry import AnySection
 from tfperf.sections.diagnosis.cause import Cause, Range
 
-ALL = ("diagnosis",)
+ALL: tuple[AnySection, ...] = ("diagnosis",)
 
 
 def causes(analysis: Analysis) -> dict[str, Cause]:

@@ -9,6 +9,7 @@ from builders import Event, event, host, logdir_of, plane, space
 
 import tfperf
 from tfperf.analysis.load import Analysis
+from tfperf.analysis.registry import AnySection
 
 REDUCE = "CollectiveReduceV2:CollectiveReduceV2"
 FETCH, OP, COMPILE = "IteratorGetNextOp::DoCompute", "MatMul:MatMul", "XlaCompile"
@@ -50,7 +51,7 @@ def host_of_job(
 
 
 def job(
-    tmp_path: Path, *, sections: Sequence[str] = ("hosts",), what: str = OP, **delays_us: Sequence[float]
+    tmp_path: Path, *, sections: Sequence[AnySection] = ("hosts",), what: str = OP, **delays_us: Sequence[float]
 ) -> Analysis:
     """A job whose hosts are late by these times in each step."""
     longest = [max(of_step) for of_step in zip(*delays_us.values(), strict=True)]

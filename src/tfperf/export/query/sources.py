@@ -14,7 +14,7 @@ from urllib.parse import quote
 from msgspec import DecodeError, Struct, ValidationError, field, json
 
 from tfperf.analysis.load import Analysis, load
-from tfperf.analysis.registry import find_table
+from tfperf.analysis.registry import OtherSection, find_table
 from tfperf.base.errors import TfperfError, TfperfWarning, TraceFormatError
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.export.query.sql_tables import RECORDED, SqlColumn, SqlTable, Type, analyzed_tables, every_table
@@ -122,7 +122,7 @@ def source_of(
         # The folder of the run: by now, there may be a newer one.
         return load(
             path,
-            sections=tuple(sections),
+            sections=tuple(map(OtherSection, sections)),
             run=str(Path(*chosen.folder.resolve().parts)),
             hosts=hosts,
             attribution=attribution,
