@@ -26,3 +26,5 @@ def typed(analysis: tfperf.Analysis, host: Host) -> None:
 def named(path: str) -> None:
     tfperf.load(path, sections=["steps", OtherSection("a_section_of_another_package")])
     tfperf.load(path, sections=["stepz"])  # type: ignore[list-item]
+    tfperf.check(path, max_input_bound="10%")
+    tfperf.check(path, max_inputbound="10%")  # type: ignore[call-arg]

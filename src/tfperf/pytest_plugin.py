@@ -24,9 +24,11 @@ from tfperf.base.errors import TfperfError
 
 if TYPE_CHECKING:
     from pluggy import Result
+    from typing_extensions import Unpack
 
     from tfperf.analysis.load import Analysis
     from tfperf.capture.local import profile
+    from tfperf.judge.limits import NamedLimits
     from tfperf.judge.outcome import Outcome
     from tfperf.judge.regression import StepStatistic
 
@@ -186,7 +188,7 @@ class Profiled:
         stat: StepStatistic = "mean",
         by_kind: str | None = None,
         baseline: str | Path | Sequence[str | Path] = (),
-        **named: str | float | Sequence[str],
+        **named: Unpack[NamedLimits],
     ) -> Outcome:
         """Assert that limits hold, in the words of `tfperf check`: `p.check(max_input_bound="10%", limits=["..."])`.
 

@@ -15,6 +15,7 @@ from tfperf.judge.limits import (
     LimitError,
     Measurement,
     Metric,
+    NamedLimits,
     Relation,
     Status,
     merged,
@@ -118,6 +119,7 @@ def test_every_figure_has_a_named_limit_with_an_example_that_can_be_read() -> No
             cause = "compilation" if named.of_cause else ""
             assert named_limit(name, example).metric == Metric(named.figure, cause=cause)
     assert {named.figure for named in NAMED.values()} == set(FIGURES)
+    assert {*NamedLimits.__annotations__} == {name.replace("-", "_") for name in (*NAMED, "max-regression")}
 
 
 def test_limits_on_causes_can_be_given_several_times() -> None:

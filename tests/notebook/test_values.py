@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders import event, host, line, logdir_of, plane, space
 
 import tfperf
-from tfperf.analysis.registry import section_names
+from tfperf.analysis.registry import AnySection, section_names
 from tfperf.base.units import PS_PER_MS
 from tfperf.notebook.values import COLOURS, MOST_ROWS, bars_of, cells_of, html_of
 from tfperf.report.model import BarChart, Column, Table, table_of
@@ -114,9 +114,10 @@ def test_bars_are_shares_of_the_longest() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in section_names() if name != "gaps"])
-def test_every_section_has_html(name: str, samples: Path) -> None:
+def test_every_section_has_html(name: AnySection, samples: Path) -> None:
     analysis = tfperf.load(samples / "retracing", sections=[name])
-    for value in (analysis[name], analysis.report([name]), analysis.report([name]).sections[0]):
+    result: Any = analysis[name]
+    for value in (result, analysis.report([name]), analysis.report([name]).sections[0]):
         assert Reader(value._repr_html_()).tags[0] == "div"
 
 

@@ -7,7 +7,7 @@ such as one of another package, has results of any type.
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, overload
 
-from tfperf.judge.compare.step_sums import StepSums
+from tfperf.judge.summarize import StepSums
 from tfperf.sections.batch.analysis import Batch, HostBatch
 from tfperf.sections.diagnosis.cause import Diagnosis
 from tfperf.sections.diagnosis.program import ProgramTimes

@@ -24,7 +24,6 @@ from tfperf.export.query.arrow_tables import by_index, numbers, words
 from tfperf.export.query.sources import BY_HOST, FORMAT, MARKER, check_format, is_dataset, partition
 from tfperf.export.query.sql_tables import ID_STATS, TEXT_STATS
 from tfperf.formats.wire.event_columns import NO_STAT, NO_STAT_ROWS, Line, StatKind
-
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.logdir import HostFile

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from tfperf.judge.limits import (
     LimitError,
     Measurement,
     Metric,
+    NamedLimits,
     Status,
     bound_text,
     named_limits,
@@ -57,6 +58,8 @@ from tfperf.trace.soundness import FOREIGN
 from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST, step_word
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from tfperf.judge.regression import StepStatistic
     from tfperf.judge.run_summary import RunSummary
     from tfperf.sections.diagnosis.cause import Diagnosis
@@ -81,7 +84,7 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
     by_kind: str | None = None,
     allow_doubt: bool = False,
     baseline: str | Location | Sequence[str | Location] = (),
-    **named: str | float | Sequence[str],
+    **named: Unpack[NamedLimits],
 ) -> Outcome:
     """Judge a profile by limits, in the words of `tfperf check`.
 
@@ -94,10 +97,11 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
     there is none, and for `max_regression` without a baseline; TfperfError if there are no steps of `by_kind` but
     others; and what `tfperf.load` raises.
     """
-    max_regression = named.pop("max_regression", None)
+    options: dict[str, Any] = {**named}
+    max_regression = options.pop("max_regression", None)
     config = CheckConfig(
         limits=(
-            *(limit for name, values in named.items() for limit in named_limits(name, values, _ORIGIN)),
+            *(limit for name, values in options.items() for limit in named_limits(name, values, _ORIGIN)),
             *(read_limit(text, _ORIGIN) for text in limits),
         ),
         stat=stat,

@@ -9,7 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from msgspec import Struct
 
@@ -277,6 +277,25 @@ NAMED: Mapping[str, NamedLimit] = {
     "fail-on": NamedLimit(CAUSE, "<=", "A cause that the diagnosis must not name (repeatable).", bound=0.0),
 }
 """Option without its dashes -> what it limits."""
+
+
+class NamedLimits(TypedDict, total=False):
+    """The options of `NAMED`, and `max_regression`, as keywords of `tfperf.check`, so that type checkers know them."""
+
+    max_input_bound: str | float
+    max_step_time: str | float
+    max_wall_step_time: str | float
+    max_kernel_launch: str | float
+    max_all_others: str | float
+    min_device_busy: str | float
+    max_memory: str | float
+    max_retraces: str | float
+    max_skew: str | float
+    max_straggler_loss: str | float
+    max_input_cost: str | float
+    max_cost: str | Sequence[str]
+    fail_on: str | Sequence[str]
+    max_regression: str | float
 
 
 def named_limit(name: str, value: str, origin: str = COMMAND_LINE, *, place: str = "") -> Limit:
