@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tfperf.trace.steps.steps import Steps, WhichStep
     from tfperf.trace.tfdata import Pipelines, StageWork
 else:
+    Attribution = CaptureIdentity = Flaw = Any  # help() looks these names up; their modules import numpy
 
     def of_run(method: Any) -> Any:
         """Return the method; for type checkers, one that returns the type of each section (`result_types.pyi`)."""
