@@ -16,13 +16,7 @@ from msgspec.structs import replace
 from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, lookup, overlap, union
 from tfperf.base.units import PS_PER_MS
-from tfperf.trace.device.collectives import (
-    Collectives,
-    Waits,
-    clock_offsets,
-    find_collectives,
-    match_collectives,
-)
+from tfperf.trace.device.collectives import Collectives, Waits, clock_offsets, find_collectives, match_collectives
 from tfperf.trace.device.tpu_runs import TpuChips, find_chips, join_chips
 from tfperf.trace.host.tasks import Task
 from tfperf.trace.steps.breakdown import Breakdown
