@@ -303,7 +303,6 @@ def test_a_recipe_passes_a_good_job_and_names_the_stage_of_a_slow_one(name: str,
     assert generous != steps
     good = run_recipe(generous, tmp_path, program)
     assert (good.code, results(tmp_path)) == (0, ["passed"]), good.output
-
     # In the same folder, as on a machine that keeps it: the recipe removes the files of the first run.
     (tmp_path / "train.py").write_text(job(75, slow=True))
     slow = run_recipe(steps, tmp_path, program)

@@ -39,7 +39,6 @@ def test_a_machine_with_gpus_and_all_they_need(made: Made) -> None:
     library = made.packages / "nvidia" / "cuda_cupti" / "lib" / "libcupti.so.12"
     library.parent.mkdir(parents=True)
     library.touch()
-
     assert gpu_checks(made.machine) == [
         Check("GPU", "ok", "2 x NVIDIA H200"),
         Check("libcupti", "ok", str(library)),
@@ -50,9 +49,7 @@ def test_a_machine_with_gpus_and_all_they_need(made: Made) -> None:
 def test_a_container_without_the_gpu_of_its_machine(made: Made) -> None:
     for number, model in enumerate(("NVIDIA H200", "NVIDIA T4", "NVIDIA H200")):
         made.gpu(number, model=model, visible=False)
-
     check = made.gpu_check("GPU")
-
     assert check.status == "warn"
     assert check.found == "2 x NVIDIA H200, 1 x NVIDIA T4 in the machine, but none can be opened here"
     assert "--gpus all" in check.fix
@@ -62,9 +59,7 @@ def test_a_container_without_the_gpu_of_its_machine(made: Made) -> None:
 def test_a_variable_that_hides_gpus(made: Made, value: str, status: str) -> None:
     made.gpu()
     made.environment["CUDA_VISIBLE_DEVICES"] = value
-
     check = made.gpu_check("GPU")
-
     assert check.status == status
     assert check.fix == ("unset CUDA_VISIBLE_DEVICES where the job is started" if status == "warn" else "")
 
@@ -72,9 +67,7 @@ def test_a_variable_that_hides_gpus(made: Made, value: str, status: str) -> None
 def test_a_tensorflow_that_cannot_use_the_gpu(made: Made) -> None:
     made.gpu()
     made.install("tensorflow-cpu", "2.21.0")
-
     check = made.gpu_check("GPU")
-
     assert (check.status, "tensorflow[and-cuda]" in check.fix) == ("warn", True)
 
 
@@ -84,7 +77,6 @@ def test_a_gpu_that_only_the_driver_s_tool_knows(made: Made, tmp_path: Path) -> 
     tool.write_text("#!/bin/sh\necho 'NVIDIA RTX 5000'\n")
     tool.chmod(0o755)
     made.environment["PATH"] = str(tmp_path)
-
     assert made.gpu_check("GPU").found == "1 x NVIDIA RTX 5000"
     assert made.gpu_check("driver's permission").found == "not checked on this system"
 
@@ -95,13 +87,11 @@ def test_a_driver_s_tool_that_fails(made: Made, tmp_path: Path, script: str) -> 
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     made.environment["PATH"] = str(tmp_path)
-
     assert made.gpu_check("GPU").found == "none on this machine"
 
 
 def test_an_amd_gpu(made: Made) -> None:
     made.file("dev/kfd")
-
     assert made.gpu_check("GPU") == Check("GPU", "ok", "1 x AMD GPU (ROCm)")
     made.environment["HIP_VISIBLE_DEVICES"] = "-1"
     assert "HIP_VISIBLE_DEVICES" in made.gpu_check("GPU").fix
@@ -109,7 +99,6 @@ def test_an_amd_gpu(made: Made) -> None:
 
 def test_other_systems_are_not_accused(made: Made) -> None:
     made.system = "darwin"
-
     assert {check.status for check in gpu_checks(made.machine)} == {"ok"}
     assert "not checked on this system" in made.gpu_check("GPU").found
     assert port_check(made.machine, 6009).found == "not checked on this system"
@@ -118,9 +107,7 @@ def test_other_systems_are_not_accused(made: Made) -> None:
 def test_no_libcupti(made: Made) -> None:
     made.gpu()
     made.install("tensorflow", "2.21.0")
-
     check = made.gpu_check("libcupti")
-
     assert check.status == "fail"
     assert "nvidia-cuda-cupti-cu12" in check.fix
     assert "extras/CUPTI/lib64" in check.fix
@@ -128,16 +115,13 @@ def test_no_libcupti(made: Made) -> None:
 
 def test_no_libcupti_and_no_job_in_this_environment(made: Made) -> None:
     made.gpu()
-
     assert made.gpu_check("libcupti").status == "warn"
 
 
 def test_libcupti_where_nobody_looks(made: Made) -> None:
     made.gpu()
     folder = made.file("usr/local/cuda-12.5/extras/CUPTI/lib64/libcupti.so.12").parent
-
     check = made.gpu_check("libcupti")
-
     assert (check.status, check.fix) == ("warn", f"export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH")
     made.environment["LD_LIBRARY_PATH"] = f"/nowhere:{folder}"
     assert made.gpu_check("libcupti").status == "ok"
@@ -148,16 +132,13 @@ def test_libcupti_known_to_the_loader(made: Made) -> None:
     made.file(
         "etc/ld.so.cache", "glibc-ld.so.cache1.1\0libc.so.6\0/lib/libc.so.6\0libcupti.so.12\0/opt/x/libcupti.so.12\0"
     )
-
     assert made.gpu_check("libcupti") == Check("libcupti", "ok", "/opt/x/libcupti.so.12")
 
 
 def test_the_driver_s_restriction(made: Made) -> None:
     made.gpu()
     made.restrict(restricted=True)
-
     check = made.gpu_check("driver's permission")
-
     assert check.status == "warn"
     assert "NVreg_RestrictProfilingToAdminUsers=0" in check.fix
     assert "--cap-add=SYS_ADMIN" in check.fix
@@ -167,7 +148,6 @@ def test_the_driver_s_restriction(made: Made) -> None:
 def test_the_driver_s_restriction_does_not_concern_administrators(made: Made, bit: int) -> None:
     made.gpu()
     made.restrict(restricted=True, capabilities=1 << bit)
-
     assert made.gpu_check("driver's permission").status == "ok"
 
 
@@ -176,9 +156,7 @@ def test_the_driver_s_restriction_does_not_concern_administrators(made: Made, bi
 
 def test_a_port_and_who_has_it(made: Made) -> None:
     made.listen(6009, 4711, 123, "/job/bin/python3.11", "/job/train.py", "--token=secret")
-
     check = port_check(made.machine, 6009)
-
     assert (check.status, check.found) == ("ok", "python3.11 train.py (pid 123) listens on 6009")
     assert check.fix == "if that is the job: tfperf doctor --port 6009"
     assert port_check(made.machine, 6010).found == "6010 is free"
@@ -194,13 +172,11 @@ def test_a_port_and_who_has_it(made: Made) -> None:
 )
 def test_how_a_process_is_named(made: Made, words: list[str], shown: str) -> None:
     made.listen(6009, 4711, 9, *words)
-
     assert port_check(made.machine, 6009).found == f"{shown} (pid 9) listens on 6009"
 
 
 def test_a_port_of_somebody_else(made: Made) -> None:
     made.listen(6009, 4711, None)
-
     assert port_check(made.machine, 6009).found == "a process of another user or container listens on 6009"
 
 
@@ -220,7 +196,6 @@ def test_a_real_port(place: str) -> None:
 
 def test_a_log_folder_is_not_made(tmp_path: Path) -> None:
     folder, disk = logdir_checks(tmp_path / "a" / "logs")
-
     assert folder == Check("log folder", "ok", f"{tmp_path / 'a' / 'logs'} can be made")
     assert disk.found.endswith("B free")
     assert list(tmp_path.iterdir()) == []
@@ -234,16 +209,13 @@ def test_a_log_folder_that_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("path", "words"), [("file/logs", "is a file"), ("gs://bucket/logs", "local folder")])
 def test_what_can_be_no_log_folder(tmp_path: Path, path: str, words: str) -> None:
     (tmp_path / "file").touch()
-
     (check,) = logdir_checks(Path(path) if ":" in path else tmp_path / path)
-
     assert (check.status, words in f"{check.found} {check.fix}") == ("fail", True)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux")
 def test_a_log_folder_that_refuses_files() -> None:
     (check,) = logdir_checks(Path("/proc/self"))
-
     assert check.status == "fail"
     assert "name another" in check.fix
 
@@ -254,7 +226,6 @@ def test_a_log_folder_that_refuses_files() -> None:
 )
 def test_space(free: int, status: str, found: str) -> None:
     check = space_check(free)
-
     assert (check.status, check.found) == (status, found)
     assert ("--logdir" in check.fix) == (status != "ok")
 
@@ -266,10 +237,8 @@ def test_a_machine_with_all_that_can_be_wrong(made: Made, tmp_path: Path) -> Non
     made.gpu()
     made.restrict(restricted=True)
     made.listen(6009, 4711, 123, "python", "train.py")
-
     checks = run_checks(tmp_path / "logs", machine=made.machine)
     text = render(doctor_report(checks), "table", RenderOptions(width=80))
-
     software = ["Python", "tfperf", "TensorFlow", "Keras", "protobuf", "grpcio"]
     machine = ["GPU", "libcupti", "driver's permission", "port", "log folder", "disk space"]
     assert [check.name for check in checks] == software + machine
@@ -291,9 +260,7 @@ def test_packages_that_get_along(made: Made) -> None:
     made.install("protobuf", "6.31.1")
     made.install("grpcio", "1.85.1")
     made.install("tfperf", "0.1.0")
-
     checks = software_checks(made.machine)
-
     assert {check.status for check in checks} == {"ok"}
     assert [check.found for check in checks[1:]] == ["0.1.0", "tensorflow 2.21.0", "keras 3.15.1", "6.31.1", "1.85.1"]
 
@@ -301,9 +268,7 @@ def test_packages_that_get_along(made: Made) -> None:
 def test_two_tensorflows(made: Made) -> None:
     made.install("tensorflow", "2.21.0")
     made.install("tensorflow-cpu", "2.20.0")
-
     check = made.software_check("TensorFlow")
-
     assert (check.status, "overwrite" in check.found) == ("warn", True)
     assert check.fix.startswith("pip uninstall -y tensorflow tensorflow-cpu")
 
@@ -311,15 +276,12 @@ def test_two_tensorflows(made: Made) -> None:
 def test_a_part_of_tensorflow_is_no_rival(made: Made) -> None:
     made.install("tensorflow", "2.15.0")
     made.install("tensorflow-intel", "2.15.0")
-
     assert made.software_check("TensorFlow").status == "ok"
 
 
 def test_an_old_tensorflow(made: Made) -> None:
     made.install("tf-nightly", "2.9.0.dev20220101")
-
     check = made.software_check("TensorFlow")
-
     assert (check.status, check.fix) == ("warn", 'pip install "tensorflow>=2.13"')
 
 
@@ -334,13 +296,11 @@ def test_an_old_tensorflow(made: Made) -> None:
 def test_keras_must_fit(made: Made, tensorflow: str, keras: str, fix: str) -> None:
     made.install("tensorflow", tensorflow)
     made.install("keras", keras)
-
     assert made.software_check("Keras").fix == fix
 
 
 def test_keras_is_missing(made: Made) -> None:
     made.install("tensorflow", "2.21.0")
-
     assert made.software_check("Keras").fix == "pip install keras"
 
 
@@ -348,7 +308,6 @@ def test_legacy_keras_is_asked_for(made: Made) -> None:
     made.install("tensorflow", "2.21.0")
     made.install("keras", "3.15.1")
     made.environment["TF_USE_LEGACY_KERAS"] = "1"
-
     assert made.software_check("Keras").fix == "pip install tf_keras"
 
 
@@ -356,14 +315,11 @@ def test_legacy_keras_is_asked_for(made: Made) -> None:
 def test_what_tensorflow_wants_of_protobuf(made: Made, version: str, status: str) -> None:
     made.install("tensorflow", "2.21.0", "protobuf (>=6.31.1,<8.0.0)")
     made.install("protobuf", version)
-
     check = made.software_check("protobuf")
-
     assert check.status == status
     assert check.fix == ('pip install "protobuf<8.0.0,>=6.31.1"' if status == "warn" else "")
 
 
 def test_an_old_grpcio(made: Made) -> None:
     made.install("grpcio", "1.48.2")
-
     assert made.software_check("grpcio").fix == 'pip install "grpcio>=1.60"'

@@ -25,9 +25,7 @@ def ask(port: int) -> dict[str, Check]:
 
 def test_a_job_at_work(jobs: dict[str, Job]) -> None:
     job = jobs["busy"]
-
     checks = ask(job.port)
-
     assert {check.status for check in checks.values()} == {"ok"}
     assert f"job.py (pid {job.process.pid}) listens" in checks["port"].found
     assert " events in " in checks["trace of the job"].found
@@ -36,7 +34,6 @@ def test_a_job_at_work(jobs: dict[str, Job]) -> None:
 
 def test_an_idle_job(jobs: dict[str, Job]) -> None:
     checks = ask(jobs["idle"].port)
-
     assert checks["profiler"].status == "ok"
     assert checks["trace of the job"].status == "warn"
     assert "--wait-for-activity" in checks["trace of the job"].fix
@@ -44,21 +41,18 @@ def test_an_idle_job(jobs: dict[str, Job]) -> None:
 
 def test_nobody_listens() -> None:
     check = ask(free_port())["profiler"]
-
     assert (check.status, "nothing listens" in check.found) == ("fail", True)
     assert "tfperf.serve()" in check.fix
 
 
 def test_something_else_listens(http_port: int) -> None:
     check = ask(http_port)["profiler"]
-
     assert (check.status, "not a profiler server" in check.found) == ("fail", True)
 
 
 def test_a_job_that_is_profiled_already() -> None:
     with serving({"Profile": BUSY_SERVER}) as port:
         check = ask(port)["profiler"]
-
     assert (check.status, "already being profiled" in check.found) == ("warn", True)
 
 
@@ -76,7 +70,6 @@ def test_an_old_server_whose_disk_is_this_one() -> None:
 def test_an_old_server_whose_disk_is_another() -> None:
     with serving({"Profile": lambda request, context: response()}) as port:
         check = ask(port)["profiler"]
-
     assert (check.status, "its own disk" in check.found) == ("warn", True)
 
 
@@ -95,7 +88,6 @@ def test_a_job_whose_gpu_is_not_traced() -> None:
     trace = space(host(event("train", 0, 5)), errors=("Failed to load libcupti (is it installed and accessible?)",))
     with serving({"Profile": lambda request, context: response(trace)}) as port:
         check = ask(port)["job's GPU"]
-
     assert (check.status, "libcupti" in check.found, "LD_LIBRARY_PATH" in check.fix) == ("fail", True, True)
 
 
@@ -106,5 +98,4 @@ def test_a_job_that_cannot_be_seen_has_not_the_rights_of_this_process(tmp_path: 
     trace = space(host(event("cuLaunchKernel", 0, 5)))
     with serving({"Profile": lambda request, context: response(trace)}) as port:
         check = by_name(job_checks(Address("localhost", port), made.machine))["job's GPU"]
-
     assert check.fix.startswith("the driver of this machine allows profiling only for administrators")

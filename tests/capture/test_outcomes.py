@@ -74,7 +74,6 @@ def cpu_only(*names: str) -> Plane:
 )
 def test_what_the_profiler_reports_has_an_exact_fix(tmp_path: Path, error: str, words: list[str]) -> None:
     message = missing_gpu_message(contents(tmp_path, cpu_only(), errors=(error,)), is_here=False)
-
     assert message.startswith("the trace has no GPU events: ")
     assert [word for word in [*words, error] if word not in message] == []
     assert "\n" not in message
@@ -82,16 +81,13 @@ def test_what_the_profiler_reports_has_an_exact_fix(tmp_path: Path, error: str, 
 
 def test_a_report_does_not_matter_where_gpu_events_are(tmp_path: Path) -> None:
     device = plane("/device:GPU:1", line("Stream #7(Compute)", event("gemm", 0, 5)))
-
     trace = contents(tmp_path, cpu_only(SEND), EMPTY_GPU, device, errors=("cupti: CUPTI_ERROR_UNKNOWN",))
-
     assert missing_gpu_message(trace, is_here=False) == ""
 
 
 def test_other_reports_are_not_about_the_gpu(tmp_path: Path) -> None:
     # The second is what a TensorFlow with GPU support reports on a machine without one.
     trace = contents(tmp_path, cpu_only(), errors=("the disk is full", "vm: No GPU detected."))
-
     assert missing_gpu_message(trace, is_here=False) == ""
 
 
@@ -110,7 +106,6 @@ def test_other_reports_are_not_about_the_gpu(tmp_path: Path) -> None:
 )
 def test_work_for_a_gpu_without_gpu_events(tmp_path: Path, name: str) -> None:
     message = missing_gpu_message(contents(tmp_path, cpu_only(name), EMPTY_GPU), is_here=False)
-
     assert "the job used a GPU" in message
     assert "libcupti" in message
     assert "NVreg_RestrictProfilingToAdminUsers=0" in message
@@ -152,7 +147,6 @@ def machine(folder: Path, *, opened: str = "/dev/nvidia0", restricted: int = 0, 
 
 def test_a_job_that_has_a_gpu_open_but_no_plane_for_it(tmp_path: Path) -> None:
     missing = missing_gpu(contents(tmp_path, cpu_only()), machine(tmp_path), 7)
-
     assert missing
     assert missing.cause == "the job has a GPU open, but its tracer did not start"
     assert "libcupti" in missing.fix
@@ -169,7 +163,6 @@ def test_a_job_that_has_no_gpu_open(tmp_path: Path) -> None:
 
 def test_the_restriction_of_this_machine_is_named(tmp_path: Path) -> None:
     missing = missing_gpu(contents(tmp_path, cpu_only(SEND)), machine(tmp_path, restricted=1), 7)
-
     assert missing
     assert missing.fix.startswith("the driver of this machine allows profiling only for administrators")
     assert "--cap-add=SYS_ADMIN" in missing.fix
@@ -178,9 +171,7 @@ def test_the_restriction_of_this_machine_is_named(tmp_path: Path) -> None:
 
 def test_a_restriction_that_does_not_concern_the_job(tmp_path: Path) -> None:
     privileged = machine(tmp_path, restricted=1, capabilities=1 << 21)
-
     missing = missing_gpu(contents(tmp_path, cpu_only(SEND)), privileged, 7)
-
     assert missing
     assert "LD_LIBRARY_PATH" in missing.fix
 
@@ -188,9 +179,7 @@ def test_a_restriction_that_does_not_concern_the_job(tmp_path: Path) -> None:
 def test_an_amd_gpu_that_is_open(tmp_path: Path) -> None:
     presented = machine(tmp_path, opened="/dev/kfd")
     (tmp_path / "dev/nvidia0").unlink()
-
     missing = missing_gpu(contents(tmp_path, cpu_only()), presented, 7)
-
     assert missing
     assert "roctracer" in missing.fix
 
@@ -199,7 +188,6 @@ def test_an_amd_gpu_that_is_open(tmp_path: Path) -> None:
 def test_no_real_trace_lacks_anything() -> None:
     """Five of them are from jobs that left the GPU alone; in the others with a GPU, it has events."""
     paths = [path for path in TRACES.rglob("*.xplane.pb") if "corrupt" not in str(path)]
-
     assert [path for path in paths if missing_gpu_message(look_into(path), is_here=False)] == []
 
 
@@ -210,5 +198,4 @@ def test_real_gpu_jobs_whose_device_events_are_taken_away(folder: str) -> None:
         whole = look_into(path)
         planes = {name: 0 if "GPU" in name else count for name, count in whole.events_by_plane.items()}
         left = Contents(whole.size_bytes, planes, whole.event_names, (), ())
-
         assert "the job used a GPU" in missing_gpu_message(left, is_here=False), path

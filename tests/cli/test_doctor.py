@@ -20,7 +20,6 @@ from click.testing import Result
 
 def test_it_prints_a_table(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
     done = run_tfperf("doctor", "--logdir", tmp_path)
-
     assert done.exit_code == 0, done.output
     assert "What can be profiled here" in done.output
     assert "log folder" in done.output
@@ -29,7 +28,6 @@ def test_it_prints_a_table(run_tfperf: Callable[..., Result], tmp_path: Path) ->
 
 def test_json_for_scripts(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
     done = run_tfperf("doctor", "--logdir", tmp_path, "--format", "json")
-
     document = json.loads(done.output)
     rows = document["sections"]["doctor"]["tables"]["checks"]["rows"]
     assert set(document["summary"]) == {"ok", "warn", "fail", "status"}
@@ -40,7 +38,6 @@ def test_json_for_scripts(run_tfperf: Callable[..., Result], tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["csv", "markdown"])
 def test_other_formats(run_tfperf: Callable[..., Result], tmp_path: Path, name: str) -> None:
     done = run_tfperf("doctor", "--logdir", tmp_path, "--format", name)
-
     assert done.exit_code == 0, done.output
     assert "disk space" in done.output
     if name == "csv":
@@ -49,16 +46,13 @@ def test_other_formats(run_tfperf: Callable[..., Result], tmp_path: Path, name: 
 
 def test_a_fail_is_exit_code_1_after_the_report(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-
     done = run_tfperf("doctor", "--logdir", tmp_path / "file", "--format", "json")
-
     assert done.exit_code == 1
     assert json.loads(done.output)["summary"]["status"] == "fail"
 
 
 def test_a_job_that_is_not_there(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
     done = run_tfperf("doctor", "--worker", f"unix:{tmp_path}/none", "--logdir", tmp_path, "-o", tmp_path / "out.json")
-
     assert done.exit_code == 1, done.output
     assert "nothing listens" in (tmp_path / "out.json").read_text()
 
@@ -78,7 +72,6 @@ def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-
     assert done.stdout.splitlines()[-1] == "[]"
 
 

@@ -26,13 +26,11 @@ CHECKS = (
 
 def test_the_table_keeps_the_order_of_the_checks() -> None:
     (table,) = doctor_report(CHECKS).tables()
-
     assert list(table.rows()) == [(check.name, check.status, check.found, check.fix) for check in CHECKS]
 
 
 def test_what_to_act_on_stands_above_the_worst_first() -> None:
     findings = doctor_report(CHECKS).sections[0].findings
-
     assert [(finding.severity, finding.text, finding.action) for finding in findings] == [
         ("problem", "libcupti: not found", "pip install it"),
         ("hint", "GPU: hidden", "unset CUDA_VISIBLE_DEVICES"),
@@ -48,9 +46,7 @@ def test_the_summary_counts_and_names_the_worst() -> None:
 
 def test_long_texts_are_whole_at_80_columns() -> None:
     check = Check("driver's permission", "warn", "what was found " * 12, "what to try " * 40)
-
     lines = render(doctor_report([check]), "table", RenderOptions(width=80)).splitlines()
-
     assert max(map(len, lines)) <= 80
     assert " ".join(lines).count("try") == 41  # Once more, as the mark of the advice.
 

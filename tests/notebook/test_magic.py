@@ -132,19 +132,16 @@ def test_a_cell_is_profiled_and_the_answer_shown(run: Run, shell: InteractiveShe
     assert "Step time" in shown.data["text/plain"]
     assert '<div class="tfperf' in shown.data["text/html"]
     assert len(list(logdir.rglob("*.xplane.pb"))) == 1
-
     captured, error = run("%%tfperf -s steps\ntrain(5)")
     assert error is None
     (shown,) = [output for output in captured.outputs if "text/html" in output.data]
     assert shown.data["text/plain"].count("\nSteps\n=====") == 1
     assert "profile:" not in captured.stdout, "it will be deleted, so nobody needs its place"
-
     captured, error = run("%%tfperf\ntrain(5)\nboom = 1 / 0")
     assert isinstance(error, ZeroDivisionError)
     assert [output for output in captured.outputs if "text/html" in output.data] == []
     captured, error = run("%%tfperf\nraise tfperf.TfperfError('of the cell')")
     assert isinstance(error, tfperf.TfperfError)
-
     assert run(f"tfperf.start({str(tmp_path)!r})")[1] is None
     captured, error = run("%%tfperf\ntrain(5)")
     assert "already profiles this process" in captured.stderr
