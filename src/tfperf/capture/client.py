@@ -31,7 +31,6 @@ from tfperf.formats.wire.schema import LARGEST_MESSAGE, OPTIONS_VERSION, OVERHEA
 from tfperf.formats.wire.trace_file import SUFFIX
 
 CONNECT_SECONDS = 5.0
-
 _SHORT_CALL_SECONDS = 10.0
 
 
@@ -209,18 +208,12 @@ SERVER_SNIPPET = "start one in the job: tfperf.serve(), or tf.profiler.experimen
 
 # Servers agree on no status for these, and gRPC uses those of servers: only the text tells.
 _BUSY = r"(?i)another profil\w+ session|already_?exists|already (?:running|active)"
-
 _NOT_GRPC = r"(?i)http2 header with status"
-
 _BAD_REPLY = r"(?i)stream removed|no status received|rst_stream|compression bit|illegal header|http/2"
-
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """What an HTTP/2 client sends first, with an empty SETTINGS frame."""
-
 _FRAME_HEAD_BYTES = 9
-
 _SETTINGS, _SETTING_BYTES = 4, 6
-
 _TLS_ALERT = b"\x15\x03"
 
 

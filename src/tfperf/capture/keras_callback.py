@@ -24,11 +24,8 @@ from tfperf.capture.outcomes import Captured, TracerOptions
 from tfperf.capture.run_folder import check_run_name, profile_count
 
 LIMIT_SECONDS = 120.0
-
 _CALLS = ("fit", "evaluate", "predict")
-
 _MOST_FRAMES = 100
-
 _WHOLE_ELEMENTS = ("Prefetch", "Cache", "Repeat", "Shuffle", "Take", "Skip", "Options", "Model", "AssertCardinality")
 """Stages of tf.data that hand on whole elements, as the names of their classes start."""
 
@@ -103,14 +100,10 @@ def _dataset_batch_size(dataset: Any) -> int:
 
 
 Hook = TypeVar("Hook", bound=Callable[..., None])
-
 ON_BATCH = {"train": "train_on_batch", "test": "test_on_batch", "predict": "predict_on_batch"}
 """The methods of a model for which Keras calls no callbacks."""
-
 _WATCHED = "watched"
-
 _NO_ARGUMENTS: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
-
 _MARKING_MODULES = ("tf_keras.", "keras.src.engine.")
 """The modules of models whose `fit` marks steps itself, by the number within the epoch: Keras 2, alias tf.keras."""
 
@@ -321,14 +314,12 @@ class ProfileCallback:
             self._marker = local.step_marker(name or mode, shown if number is None else number)
 
     def _facts(self) -> dict[str, int]:
-        """Return what Keras knows about the step that starts."""
         with contextlib.suppress(Exception):
             return {**keras_facts(self.model), **facts_of_call(*self._arguments)}
         return {}
 
     @_harmless
     def _end_step(self, mode: str, batch: int, logs: Any = None) -> None:
-        """End a step; with several steps per execution, `batch` is the last of them."""
         count = self._count
         if count is not None and mode == count.mode:
             count.end(batch)
@@ -532,7 +523,6 @@ class StepProfile:
                 self._finish()
 
     def _is_complete(self, next_step: int) -> bool:
-        """Tell whether the steps before `next_step` are all that is wanted."""
         enough_s = self._extent.enough_s
         if enough_s is None or next_step - self._started_at < FEWEST_STEPS:
             return next_step >= self._stop

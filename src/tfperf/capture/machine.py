@@ -40,8 +40,6 @@ _TOOLKIT_FOLDERS = (
 _SOCKET_TABLES = ("proc/net/tcp", "proc/net/tcp6")
 _LISTENING = "0A"
 _PROFILER_LIBRARY = re.compile(r"/(?:_pywrap_tensorflow\w*|libtensorflow\w*|xla_extension|libjax\w*)[\w.-]*\.so\b")
-
-
 USUAL_PORT = 6009
 """Where profiler servers listen in the examples of TensorFlow."""
 UNKNOWN = "unknown"  # Instead of the id of a process that cannot be seen: /proc has no folder of this name.

@@ -34,7 +34,6 @@ from tfperf.formats.wire.schema import LARGEST_MESSAGE
 from tfperf.formats.wire.trace_file import SUFFIX
 
 Say = Callable[[str], object]
-
 _RETRIED = {"not_listening", "unreachable", "busy", "timeout", "died", "idle"}
 _PAUSE_SECONDS = 1.0
 _LEAD_SECONDS, _LEAD_SECONDS_EACH = 0.3, 0.004
@@ -376,7 +375,6 @@ RECEIVERS = 4
 """How many replies are in memory at once."""
 _LAST_SECONDS = 2.0
 """How long a receiver may take to put away what it has when nobody waits for it any more."""
-
 Receive = Callable[[ProfilerClient, PendingReply], Captured]
 
 

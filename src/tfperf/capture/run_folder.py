@@ -41,12 +41,9 @@ class RunName(Struct, frozen=True):
 
 
 _NOT_IN_FILE_NAMES = re.compile(r"^\.+|[^\w.+@-]+", re.ASCII)
-
 _URL = re.compile(r"\w[\w+.-]+:/")
 """The start of gs://bucket, which Path shortens to gs:/bucket. A single letter is a drive of Windows."""
-
 _MAX_SAME_NAMES = 10_000
-
 _TRIES = 20
 
 
@@ -196,7 +193,6 @@ class RunFolder:
 
 @contextlib.contextmanager
 def _reported(place: Path) -> Iterator[None]:
-    """Make an OSError the CaptureError `not_written`."""
     try:
         yield
     except OSError as error:
@@ -229,7 +225,6 @@ def _numbered(wanted: Path, suffix: str) -> Iterator[Path]:
 
 
 def _first_free(places: Iterator[Path], make: Callable[[Path], object]) -> Path:
-    """Make something at the first of these places where nothing is; return where."""
     for place in places:
         with contextlib.suppress(FileExistsError):
             make(place)
@@ -277,23 +272,15 @@ class ProfileCount:
 
 
 profile_count = ProfileCount()
-
-
 _PREFIX = ".tfperf-"
-
 _MOST_APART_S = 300.0
 """How long after the first process the last one may come."""
-
 _NAMING_S = 5.0
 """How long the first may take to make a folder and write its name."""
-
 _POLL_S = 0.02
-
 _KEPT_S = 3600.0
 """How long a marker is of use to anybody, with much to spare."""
-
 _LONGEST_NAME = 200
-
 _NOT_IN_NAMES = ("/", "\\", ":", "\0", "\n")
 
 

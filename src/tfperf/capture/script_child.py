@@ -191,7 +191,6 @@ class _ScriptJob:
                 Path(self._orders.result_file).with_suffix(".stopped").touch()
 
     def _beat(self) -> None:
-        """Show that threads of Python run, until the process ends."""
         with contextlib.suppress(OSError):  # The other process has ended.
             while True:
                 Path(self._orders.result_file).with_suffix(".alive").touch()
@@ -372,7 +371,6 @@ def _without_frames_of_tfperf(show: Any) -> Any:
 
 
 Patch = Callable[[ModuleType], None]
-
 _WITH_CALLBACK_LISTS = ("keras.src.callbacks", "tf_keras.src.callbacks")
 _WITH_MODELS = ("keras.src.models.model", "keras.src.engine.training", "tf_keras.src.engine.training")
 
@@ -435,6 +433,5 @@ def _patch_lists(callback: ProfileCallback, module: ModuleType) -> None:
 
 
 def _patch_models(callback: ProfileCallback, module: ModuleType) -> None:
-    """Count the calls for which Keras has no hooks."""
     for mode, name in ON_BATCH.items():
         setattr(module.Model, name, callback.as_step(mode, getattr(module.Model, name)))

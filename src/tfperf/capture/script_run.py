@@ -34,8 +34,6 @@ _HUNG_SECONDS, _HUNG_CPU_SECONDS = 3.0, 0.1
 """Python runs no thread of the script for so long, and it uses no more of a processor meanwhile: it hangs."""
 _KILL_SECONDS = 1.0
 """How long a script that hangs may take to end by a signal."""
-
-
 Tell = Callable[[Captured], bool]
 """Takes a result with a trace, and returns whether it is what was wanted."""
 

@@ -342,7 +342,6 @@ class ServerMethods:
         threading.Thread(target=expire, daemon=True).start()
 
     def _take_continuous(self) -> _Continuous:
-        """Return the recording, which is no longer current; raises _RefusalError if there is none."""
         recording, self._continuous = self._continuous, None
         if recording is None:
             raise _RefusalError("NOT_FOUND", "No continuous profiling session found.")

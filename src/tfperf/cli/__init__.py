@@ -172,7 +172,6 @@ class _Commands(click.Group):
 
 
 def _no_such_command(name: str, known: Sequence[str]) -> str:
-    """Say that there is no such command, and what was likely meant."""
     from tfperf.report.render.values import for_people
 
     shown = for_people(name)
@@ -182,7 +181,6 @@ def _no_such_command(name: str, known: Sequence[str]) -> str:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Show a warning of tfperf as one line, and others as Python does."""
     if issubclass(category, TfperfWarning):
         say(f"Warning: {message}")
     else:

@@ -120,7 +120,6 @@ def _known(context: click.Context) -> Iterator[Entry]:
 
 
 def _commands(group: click.Group, context: click.Context, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield all commands by what is typed for them, those of groups too."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None

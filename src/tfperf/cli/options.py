@@ -57,7 +57,6 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 DURATION = _Quantity("duration", DURATIONS, DURATIONS["s"], "2s, 500ms or 1.5m")
 """Seconds."""
-
 SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
 """Bytes."""
 
@@ -188,26 +187,16 @@ class _TracePath(_PathOrAddress):
 
 
 SECTION = _Section()
-
 WHICH_STEP = _WhichStep()
-
 PATH = NonEmptyPath(path_type=Path, readable=False)
 """Whether a file can be read is found when it is opened."""
-
 DEFAULT_LOGDIR = "logs"
-
 SUMMARY = _PathOrAddress(is_read=True)
 """A baseline."""
-
 OUTPUT = _PathOrAddress(is_read=False)
-
 TRACE_PATH = _TracePath(is_read=True)
-
 STATISTIC = click.Choice(("mean", "median", "p95"))
-
 COUNT, AT_LEAST_ONE = Integer(0), Integer(1)
-
-
 Decorator = Callable[[Any], Any]
 
 
@@ -243,18 +232,13 @@ def _or_logs(context: click.Context, _parameter: click.Parameter, path: Location
 
 PROFILE = click.argument("path", type=TRACE_PATH)
 """A logdir, a run folder or a file."""
-
 PROFILE_OR_LOGS = click.argument("path", type=TRACE_PATH, required=False, callback=_or_logs)
 """Reports look in `logs`; a gate does not, for it must judge no stray profile."""
-
 HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
-
 STEP_MARKER = click.option(
     "--step-marker", metavar="NAME", callback=_step_marker, help="Events of this name are the steps (* is a wildcard)."
 )
-
 FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
-
 TOP = click.option(
     "--top", type=AT_LEAST_ONE, help="Rows of ranked tables to show (default: 10 in table and markdown, else all)."
 )
@@ -341,10 +325,8 @@ host_options = together(
     click.option("--strict", is_flag=True, help="Fail if any host cannot be read, instead of leaving it out."),
 )
 """Which hosts of many are read, and where."""
-
 trace_options = together(run_option("Analyze"), read_options, host_options)
 """What is read below a path, and how it is attributed."""
-
 READING = ("run", "hosts", "attribution", "step_marker", "host_patterns", "sample_hosts", "jobs", "cluster", "strict")
 """Names of the parameters of `trace_options`."""
 
@@ -499,7 +481,6 @@ class _Bar:
 
 
 PORT = Integer(1, 65535)
-
 TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trust the certificates in this PEM file.")
 
 
@@ -520,7 +501,6 @@ def run_name_option(default: str) -> Decorator:
 
 _OF_ENVIRONMENT = "TF_CONFIG"
 """Stands for no file, which click needs a value for."""
-
 _HOST_LEVELS = "0 off, 1 the program's own marks, 2 ops, 3 everything."
 
 tracer_options = together(

@@ -320,7 +320,6 @@ def read_files(values: Mapping[str, Any]) -> tuple[Model, Path | None]:
 
 
 def _refuse(values: Mapping[str, Any], names: Sequence[str], whole: str) -> None:
-    """Raise OptionError if an option is given that says what another one holds."""
     given = next((name for name in names if values[name]), None)
     if given:
         raise OptionError(f"{whole} holds all of a model: leave --{_OPTION_OF.get(given, given)} out")

@@ -264,8 +264,6 @@ def state_of(worker: WorkerView) -> tuple[str, str]:
 def _figure(
     title: str, width: int, text: Callable[[Measured], str], style: Callable[[Measured], str] = lambda _: ""
 ) -> _Column:
-    """Return the column of a figure of the last sample."""
-
     def cell(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
         measured = _measured(worker)
         return (Part("-") if measured is None else Part(text(measured), style(measured)),)
@@ -305,8 +303,6 @@ _CAUSE = _Column("CAUSE", _LEAST_CAUSE, _cause, False, True)
 _BY_USE = (_INPUT, _HISTORY, _CAUSE, _BAR, _RATE, _EXAMPLES, _BUSY, _COST, _MEMORY)
 """What room is given to besides worker, step time and the begin of a cause, what tells most first."""
 _IN_ORDER = (_STEP, _HISTORY, _RATE, _EXAMPLES, _INPUT, _COST, _BUSY, _MEMORY, _BAR, _CAUSE)
-
-
 _LONGEST_BAR = 60
 _SHOWN_CATEGORY = 0.5
 """Percent of the step from which a category is in the legend."""

@@ -238,6 +238,5 @@ def write_lines(request: TopRequest, metrics_port: int | None = None) -> bool:
 
 
 def _raise_failure(watch: Watch) -> None:
-    """Raise what ended a thread that should not have ended."""
     if watch.board.failure is not None:
         raise watch.board.failure

@@ -94,18 +94,12 @@ class Watch:
 
 _RECEIVERS = 4
 """How many replies are in memory at once."""
-
 _LARGEST_REPLY = 200_000_000
-
 _LONGEST_ANSWER_S = 600.0
-
 _TRANSFER_S = 60.0
-
 _LOOK_S = 5.0
 """How often to look whether a server that takes its time is still there."""
-
 _TERMINATE_S = 0.3
-
 _NOWHERE = Path("/dev/null/tfperf-top")
 """Older servers write a trace into a folder instead of sending it. This one nobody can make, so they refuse."""
 
@@ -351,25 +345,17 @@ class Analyst:
 
 MOST_COST = 0.02
 """The share of its time that samples may take from a job, where it is measured."""
-
 MOST_ANALYSIS = 0.05
 """The share of one processor that analysis may take on the machine of the job."""
-
 LONGEST_PAUSE_S = 300.0
-
 _LONGEST_RETRY_S = 60.0
-
 _LONGEST_STRETCH = 8
 """A sample without a whole step is followed by one twice as long, up to so many times the duration."""
-
 _MANY_STEPS = 8
 """So many whole steps are enough to shorten a sample that was made longer."""
-
 _LEAST_BETWEEN = 5
 """Fewer steps between two samples say nothing about their time."""
-
 _REMEMBERED = 5
-
 _EARLY = 0.25
 """By what part of an interval a sample may come sooner than it is due."""
 

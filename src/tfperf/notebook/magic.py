@@ -109,7 +109,6 @@ class TfperfMagic:
 
 @contextmanager
 def _in_one_line() -> Iterator[None]:
-    """Turn errors of tfperf into those that IPython shows without a traceback."""
     try:
         yield
     except TfperfError as error:

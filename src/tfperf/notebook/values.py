@@ -128,7 +128,6 @@ def _(value: Sampled) -> Markup:
 
 
 def _without_pointers(report: Report) -> Report:
-    """Return the report without what to type in a terminal for more."""
     return replace(report, sections=tuple(replace(section, pointer="") for section in report.sections))
 
 
@@ -269,7 +268,6 @@ def _(result: Breakdown, ax: Axes, top: int | None) -> None:
 
 
 def _with_gaps(values: Float64s) -> Float64s:
-    """Return the heights of bars and, between two bars, of the gap: none."""
     between = np.full(len(values), np.nan)
     return np.stack([values, between], axis=1).ravel()[:-1]
 
@@ -329,7 +327,6 @@ def _(result: Memory, ax: Axes, top: int | None) -> None:
 def _bars(
     ax: Axes, names: Sequence[str], values: Sequence[float], texts: Sequence[str], colours: Sequence[str]
 ) -> None:
-    """Draw a bar for each name, the first on top, with a text behind it."""
     places = np.arange(len(names))
     bars = ax.barh(places, values, color=colours, height=0.7)
     ax.bar_label(bars, labels=texts, padding=4)
@@ -339,7 +336,6 @@ def _bars(
 
 
 def _label(name: str) -> str:
-    """Return a name on one line, shortened; a dollar is no formula."""
     return brief(name, _LONGEST_NAME).replace("$", r"\$")
 
 
