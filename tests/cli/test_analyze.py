@@ -62,13 +62,6 @@ def rows(result: Result, section: str, table: str) -> list[dict[str, Any]]:
 # --- what is shown, and where it goes ---
 
 
-@pytest.mark.parametrize("format_name", FIRST_LINES)
-def test_format(format_name: str, samples: Path, run_tfperf: Run) -> None:
-    result = run_tfperf("analyze", samples / "input_bound", "--format", format_name)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith(FIRST_LINES[format_name])
-
-
 def test_json_has_the_keys_that_scripts_rely_on(samples: Path, run_tfperf: Run) -> None:
     found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))
     assert found["format"] == 1
