@@ -12,7 +12,7 @@ from capture.made import Made
 from tfperf.capture.doctor import gpu_checks, logdir_checks, port_check, run_checks, software_checks, space_check
 from tfperf.capture.machine import Machine
 from tfperf.capture.outcomes import Check
-from tfperf.live.sampling import doctor_report
+from tfperf.cli.doctor import doctor_report
 from tfperf.report.render import RenderOptions, render
 
 

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 import tfperf
 from tfperf.base.errors import CaptureError, TfperfError, TraceFormatError
 from tfperf.capture.outcomes import Captured, Check
-from tfperf.live.sampling import Sampled, doctor_report, longest_step_s, steps_of
+from tfperf.cli.doctor import doctor_report
+from tfperf.live.sampling import Sampled, longest_step_s, steps_of
 from tfperf.report.render import RenderOptions, render
 
 CHECKS = (

@@ -19,13 +19,13 @@ from packaging.version import InvalidVersion, Version
 from tfperf.base.errors import CaptureError, TraceFormatError
 from tfperf.base.units import counted, format_bytes
 from tfperf.capture.address import Address
-from tfperf.capture.client import ProfilerClient, profile_request
 from tfperf.capture.machine import UNKNOWN, USUAL_PORT, Listener, Machine
 from tfperf.capture.outcomes import Check, Status, TracerOptions, gpu_event_count, has_gpu_plane, missing_gpu
 from tfperf.capture.run_folder import local_folder
 from tfperf.formats.wire.untraced_gpu import LIBRARY_FIX, PERMISSION_FIX
 
 if TYPE_CHECKING:
+    from tfperf.capture.client import ProfilerClient
     from tfperf.formats.wire.contents import Contents
 
 _PERMISSION = "driver's permission"
@@ -165,6 +165,8 @@ def space_check(free_bytes: int) -> Check:
 
 def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None) -> list[Check]:
     """Look which process listens at the address, and ask its profiler for a very short trace."""
+    from tfperf.capture.client import ProfilerClient
+
     listener = machine.find_listener(address.port) if address.is_here else None
     checks = [Check("port", "ok", f"{listener} listens on {address.port}")] if listener else []
     try:
@@ -193,6 +195,7 @@ def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None
 
 def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Contents | None:
     """Profile the job; return what the trace holds, None if it is empty."""
+    from tfperf.capture.client import profile_request
     from tfperf.formats.wire.contents import look_into
 
     # An older server writes the trace there by itself; it makes the folders, here or on its own machine.

@@ -13,13 +13,15 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfperf.base import __version__
-from tfperf.formats.wire.capture_plane import CaptureFacts
+
+if TYPE_CHECKING:
+    from tfperf.formats.wire.capture_plane import CaptureFacts
 
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _RESTRICTED = re.compile(r"^(?:RmProfilingAdminOnly|NVreg_RestrictProfilingToAdminUsers):\s*(\d+)", re.MULTILINE)
@@ -287,6 +289,8 @@ _UNLIMITED_BYTES = 1 << 60
 
 def job_facts(machine: Machine | None = None) -> CaptureFacts:
     """Return what is known about this process and its machine; never raises."""
+    from tfperf.formats.wire.capture_plane import CaptureFacts
+
     machine = machine or Machine()
     facts = CaptureFacts(tfperf_version=__version__, python_version=platform.python_version())
     for collect in (_software, _machine, _limits, _task):

@@ -13,7 +13,6 @@ from tfperf.base.storage.remote_path import Location, RemotePath
 from tfperf.base.units import counted
 from tfperf.cli import options
 from tfperf.report.render import FORMATS, Format
-from tfperf.trace.logdir import run_names, runs_of_one_cluster
 
 if TYPE_CHECKING:
     from tfperf.report.model import Report
@@ -173,6 +172,7 @@ def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) 
 def runs_report(path: Location, runs: Sequence[Run]) -> Report:
     """List the runs with their files, the newest last."""
     from tfperf.report.model import Column, Report, Section, table_of
+    from tfperf.trace.logdir import run_names, runs_of_one_cluster
 
     run_columns = (
         Column("run", "Run", str, "", "name for --run"),

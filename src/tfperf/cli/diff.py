@@ -9,7 +9,6 @@ import click
 
 from tfperf.base.storage.remote_path import Location, RemotePath
 from tfperf.cli import options
-from tfperf.trace.logdir import find_runs
 
 
 @click.command("diff", short_help="Compare runs: is a job slower, and why?")
@@ -49,6 +48,8 @@ def command(
 
 def _two_newest(logdir: Location) -> tuple[Location, ...]:
     """Return the folders of the two newest runs of a logdir, and say which they are."""
+    from tfperf.trace.logdir import find_runs
+
     runs = find_runs(logdir)[-2:] if isinstance(logdir, RemotePath) or logdir.is_dir() else []
     if len(runs) < 2:
         raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.exceptions import Exit
+from msgspec.structs import astuple
 
 from tfperf.cli import options
+from tfperf.report.model import Column, Finding, Report, Section, Severity, table_of
+
+if TYPE_CHECKING:
+    from tfperf.capture.outcomes import Check, Status
 
 
 @click.command("doctor", short_help="Check what can be profiled here, and how to fix what cannot.")
@@ -30,7 +36,6 @@ def command(port: int | None, worker: str | None, tls_ca: Path | None, logdir: P
       tfperf doctor --format json
     """
     from tfperf.capture.doctor import run_checks
-    from tfperf.live.sampling import doctor_report
 
     if port is not None and worker is not None:
         raise click.UsageError("name one job: --port PORT on this machine, or --worker HOST:PORT")
@@ -40,3 +45,29 @@ def command(port: int | None, worker: str | None, tls_ca: Path | None, logdir: P
     options.show(report, **output)
     if report.summary["status"] == "fail":
         raise Exit(1)
+
+
+_CHECK_COLUMNS = (
+    Column("check", "Check", str, "", "what was checked"),
+    Column("status", "Status", str, "", "ok, warn or fail"),
+    Column("found", "Found", str, "", "what was found"),
+    Column("fix", "Fix", str, "", "how to fix it; empty if there is nothing to fix", level="data"),
+)
+_SEVERITIES: dict[Status, Severity] = {"fail": "problem", "warn": "hint", "ok": "info"}  # The worst first.
+
+
+def doctor_report(checks: Sequence[Check]) -> Report:
+    """List the checks in their order; what needs a fix, or can be followed up, is also a finding, the worst first."""
+    statuses = [check.status for check in checks]
+    rows = list(map(astuple, checks))
+    data = {column.key: [row[place] for row in rows] for place, column in enumerate(_CHECK_COLUMNS)}
+    findings = tuple(
+        Finding(check.name.replace(" ", "_"), severity, f"{check.name}: {check.found}", check.fix)
+        for status, severity in _SEVERITIES.items()
+        for check in checks
+        if check.status == status and (status != "ok" or check.fix)
+    )
+    summary: dict[str, Any] = {status: statuses.count(status) for status in reversed(_SEVERITIES)}
+    summary["status"] = next((status for status in _SEVERITIES if status in statuses), "ok")
+    table = table_of("checks", "Checks", _CHECK_COLUMNS, data)
+    return Report({}, summary, (Section("doctor", "What can be profiled here", findings=findings, tables=(table,)),))

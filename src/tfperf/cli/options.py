@@ -20,7 +20,6 @@ from tfperf.capture.address import check_workers, parse_address, workers_in, wor
 from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
 from tfperf.cli import say as say
 from tfperf.report.render import FORMATS, STDOUT, RenderOptions, format_of_file, render, write
-from tfperf.trace.logdir import refuse_broad
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -176,6 +175,8 @@ class _TracePath(_PathOrAddress):
     """The path or address of a profile; a whole file system is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from tfperf.trace.logdir import refuse_broad
+
         path = super().convert(value, param, ctx)
         try:
             refuse_broad(path)

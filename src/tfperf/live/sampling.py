@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import asdict, replace
 
 from tfperf.base.display import Shown
 from tfperf.base.errors import CaptureError, TfperfError
 from tfperf.base.units import counted, listed
 from tfperf.capture.address import parse_address
-from tfperf.capture.outcomes import Captured, Check, Status, start_spread_ms
+from tfperf.capture.outcomes import Captured, start_spread_ms
 from tfperf.capture.remote import CaptureRequest, Say, profile_workers, record
 from tfperf.capture.script_run import Plan, run_script
 from tfperf.formats.wire.trace_file import SUFFIX
-from tfperf.report.model import Column, Finding, Report, Section, Severity, at_levels, table_of
+from tfperf.report.model import Column, Finding, Report, Section, at_levels, table_of
 
 if TYPE_CHECKING:
     from tfperf.analysis.load import Analysis
@@ -268,13 +268,6 @@ CAPTURED_COLUMNS = (
     Column("message", "Message", str, "", "what happened and what to try", level="data"),
     Column("path", "File", str, "", "the trace file", level="data"),
 )
-_CHECK_COLUMNS = (
-    Column("check", "Check", str, "", "what was checked"),
-    Column("status", "Status", str, "", "ok, warn or fail"),
-    Column("found", "Found", str, "", "what was found"),
-    Column("fix", "Fix", str, "", "how to fix it; empty if there is nothing to fix", level="data"),
-)
-_SEVERITIES: dict[Status, Severity] = {"fail": "problem", "warn": "hint", "ok": "info"}  # The worst first.
 
 
 def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapping[Path, int] | None = None) -> Report:
@@ -327,20 +320,3 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
         is_lead=True,
     )
     return Report({"folder": str(folder) if kept else None}, summary, (section,))
-
-
-def doctor_report(checks: Sequence[Check]) -> Report:
-    """List the checks in their order; what needs a fix, or can be followed up, is also a finding, the worst first."""
-    statuses = [check.status for check in checks]
-    rows = list(map(astuple, checks))
-    data = {column.key: [row[place] for row in rows] for place, column in enumerate(_CHECK_COLUMNS)}
-    findings = tuple(
-        Finding(check.name.replace(" ", "_"), severity, f"{check.name}: {check.found}", check.fix)
-        for status, severity in _SEVERITIES.items()
-        for check in checks
-        if check.status == status and (status != "ok" or check.fix)
-    )
-    summary: dict[str, Any] = {status: statuses.count(status) for status in reversed(_SEVERITIES)}
-    summary["status"] = next((status for status in _SEVERITIES if status in statuses), "ok")
-    table = table_of("checks", "Checks", _CHECK_COLUMNS, data)
-    return Report({}, summary, (Section("doctor", "What can be profiled here", findings=findings, tables=(table,)),))
