@@ -15,19 +15,19 @@ from msgspec import Struct
 
 from tfperf.formats.hlo.cost_rules import (
     BODIES,
+    CORRECTED,
+    RULES,
     UNCOUNTED,
     UNKNOWN_WORK,
     Site,
     Work,
     as_operand,
-    lacking,
     largest_work,
     library_work,
-    rule_of,
     total_work,
     trip_count,
 )
-from tfperf.formats.hlo.model import Computation, Instruction, Module
+from tfperf.formats.hlo.model import Computation, Instruction, Module, ProgramError
 
 Counting = Literal["xla", "corrected"]
 
@@ -87,7 +87,7 @@ def cost_of(module: Module, counting: Counting = "corrected") -> ModuleCost:
     corrected = counting == "corrected"
     reads = FusionReads(module, corrected=corrected)
     works: list[tuple[Work, ...]] = [()] * len(module.computations)
-    totals = [NOTHING] * len(module.computations)
+    totals = [Work()] * len(module.computations)
     for at in module.callees_first:
         computation = module.computations[at]
         works[at] = tuple([_work(each, computation, totals, reads) for each in computation.instructions])
@@ -95,13 +95,10 @@ def cost_of(module: Module, counting: Counting = "corrected") -> ModuleCost:
     return ModuleCost(module, tuple(tuple(map(Cost, each)) for each in works), tuple(map(Cost, totals)))
 
 
-NOTHING = Work()
-
-
 def _work(instruction: Instruction, computation: Computation, totals: list[Work], reads: FusionReads) -> Work:
     opcode = instruction.opcode
     if opcode in UNCOUNTED:
-        return NOTHING
+        return Work()
     instructions = computation.instructions
     shapes = tuple([instructions[at].shape for at in instruction.operands])
     site = Site(instruction, shapes, tuple([totals[call] for call in instruction.calls]))
@@ -109,20 +106,17 @@ def _work(instruction: Instruction, computation: Computation, totals: list[Work]
         return UNKNOWN_WORK
     try:
         if opcode == "fusion":
-            return _fusion(site, reads)
+            inside, moved = site.called[0], reads.bytes_of(instruction)
+            return Work(inside.flops, inside.transcendentals, moved, inside.matrix_flops, inside.unknown_flops)
         if opcode in BODIES:
             return _body(site, corrected=reads.corrected)
         if opcode == "custom-call":
             return library_work(site) if reads.corrected else UNKNOWN_WORK
-        rule = rule_of(opcode, corrected=reads.corrected)
+        rule = (CORRECTED.get(opcode) if reads.corrected else None) or RULES.get(opcode)
         return rule(site) if rule is not None else Work(bytes=site.default_bytes, unknown_flops=1)
     except IndexError as error:
-        raise lacking(instruction) from error
-
-
-def _fusion(site: Site, reads: FusionReads) -> Work:
-    inside, moved = site.called[0], reads.bytes_of(site.instruction)
-    return Work(inside.flops, inside.transcendentals, moved, inside.matrix_flops, inside.unknown_flops)
+        lost = f"instruction {instruction.name[:200]!r} lacks what a {opcode[:40]} needs"
+        raise ProgramError(lost) from error
 
 
 def _body(site: Site, *, corrected: bool) -> Work:
@@ -229,17 +223,12 @@ class FusionReads:
 def _written(computation: Computation) -> int | None:
     """Return what a fusion writes by the end of its computation; None: all of its result."""
     root = computation.root_instruction
-    if root.opcode == "tuple":
-        return sum(_result(computation.instructions[at], computation) for at in root.operands)
-    return _update(root, computation) if root.opcode == "dynamic-update-slice" else None
-
-
-def _result(instruction: Instruction, computation: Computation) -> int:
-    if instruction.opcode == "dynamic-update-slice":
-        return _update(instruction, computation)
-    return instruction.shape.bytes
-
-
-def _update(instruction: Instruction, computation: Computation) -> int:
-    """Return what is written where the rest of an array stays as it is."""
-    return as_operand(computation.instructions[instruction.operands[1]].shape)
+    if root.opcode not in ("tuple", "dynamic-update-slice"):
+        return None
+    total = 0
+    for each in computation.operands_of(root) if root.opcode == "tuple" else (root,):
+        if each.opcode == "dynamic-update-slice":  # the rest of the array stays as it is
+            total += as_operand(computation.instructions[each.operands[1]].shape)
+        else:
+            total += each.shape.bytes
+    return total

@@ -11,13 +11,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import prod
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from tfperf.formats.hlo.model import POINTER_BYTES, DotDims, Instruction, ProgramError, Shape, WindowDim
+from tfperf.formats.hlo.model import POINTER_BYTES, DotDims, Instruction, Shape, WindowDim
 
 
 class Work(Struct, frozen=True, gc=False):
@@ -103,32 +102,16 @@ def size_of(shape: Shape, dimension: int) -> int:
 Rule = Callable[[Site], Work]
 
 
-def _moves(site: Site) -> Work:
-    return Work(bytes=site.default_bytes)
+def _matrix_work(site: Site, flops: int | None) -> Work:
+    moved = site.default_bytes
+    return Work(flops, bytes=moved, matrix_flops=flops) if flops is not None else Work(bytes=moved, unknown_flops=1)
 
 
-def _elementwise(site: Site) -> Work:
-    return Work(site.shape.elements, bytes=site.default_bytes)
-
-
-def _transcendental(site: Site) -> Work:
-    return Work(transcendentals=site.shape.elements, bytes=site.default_bytes)
-
-
-def _dot(site: Site) -> Work:
+def _dot_flops(site: Site) -> int:
     dims = site.instruction.dot
     if dims is None:
         raise IndexError("no dimension numbers")
-    depth = math.prod([size_of(site.operands[0], at) for at in dims.lhs_contracting])
-    flops = 2 * site.shape.elements * depth
-    return Work(flops, bytes=site.default_bytes, matrix_flops=flops)
-
-
-def _convolution(site: Site) -> Work:
-    flops = convolution_flops(site.instruction, site.operands[0], site.operands[1], site.shape)
-    if flops is None:
-        return Work(bytes=site.default_bytes, unknown_flops=1)
-    return Work(flops, bytes=site.default_bytes, matrix_flops=flops)
+    return 2 * site.shape.elements * math.prod(size_of(site.operands[0], at) for at in dims.lhs_contracting)
 
 
 def convolution_flops(instruction: Instruction, image: Shape, kernel: Shape, result: Shape) -> int | None:
@@ -153,18 +136,10 @@ def convolution_flops(instruction: Instruction, image: Shape, kernel: Shape, res
 
 
 def _repeated(site: Site, count: int, moved: int | None = None) -> Work:
-    """Return the work of the first called computation, done so often."""
+    """Return the work of the first called computation, done `count` times."""
     inside = site.called[0].times(max(count, 0))
     moved = site.default_bytes if moved is None else moved
     return Work(inside.flops, inside.transcendentals, moved, unknown_flops=inside.unknown_flops)
-
-
-def _reduce(site: Site) -> Work:
-    return _repeated(site, site.operands[0].elements - site.first.elements)
-
-
-def _map(site: Site) -> Work:
-    return _repeated(site, site.shape.elements)
 
 
 def _reduce_window(site: Site) -> Work:
@@ -180,8 +155,7 @@ def _reduce_window(site: Site) -> Work:
 
 
 def _select_and_scatter(site: Site) -> Work:
-    count = site.operands[1].elements
-    places = math.prod([dim.size for dim in site.instruction.window])
+    count, places = site.operands[1].elements, math.prod([dim.size for dim in site.instruction.window])
     inside = total_work((site.called[0].times(max(count * (places - 1), 0)), site.called[1].times(count)))
     return Work(inside.flops, inside.transcendentals, site.default_bytes, unknown_flops=inside.unknown_flops)
 
@@ -197,49 +171,9 @@ def _gather(site: Site) -> Work:
     return Work(bytes=2 * site.shape.bytes + site.operands[1].bytes)
 
 
-def _slice(site: Site) -> Work:
-    return Work(bytes=2 * site.shape.bytes)
-
-
-def _dynamic_update_slice(site: Site) -> Work:
-    return Work(bytes=2 * site.operands[1].bytes + site.operands[2].bytes)
-
-
-def _sort(site: Site) -> Work:
-    count = site.operands[0].elements
-    return Work(count * (count - 1).bit_length() if count > 1 else 0, bytes=site.default_bytes)
-
-
 def _fft(site: Site) -> Work:
     levels = math.prod([length.bit_length() - 1 for length in site.instruction.fft_length if length > 0])
     return Work(8 * levels * site.operands[0].elements, bytes=site.default_bytes)
-
-
-def _cholesky(site: Site) -> Work:
-    matrix = site.operands[0]
-    return Work(matrix.elements * matrix.dims[-1] // 3, bytes=(matrix.bytes + site.shape.bytes) // 2)
-
-
-def _triangular_solve(site: Site) -> Work:
-    matrix, right = site.operands[0], site.operands[1]
-    return Work(2 * matrix.dims[-1] * right.elements, bytes=site.default_bytes - matrix.bytes // 2)
-
-
-def _tuple(site: Site) -> Work:
-    return Work(bytes=as_operand(site.shape))
-
-
-def _all_reduce(site: Site) -> Work:
-    return Work(site.shape.elements, bytes=site.default_bytes)
-
-
-def _nothing(_: Site) -> Work:
-    return Work()
-
-
-def _copy_start(site: Site) -> Work:
-    """Count what is read and written: the result holds its operand, and a state, too."""
-    return Work(bytes=2 * site.operand_bytes)
 
 
 def _start(site: Site) -> Work:
@@ -255,18 +189,19 @@ UNCOUNTED = frozenset(
     ["parameter", "constant", "get-tuple-element", "bitcast", "after-all", "add-dependency", "domain"]
 )
 BODIES = frozenset(("call", "while", "conditional", "async-start"))
-"""What costs as much as the computations that it calls."""
+"""Opcodes that cost as much as the computations that they call."""
 RULES: dict[str, Rule] = {
     **_named(
         "abs negate sign floor ceil round-nearest-afz round-nearest-even add subtract multiply divide maximum minimum "
         "remainder and or xor not shift-left shift-right-logical shift-right-arithmetic compare select clamp convert "
-        "bitcast-convert is-finite reduce-precision popcnt count-leading-zeros real imag complex stochastic-convert",
-        _elementwise,
+        "bitcast-convert is-finite reduce-precision popcnt count-leading-zeros real imag complex stochastic-convert "
+        "all-reduce all-reduce-start",
+        lambda site: Work(site.shape.elements, bytes=site.default_bytes),
     ),
     **_named(
         "exponential log logistic power sqrt cbrt rsqrt tanh sine cosine tan exponential-minus-one log-plus-one atan2 "
         "erf acos acosh asin asinh atanh sinh cosh rng rng-bit-generator",
-        _transcendental,
+        lambda site: Work(transcendentals=site.shape.elements, bytes=site.default_bytes),
     ),
     **_named(
         "copy transpose reshape broadcast pad concatenate reverse iota dynamic-reshape get-dimension-size "
@@ -274,48 +209,48 @@ RULES: dict[str, Rule] = {
         "collective-broadcast infeed outfeed send recv send-done recv-done copy-start copy-done all-reduce-done "
         "all-gather-start all-gather-done collective-permute-start collective-permute-done async-update async-done "
         "optimization-barrier opt-barrier partition-id replica-id rng-get-and-update-state",
-        _moves,
+        lambda site: Work(bytes=site.default_bytes),
     ),
-    **_named("all-reduce all-reduce-start", _all_reduce),
-    **_named("slice", _slice),
-    "cholesky": _cholesky,
-    "convolution": _convolution,
-    "dot": _dot,
+    "cholesky": lambda site: Work(
+        site.operands[0].elements * site.operands[0].dims[-1] // 3,
+        bytes=(site.operands[0].bytes + site.shape.bytes) // 2,  # it reads half of the matrix
+    ),
+    "convolution": lambda site: _matrix_work(
+        site, convolution_flops(site.instruction, site.operands[0], site.operands[1], site.shape)
+    ),
+    "dot": lambda site: _matrix_work(site, _dot_flops(site)),
     "dynamic-slice": _gather,
-    "dynamic-update-slice": _dynamic_update_slice,
+    "dynamic-update-slice": lambda site: Work(bytes=2 * site.operands[1].bytes + site.operands[2].bytes),
     "fft": _fft,
     "gather": _gather,
-    "map": _map,
-    "reduce": _reduce,
+    "map": lambda site: _repeated(site, site.shape.elements),
+    "reduce": lambda site: _repeated(site, site.operands[0].elements - site.first.elements),
     "reduce-window": _reduce_window,
     "scatter": _scatter,
     "select-and-scatter": _select_and_scatter,
-    "sort": _sort,
-    "triangular-solve": _triangular_solve,
-    "tuple": _tuple,
+    "slice": lambda site: Work(bytes=2 * site.shape.bytes),
+    "sort": lambda site: Work(
+        (count := site.operands[0].elements) * max(count - 1, 0).bit_length(), bytes=site.default_bytes
+    ),
+    "triangular-solve": lambda site: Work(
+        2 * site.operands[0].dims[-1] * site.operands[1].elements,
+        bytes=site.default_bytes - site.operands[0].bytes // 2,  # it reads half of the matrix
+    ),
+    "tuple": lambda site: Work(bytes=as_operand(site.shape)),
 }
-"""Opcode -> XLA's own rule. What is not here is not known: XLA, too, counts no flops of it."""
+"""Opcode -> XLA's own rule. Other opcodes are unknown: XLA does not count their flops either."""
 CORRECTED: dict[str, Rule] = {
     **_named(
         "send-done recv-done copy-done all-reduce-done all-gather-done collective-permute-done async-update async-done "
         "optimization-barrier opt-barrier",
-        _nothing,
+        lambda _: Work(),
     ),
     "all-gather-start": _start,
     "collective-permute-start": _start,
-    "copy-start": _copy_start,
+    # The result of copy-start holds its operand, and a state, too.
+    "copy-start": lambda site: Work(bytes=2 * site.operand_bytes),
 }
-"""Opcode -> the rule that stands in its place: an operation with a start and an end moves its data once."""
-
-
-def rule_of(opcode: str, *, corrected: bool) -> Rule | None:
-    """Return the rule of an opcode; None if there is none."""
-    return (CORRECTED.get(opcode) if corrected else None) or RULES.get(opcode)
-
-
-def lacking(instruction: Instruction) -> ProgramError:
-    """Return the error for an instruction that cannot be costed because something is not there."""
-    return ProgramError(f"instruction {instruction.name[:200]!r} lacks what a {instruction.opcode[:40]} needs")
+"""Opcode -> the rule that replaces XLA's: an operation with a start and an end moves its data once."""
 
 
 MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"))
@@ -335,19 +270,24 @@ _MOST_TIMES = 1 << 63
 def library_work(site: Site) -> Work:
     """Return the work of a custom call, as far as its target tells; raises IndexError if its operands do not fit."""
     target = site.instruction.target
+    flops = None
     if target in MATRIX_CALLS:
-        flops = _product_flops(site)
+        dims = _stated(site.instruction, "gemm_backend_config", "dot_dimension_numbers")
+        depth = _whole_numbers(dims.get("lhs_contracting_dimensions")) if isinstance(dims, dict) else None
+        if depth:
+            flops = 2 * site.first.elements * math.prod(size_of(site.operands[0], at) for at in depth)
     elif target in CONVOLUTION_CALLS:
-        flops = _convolution_flops(site)
+        flops = convolution_flops(site.instruction, *roles_of(site.instruction, site.operands))
     elif (product := kernel_product(site.instruction, site.operands)) is not None:
         leaves = [leaf for shape in (*site.operands, site.shape) for leaf in shape.leaves()]
         in_hbm = sum(leaf.bytes for leaf in leaves if not leaf.memory_space)
         return Work(product.flops, bytes=in_hbm, matrix_flops=product.flops)
-    else:
-        flops = None
     if flops is None:
         return UNKNOWN_WORK
-    return Work(flops, bytes=site.operand_bytes + _result_bytes(site.shape), matrix_flops=flops)
+    results = list(site.shape.leaves())
+    if len(results) > 1 and results[-1].type in ("s8", "u8") and len(results[-1].dims) == 1:
+        results.pop()  # the workspace of the call
+    return Work(flops, bytes=site.operand_bytes + sum(each.bytes for each in results), matrix_flops=flops)
 
 
 def kernel_product(instruction: Instruction, operands: Sequence[Shape]) -> Product | None:
@@ -377,7 +317,7 @@ def product_dims(instruction: Instruction) -> DotDims | None:
     """Return which dimensions a product sums over: of a dot, or of a call into a library; None if that is not known."""
     if instruction.dot is not None:
         return instruction.dot
-    dims = _inside(config_of(instruction), "gemm_backend_config", "dot_dimension_numbers")
+    dims = _stated(instruction, "gemm_backend_config", "dot_dimension_numbers")
     keys = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
     stated = [dims.get(f"{key}_dimensions", []) if isinstance(dims, dict) else [] for key in keys]
     numbers = [_whole_numbers(each) for each in stated]
@@ -404,18 +344,6 @@ def sizes_of(instruction: Instruction, operands: Sequence[Shape]) -> Mapping[str
     return {}
 
 
-def _product_flops(site: Site) -> int | None:
-    dims = _inside(config_of(site.instruction), "gemm_backend_config", "dot_dimension_numbers")
-    depth = _whole_numbers(dims.get("lhs_contracting_dimensions")) if isinstance(dims, dict) else None
-    if not depth:
-        return None
-    return 2 * site.first.elements * math.prod(size_of(site.operands[0], at) for at in depth)
-
-
-def _convolution_flops(site: Site) -> int | None:
-    return convolution_flops(site.instruction, *roles_of(site.instruction, site.operands))
-
-
 def roles_of(instruction: Instruction, operands: Sequence[Shape]) -> tuple[Shape, Shape, Shape]:
     """Return image, kernel and result of the forward convolution that a call into the library is, or is a gradient of.
 
@@ -427,24 +355,18 @@ def roles_of(instruction: Instruction, operands: Sequence[Shape]) -> tuple[Shape
     )
 
 
-def _result_bytes(shape: Shape) -> int:
-    """Return what a call writes: all results but its workspace, which is the last of several."""
-    results = list(shape.leaves())
-    if len(results) > 1 and results[-1].type in ("s8", "u8") and len(results[-1].dims) == 1:
-        results.pop()
-    return sum(each.bytes for each in results)
-
-
 def trip_count(loop: Instruction) -> int | None:
     """Return how often a loop runs, where the compiler found out; None if not."""
-    count = _inside(config_of(loop), "known_trip_count", "n")
-    times = _whole_numbers([count])
+    times = _whole_numbers([_stated(loop, "known_trip_count", "n")])
     return times[0] if times and times[0] < _MOST_TIMES else None
 
 
-def config_of(instruction: Instruction) -> Any:
-    """Return what the compiler keeps with an instruction, if it is JSON; else None."""
-    return _decoded(instruction.backend_config)
+def _stated(instruction: Instruction, *keys: str) -> Any:
+    """Return the value at a path of keys in the configuration of an instruction; None if there is none."""
+    value = _decoded(instruction.backend_config)
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 @lru_cache(maxsize=64)  # rules ask for it again wherever a computation is put in
@@ -453,12 +375,6 @@ def _decoded(text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-
-
-def _inside(value: Any, *keys: str) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def _whole_numbers(values: Any) -> list[int] | None:
@@ -504,10 +420,12 @@ def product_of(left: Dims, right: Dims, dims: DotDims) -> Product | None:
     if not dims.lhs_contracting or not has_dims(left, of_left) or not has_dims(right, of_right):
         return None
     m, n = (
-        prod(size for place, size in enumerate(sizes) if place not in others)
+        math.prod(size for place, size in enumerate(sizes) if place not in others)
         for sizes, others in ((left, of_left), (right, of_right))
     )
-    return Product(m, n, prod(left[at] for at in dims.lhs_contracting), prod(left[at] for at in dims.lhs_batch))
+    return Product(
+        m, n, math.prod(left[at] for at in dims.lhs_contracting), math.prod(left[at] for at in dims.lhs_batch)
+    )
 
 
 def product_by_shapes(left: Dims, right: Dims, result: Dims) -> Product | None:

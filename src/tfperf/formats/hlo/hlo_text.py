@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ class Shapes:
     """Reads shapes; arrays of the same text are the same object."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Shape] = {}
+        self._array = cache(_array)
 
     def at(self, text: str, start: int) -> tuple[Shape, int]:
         """Return the shape that begins there, and where it ends."""
@@ -96,18 +97,12 @@ class Shapes:
                 found = _ARRAY.match(text, start)
                 if not found:
                     raise ValueError("expected a shape")
-                shape, start = self._array(found), found.end()
+                shape, start = self._array(*found.groups()), found.end()
             if not open_parts:
                 return shape, start
             open_parts[-1].append(shape)
             start = _SPACE.match(text, start).end()  # type: ignore[union-attr]
             start += text.startswith(",", start)
-
-    def _array(self, found: re.Match[str]) -> Shape:
-        text = found[0]
-        if text not in self._known:
-            self._known[text] = _array(found[1], found[2], found[3])
-        return self._known[text]
 
 
 def _array(kind: str, dims: str, layout: str | None) -> Shape:
@@ -125,7 +120,10 @@ def _array(kind: str, dims: str, layout: str | None) -> Shape:
     if not parsed:
         raise ValueError("expected a layout such as {1,0:T(8,128)}")
     parts = dict(_LAYOUT_PART.findall(parsed[2] or ""))
-    tiles = tuple(tuple(map(_tile_size, tile.split(","))) for tile in re.findall(r"\(([^()]*)\)", parts.get("T", "")))
+    tiles = tuple(
+        tuple(_ANY_SIZE if size.strip() == "*" else _size(size.strip()) for size in tile.split(","))
+        for tile in re.findall(r"\(([^()]*)\)", parts.get("T", ""))
+    )
     bits, space = (_size(parts[key].strip("()")) if key in parts else 0 for key in "ES")
     if bits > 128:
         raise ValueError(f"an element of a shape takes {bits} bits")
@@ -136,10 +134,6 @@ def _size(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ValueError(f"{text[:40]!r} is not a size")
     return int(text)
-
-
-def _tile_size(text: str) -> int:
-    return _ANY_SIZE if text.strip() == "*" else _size(text.strip())
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -161,22 +155,14 @@ def plain(text: str) -> str:
     if not text.startswith('"'):
         return text
     inside = text[1:-1]
-    return _ESCAPE.sub(_escaped, inside) if "\\" in inside else inside
-
-
-def _escaped(found: re.Match[str]) -> str:
-    code = found[1]
-    return chr(int(code, 8)) if code.isdigit() and len(code) == 3 else _ESCAPED.get(code, code)
+    return _ESCAPE.sub(
+        lambda found: chr(int(found[1], 8)) if len(found[1]) == 3 else _ESCAPED.get(found[1], found[1]), inside
+    )
 
 
 def pairs(text: str) -> dict[str, str]:
     """Return the pairs of `{size=3x3 pad=1_1x1_1}`, texts without their quotes."""
     return {key: plain(value) for key, value in _PAIR.findall(text)}
-
-
-def slices(text: str) -> tuple[tuple[int, int, int], ...]:
-    """Return start, limit and stride of each dimension: `{[0:64], [0:1000:2]}`."""
-    return tuple((int(start), int(limit), int(stride or 1)) for start, limit, stride in _SLICE.findall(text))
 
 
 def paddings(text: str) -> tuple[tuple[int, int, int], ...]:
@@ -216,25 +202,14 @@ def convolution(text: str) -> ConvolutionDims:
     found = _LABELS.fullmatch(text)
     if not found:
         raise ValueError("expected labels of dimensions such as b01f_01io->b01f")
-    (batch, feature, places), (inputs, outputs, window_places), (made, made_feature, made_places) = (
-        (labels.index(one), labels.index(other), _spatial(labels))
-        for labels, one, other in zip(found.groups(), "bib", "fof", strict=True)
-    )
-    return ConvolutionDims(
-        batch, feature, places, inputs, outputs, window_places, made, made_feature, made_places
-    )  # fmt: skip
-
-
-def _spatial(labels: str) -> tuple[int, ...]:
-    found = sorted((label, at) for at, label in enumerate(labels) if label.isdigit())
-    if [label for label, _ in found] != [str(at) for at in range(len(found))]:
-        raise ValueError("the labels of spatial dimensions are 0, 1, 2, ..., each once")
-    return tuple(at for _, at in found)
-
-
-def distribution(text: str) -> str:
-    """Return `uniform` for `rng_uniform`."""
-    return text.removeprefix("rng_")
+    dims: list[Any] = []
+    for labels, one, other in zip(found.groups(), "bib", "fof", strict=True):
+        dims += labels.index(one), labels.index(other)
+        spatial = sorted((label, at) for at, label in enumerate(labels) if label.isdigit())
+        if [label for label, _ in spatial] != [str(at) for at in range(len(spatial))]:
+            raise ValueError("the labels of spatial dimensions are 0, 1, 2, ..., each once")
+        dims.append(tuple(at for _, at in spatial))
+    return ConvolutionDims(*dims)
 
 
 Convert = Callable[[str], Any]
@@ -245,14 +220,17 @@ FIELDS: dict[str, tuple[str, Convert]] = {
     "dim_labels": ("convolution", convolution),
     "feature_group_count": ("feature_groups", number),
     "batch_group_count": ("batch_groups", number),
-    "slice": ("slices", slices),
+    "slice": (
+        "slices",
+        lambda text: tuple((int(start), int(limit), int(stride or 1)) for start, limit, stride in _SLICE.findall(text)),
+    ),
     "padding": ("padding", paddings),
     "dynamic_slice_sizes": ("slice_sizes", numbers),
     "slice_sizes": ("slice_sizes", numbers),
     "fft_length": ("fft_length", numbers),
     "index": ("tuple_index", number),
     "direction": ("direction", plain),
-    "distribution": ("distribution", distribution),
+    "distribution": ("distribution", lambda text: text.removeprefix("rng_")),
     "kind": ("fusion_kind", plain),
     "custom_call_target": ("target", plain),
     "backend_config": ("backend_config", plain),
@@ -286,12 +264,11 @@ _ALIAS = re.compile(r"\{([\d, ]{0,99})\}\s*:\s*\(\s*(\d{1,9})\s*,")
 
 def read_text(text: str) -> Module:
     """Read the text of a program; raises ProgramError, with the number of the line."""
-    return _Reader(_COMMENT.sub(_without, text)).module()
-
-
-def _without(found: re.Match[str]) -> str:
-    """Return nothing for a comment, but for its lines."""
-    return found[0] if found[0].startswith('"') else "\n" * found[0].count("\n") or " "
+    # A comment leaves its line breaks, so that lines keep their numbers.
+    without_comments = _COMMENT.sub(
+        lambda found: found[0] if found[0].startswith('"') else "\n" * found[0].count("\n") or " ", text
+    )
+    return _Reader(without_comments).module()
 
 
 class _Reader:
@@ -329,7 +306,9 @@ class _Reader:
                 rows[int(row[1])] = row[2]
             self._skip()
         if tables:
-            self._frames = _frames({key: _in_order(rows) for key, rows in tables.items()})
+            # Rows are numbered from 1; they count up to the first that is missing.
+            ordered = {key: [rows[at] for at in range(1, len(rows) + 1) if at in rows] for key, rows in tables.items()}
+            self._frames = _frames(ordered)
 
     def _computation(self) -> tuple[bool, FoundComputation]:
         head = self._expect(_COMPUTATION, "a computation: its name, and its instructions in braces")
@@ -470,37 +449,27 @@ class _Reader:
         return ProgramError(f"line {line} of the text of the program: expected {expected}, found {there!r}")
 
 
-def _in_order(rows: dict[int, str]) -> list[str]:
-    """Return rows that are numbered from 1 as a list, up to the first that is not there."""
-    return [rows[at] for at in range(1, len(rows) + 1) if at in rows]
-
-
 def _frames(tables: dict[str, list[str]]) -> Frames:
     """Return the stacks of the tables.
 
     XLA prints the number of the calling frame plus one, so that 1 is none; should a version print 0 for none, the
     numbers are what they are.
     """
-    places = [pairs(row) for row in tables.get("FileLocations", ())]
-    frames = [pairs(row) for row in tables.get("StackFrames", ())]
-    callers = [_whole(row.get("parent_frame_id", "")) for row in frames]
-    shift = 0 if 0 in callers else 1
+
+    def rows(table: str, *keys: str) -> list[Any]:
+        return [tuple(_whole(row.get(key, "")) for key in keys) for row in map(pairs, tables.get(table, ()))]
+
+    frames = rows("StackFrames", "file_location_id", "parent_frame_id")
+    shift = 0 if any(caller == 0 for _, caller in frames) else 1
     return Frames(
         [plain(row) for row in tables.get("FileNames", ())],
         [plain(row) for row in tables.get("FunctionNames", ())],
-        [
-            (_whole(row.get("file_name_id", "")), _whole(row.get("function_name_id", "")), _whole(row.get("line", "")))
-            for row in places
-        ],
-        [
-            (_whole(row.get("file_location_id", "")), caller - shift)
-            for row, caller in zip(frames, callers, strict=True)
-        ],
+        rows("FileLocations", "file_name_id", "function_name_id", "line"),
+        [(place, caller - shift) for place, caller in frames],
     )
 
 
 def _whole(text: str) -> int:
-    """Return a number; 0 for what is none."""
     try:
         return number(text)
     except ValueError:
