@@ -27,7 +27,11 @@ class Shown:
 
     def __repr__(self) -> str:
         fields = ((name, getattr(self, name)) for name in getattr(self, "__struct_fields__", ()))
-        texts = (f"{name}={_short(value)}" for name, value in fields if not _says_nothing(value))
+        texts = (
+            f"{name}={_short(value)}"
+            for name, value in fields
+            if value is not None and (not isinstance(value, Sized) or isinstance(value, Shown) or len(value))
+        )
         return cut(f"{type(self).__name__}({', '.join(texts)})")
 
     def _repr_html_(self) -> str:
@@ -48,11 +52,6 @@ class Plotted:
         """
         axes: Axes = resolve_name(_PLOT)(self, ax, top=top)
         return axes
-
-
-def _says_nothing(value: object) -> bool:
-    """Tell whether a line need not mention a value: nothing at all, or what is empty."""
-    return value is None or (isinstance(value, Sized) and not isinstance(value, Shown) and not len(value))
 
 
 def cut(line: str) -> str:

@@ -301,7 +301,8 @@ def locked_place(place: Path, parent: Path) -> Iterator[Path]:
         try:
             missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
             _recover(parent)
-            stack.callback(_remove_empty, missing)
+            for folder in reversed(missing):
+                stack.callback(_remove_empty, folder)
             stack.callback(os.close, _lock(work, place))
             stack.callback(_remove_lock, work)
             stack.callback(_undo, work, parent / place.name)
@@ -405,7 +406,6 @@ def _remove_lock(work: Path) -> None:
             work.parent.rmdir()
 
 
-def _remove_empty(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

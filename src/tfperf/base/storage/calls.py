@@ -141,14 +141,10 @@ def file_system(path: RemotePath) -> Any:
         options[scheme.endpoint] = path.endpoint_url
     # It logs the traceback of each error that it raises.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-    return call(path, partial(_open, fsspec, path, options))
-
-
-def _open(fsspec: Any, path: RemotePath, options: dict[str, Any]) -> Any:
-    """Return the file system; what only the address tells, such as the account, is taken from it."""
-    cls = fsspec.get_filesystem_class(path.scheme.protocol)
-    opened = fsspec.filesystem(path.scheme.protocol, **cls._get_kwargs_from_urls(path.url) | options)
-    if path.scheme.protocol == "s3":
+    # Some options, such as the account, are in the address.
+    options = fsspec.get_filesystem_class(scheme.protocol)._get_kwargs_from_urls(path.url) | options
+    opened = call(path, partial(fsspec.filesystem, scheme.protocol, **options))
+    if scheme.protocol == "s3":
         opened.retries = 1  # `call` asks again
     return opened
 

@@ -6,13 +6,9 @@ the reader needs every byte, so small parts would save nothing, and each costs a
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import io
 import tempfile
-from collections import deque
-from collections.abc import Generator, Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -111,7 +107,6 @@ IN_FLIGHT = 2
 MEMORY_BYTES = 1 << 28
 """What is larger goes to a temporary file, which has no name and is gone when it is closed, or with the process."""
 _OF_STREAM = 1 << 20
-_CTRL_C_S = 0.5
 
 
 def download(path: RemotePath) -> BinaryIO:
@@ -123,11 +118,12 @@ def download(path: RemotePath) -> BinaryIO:
     listed = path.listed or look_up(path).listed or Listed()
     size = listed.size_bytes
     is_small = size is not None and size < MEMORY_BYTES
-    target: BinaryIO = io.BytesIO() if is_small else _unnamed_file()
+    target: BinaryIO = io.BytesIO() if is_small else tempfile.TemporaryFile(prefix="tfperf-")  # noqa: SIM115
     try:
         if size is None or not listed.has_ranges:
             call(path, partial(_copy_whole, files, path, target))
-            _check_size(path, target, size)
+            if size is not None and target.tell() != size:
+                raise changed(path)
         else:
             _copy_parts(files, path, size, target)
             # One part is of one version; several are if there was no other at the end.
@@ -144,10 +140,6 @@ def download(path: RemotePath) -> BinaryIO:
     return target
 
 
-def _unnamed_file() -> BinaryIO:
-    return tempfile.TemporaryFile(prefix="tfperf-")
-
-
 def _copy_whole(files: Any, path: RemotePath, target: BinaryIO) -> None:
     """Copy a file that comes in one answer, from its start at each try."""
     target.seek(0)
@@ -159,69 +151,30 @@ def _copy_whole(files: Any, path: RemotePath, target: BinaryIO) -> None:
 
 
 def _copy_parts(files: Any, path: RemotePath, size: int, target: BinaryIO) -> None:
-    """Copy a file part by part.
+    """Copy a file part by part, `IN_FLIGHT` at a time; a part that does not come is asked for again by itself.
 
-    The last part asks for one byte more than there should be: if it comes, the file has grown.
+    The last part asks for one byte more than there should be: if it comes, the file has grown. A web server may ignore
+    that a part is asked for, and send all, so its first part comes alone.
     """
-    spans = [(start, min(start + PART_BYTES, size)) for start in range(0, size, PART_BYTES)]
-    asked = [(start, stop + (stop == size)) for start, stop in spans]
-    # A web server may ignore that a part is asked for, and send all: one must have come before two are asked for.
-    alone = 1 if path.is_web else 0
-    parts = _parts(files, path, asked, alone)
-    with contextlib.closing(parts):
-        for (start, stop), data in zip(spans, parts, strict=True):
+    name, starts = files._strip_protocol(path.url), list(range(0, size, PART_BYTES))
+    while starts:
+        count = 1 if path.is_web and not target.tell() else IN_FLIGHT
+        some, starts = starts[:count], starts[count:]
+        stops = [start + PART_BYTES if start + PART_BYTES < size else size + 1 for start in some]
+        answers = call(path, partial(files.cat_ranges, [name] * len(some), some, stops, on_error="return"))
+        for start, stop, answer in zip(some, stops, answers, strict=True):
+            data = call(path, partial(_received, files, name, start, stop, [answer]))
             is_whole_file = start == 0 and stop < size and len(data) == size
-            if len(data) != stop - start and not is_whole_file:
+            if len(data) != min(stop, size) - start and not is_whole_file:
                 raise changed(path)
             target.write(data)
             if is_whole_file:
                 return
 
 
-def _parts(files: Any, path: RemotePath, spans: list[tuple[int, int]], alone: int) -> Generator[bytes]:
-    """Yield the bytes of each span, in order, while the next ones are on their way."""
-    waiting: deque[tuple[Future[bytes] | None, tuple[int, int]]] = deque()
-    name = files._strip_protocol(path.url)
-    try:
-        for number, span in enumerate(spans):
-            waiting.append((_asked(files, name, span), span))
-            if len(waiting) == (1 if number < alone else IN_FLIGHT):
-                yield _received(files, path, *waiting.popleft())
-        while waiting:
-            yield _received(files, path, *waiting.popleft())
-    finally:
-        for future, _ in waiting:
-            if future is not None:
-                future.cancel()
-
-
-def _asked(files: Any, name: str, span: tuple[int, int]) -> Future[bytes] | None:
-    """Ask for a part without waiting for it, where the library can."""
-    if not files.async_impl:
-        return None
-    return asyncio.run_coroutine_threadsafe(files._cat_file(name, start=span[0], end=span[1]), files.loop)
-
-
-def _received(files: Any, path: RemotePath, future: Future[bytes] | None, span: tuple[int, int]) -> bytes:
-    """Wait for a part; if it does not come, ask for it again."""
-    first = iter([future] if future is not None else [])
-
-    def receive() -> bytes:
-        asked_before = next(first, None)
-        if asked_before is None:
-            return bytes(files.cat_file(path.url, start=span[0], end=span[1]))
-        try:
-            # A Ctrl-C that comes just before a wait does not end it.
-            while not wait([asked_before], _CTRL_C_S).done:
-                pass
-            return asked_before.result()
-        except BaseException:
-            asked_before.cancel()
-            raise
-
-    return call(path, receive)
-
-
-def _check_size(path: RemotePath, target: BinaryIO, size: int | None) -> None:
-    if size is not None and target.tell() != size:
-        raise changed(path)
+def _received(files: Any, name: str, start: int, stop: int, first: list[Any]) -> bytes:
+    """Return a part or raise its error: the first answer is there, further ones are asked for."""
+    answer = first.pop() if first else files.cat_file(name, start=start, end=stop)
+    if isinstance(answer, Exception):
+        raise answer
+    return bytes(answer)

@@ -100,6 +100,12 @@ class Stat(Struct, frozen=True):
         """Return the text of the stat at this position of `event`."""
         return self.texts[int(self.value[position])]
 
+    def by_event(self) -> dict[int, int | float | str]:
+        """Return the value of each row that carries the stat."""
+        values: list[Any] = (self.value.view(np.float64) if self.type == "real" else self.value).tolist()
+        shown = [self.texts[value] for value in values] if self.type in ("text", "bytes") else values
+        return dict(zip(self.event.tolist(), shown, strict=True))
+
     def moved(self, new_row: Int32s) -> Stat:
         """Return the stat with each row replaced by its new one; rows that become -1 are omitted."""
         which, event = _moved(self.event, new_row)

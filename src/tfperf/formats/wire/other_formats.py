@@ -53,7 +53,9 @@ def other_format(head: bytes) -> str:
         return "gzip-compressed; decompress it, or give the *.xplane.pb file beside it"
     if head[:1] in (b"{", b"["):
         return "JSON, not an XSpace; give the *.xplane.pb file of the same run"
-    return (what := _by_signature(head) or _by_fields(head)) and f"{what}, not an XSpace; give a *.xplane.pb file"
+    return (
+        what := _by_signature(head) or next((name for is_it, name in _MESSAGES if is_it(head)), "")
+    ) and f"{what}, not an XSpace; give a *.xplane.pb file"
 
 
 def _by_signature(head: bytes) -> str:
@@ -70,10 +72,6 @@ def is_text(data: bytes) -> bool:
     text = data.decode("utf-8", "ignore")
     is_whole = len(data) - len(text.encode()) < 4  # as much as cutting off the last character can take
     return is_whole and text.translate(_LAYOUT).isprintable()
-
-
-def _by_fields(head: bytes) -> str:
-    return next((name for is_it, name in _MESSAGES if is_it(head)), "")
 
 
 def is_graph(data: bytes) -> bool:

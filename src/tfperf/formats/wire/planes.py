@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
 from types import MappingProxyType
@@ -86,7 +87,13 @@ def line_pieces(file: TraceFile, line: Span, limit: int) -> Iterator[tuple[int, 
     position = line.start
     while line.stop - position > limit:
         payload = file.read(position, position + limit)
-        length = _guessed_border(payload) or _last_border(file, position, position + limit, line.stop) - position
+        length = _guessed_border(payload)
+        if not length:  # walk to the last field that is whole; one longer than `limit` is a piece by itself
+            for _, span in fields(file, position, line.stop):
+                if span.stop - position > limit:
+                    length = length or span.stop - position
+                    break
+                length = span.stop - position
         yield position, payload[:length] if length <= limit else file.read(position, position + length)
         position += length
     if position < line.stop:
@@ -108,16 +115,6 @@ def _guessed_border(payload: bytes) -> int:
 def _event_starts(payload: bytes, tail: int) -> list[int]:
     """Return the last places in the tail of the payload that look like the start of an event."""
     return [match.start() for match in re.compile(_EVENT).finditer(payload, max(len(payload) - tail, 1))][-_GUESSES:]
-
-
-def _last_border(file: TraceFile, position: int, limit: int, stop: int) -> int:
-    """Walk from field to field to the last border before `limit`; a field longer than that is a piece by itself."""
-    border = position
-    for _, span in fields(file, position, stop):
-        if span.stop > limit:
-            return border if border > position else span.stop
-        border = span.stop
-    return border
 
 
 class PlaneHeader(Struct, frozen=True):
@@ -157,7 +154,7 @@ def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[
         event_ids=decoder.numbers(events.field("key")),
         event_names=decoder.texts(metadata.field("name")),
         event_display_names=decoder.texts(metadata.field("display_name")),
-        event_stats={name: _values(stat) for name, stat in wanted_stats(serialized, names, wanted).items()},
+        event_stats={name: stat.by_event() for name, stat in wanted_stats(serialized, names, wanted).items()},
         stat_names=names,
         carried_stats=serialized.named(names)[0] | stats.keys(),
         stats=stats,
@@ -181,25 +178,12 @@ def _plane_stats(stats: Any, names: Mapping[int, str]) -> dict[str, int | float 
             if arm == "ref_value":
                 value = names.get(value, "")
             if name == _CORE_DETAILS and isinstance(value, bytes):
-                facts.update(_core_details(value))
+                with suppress(DecodeError):
+                    details = schema.message_class("CoreDetails").FromString(value)
+                    facts |= {field.name: getattr(details, field.name) for field in details.DESCRIPTOR.fields}
                 continue
             facts[name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return facts
-
-
-def _core_details(serialized: bytes) -> dict[str, int]:
-    """Return which core of a TPU a plane stands for, by the name of each number; none for bytes that do not say it."""
-    try:
-        details = schema.message_class("CoreDetails").FromString(serialized)
-    except DecodeError:
-        return {}
-    return {field.name: getattr(details, field.name) for field in details.DESCRIPTOR.fields}
-
-
-def _values(stat: Stat) -> dict[int, int | float | str]:
-    values: list[Any] = (stat.value.view(np.float64) if stat.type == "real" else stat.value).tolist()
-    shown = [stat.texts[value] for value in values] if stat.type in ("text", "bytes") else values
-    return dict(zip(stat.event.tolist(), shown, strict=True))
 
 
 def read_events(

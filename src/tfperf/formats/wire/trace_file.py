@@ -92,14 +92,6 @@ def open_anywhere(path: Location, *, buffering: int = -1) -> BinaryIO:
     return download(path)
 
 
-def _opened(path: Location) -> BinaryIO:
-    try:
-        return open_anywhere(path, buffering=0)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise TraceNotFoundError(f"cannot open {path}: {reason}; check the path and its permissions") from error
-
-
 def _unpacked(packed: BinaryIO, path: Location) -> BinaryIO:
     """Return what a gzip file holds as an open file, which is gone when it is closed; closes the packed one."""
     import gzip
@@ -139,7 +131,11 @@ class TraceFile:
 
     def __init__(self, path: Location) -> None:
         self.path = path
-        self._file = _opened(path)
+        try:
+            self._file = open_anywhere(path, buffering=0)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise TraceNotFoundError(f"cannot open {path}: {reason}; check the path and its permissions") from error
         self._is_copy = isinstance(path, RemotePath)
         if path.name.endswith(TRACE_SUFFIXES[1]):
             self._file, self._is_copy = _unpacked(self._file, path), True
