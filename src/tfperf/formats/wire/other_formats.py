@@ -90,58 +90,55 @@ def is_saved_model(data: bytes) -> bool:
     return 1 in _values(data, 1) and any(is_meta_graph(meta_graph) for meta_graph in _messages(data, 2))
 
 
-def _is_run_metadata(data: bytes) -> bool:
-    """RunMetadata: step_stats 1 with dev_stats 1 with device 1; partition_graphs 3; function_graphs 4 with graphs 1."""
-    devices = [_text(stats, 1) for stats in _messages(data, 1, 1)]
-    graphs = (*_messages(data, 3), *_messages(data, 4, 1))
-    return any(map(_DEVICE.match, devices)) or any(map(is_graph, graphs))
-
-
-def _is_tfprof_profile(data: bytes) -> bool:
-    """ProfileProto: nodes 1, a map from number 1 to ProfileNode 2 with name 1 and op 9."""
-    is_map = isinstance(next(_values(data, 1, 1), None), int)
-    return is_map and any(_text(node, 1) and _text(node, 9) for node in _messages(data, 1, 2))
-
-
-def _is_tfprof_log(data: bytes) -> bool:
-    """OpLogProto: log_entries 1 with name 1 and code_def 4 with traces 1."""
-    entries = list(_messages(data, 1))
-    return all(_text(entry, 1) and not _text(entry, 2) for entry in entries) and any(_messages(data, 1, 4, 1))
-
-
-def _is_tfprof_result(data: bytes) -> bool:
-    """GraphNodeProto and MultiGraphNodeProto: name 1, which is that of tfprof's root."""
-    return _text(data, 1) == "_TFProfRoot"
-
-
 def _is_hlo_module(data: bytes) -> bool:
     """HloModuleProto: name 1, entry_computation_name 2, computations 3 with instructions 2 with opcode 2."""
     opcodes = [_text(instruction, 2) for instruction in _messages(data, 3, 2)]
     return bool(_text(data, 1) and _text(data, 2)) and any(map(_OPCODE.fullmatch, opcodes))
 
 
-def _is_hlo(data: bytes) -> bool:
-    """HloProto: hlo_module 1; HloSnapshot: hlo 1."""
-    modules = (data, *_messages(data, 1), *_messages(data, 1, 1))
-    return any(map(_is_hlo_module, modules))
-
-
-def _is_perfetto(data: bytes) -> bool:
-    """Trace: packet 1 with trusted_packet_sequence_id 10 and track_event 11 or track_descriptor 60."""
-    packets = [{number for number, _ in _fields(packet)} for packet in _messages(data, 1)]
-    return any(10 in numbers and numbers & {11, 60} for numbers in packets)
-
-
 _MESSAGES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
-    (_is_tfprof_profile, "a profile of tfprof (ProfileProto)"),
-    (_is_tfprof_log, "a log of tfprof (OpLogProto)"),
-    (_is_tfprof_result, "a result of tfprof (GraphNodeProto)"),
+    # Nodes 1, a map from number 1 to ProfileNode 2 with name 1 and op 9.
+    (
+        lambda data: (
+            isinstance(next(_values(data, 1, 1), None), int)
+            and any(_text(node, 1) and _text(node, 9) for node in _messages(data, 1, 2))
+        ),
+        "a profile of tfprof (ProfileProto)",
+    ),
+    # Entries 1 with name 1 and code_def 4 with traces 1.
+    (
+        lambda data: (
+            all(_text(entry, 1) and not _text(entry, 2) for entry in _messages(data, 1))
+            and any(_messages(data, 1, 4, 1))
+        ),
+        "a log of tfprof (OpLogProto)",
+    ),
+    # Also a MultiGraphNodeProto: name 1 is that of tfprof's root.
+    (lambda data: _text(data, 1) == "_TFProfRoot", "a result of tfprof (GraphNodeProto)"),
     (is_graph, "a graph of TensorFlow (GraphDef)"),
     (is_saved_model, "a SavedModel of TensorFlow"),
     (is_meta_graph, "a graph of TensorFlow (MetaGraphDef)"),
-    (_is_run_metadata, "a RunMetadata of TensorFlow"),
-    (_is_hlo, "a program of XLA (HloProto)"),
-    (_is_perfetto, "a timeline for Perfetto"),
+    # step_stats 1 with dev_stats 1 with device 1; partition_graphs 3; function_graphs 4 with graphs 1.
+    (
+        lambda data: (
+            any(_DEVICE.match(_text(stats, 1)) for stats in _messages(data, 1, 1))
+            or any(map(is_graph, (*_messages(data, 3), *_messages(data, 4, 1))))
+        ),
+        "a RunMetadata of TensorFlow",
+    ),
+    # HloProto: hlo_module 1; HloSnapshot: hlo 1.
+    (
+        lambda data: any(map(_is_hlo_module, (data, *_messages(data, 1), *_messages(data, 1, 1)))),
+        "a program of XLA (HloProto)",
+    ),
+    # Packets 1 with trusted_packet_sequence_id 10 and track_event 11 or track_descriptor 60.
+    (
+        lambda data: any(
+            10 in (numbers := {number for number, _ in _fields(packet)}) and numbers & {11, 60}
+            for packet in _messages(data, 1)
+        ),
+        "a timeline for Perfetto",
+    ),
 )
 
 
