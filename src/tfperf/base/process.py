@@ -166,8 +166,8 @@ def end_with_parent() -> None:
 
 
 def can_fork() -> bool:
-    """Return whether copies are allowed, and safe: no other thread may hold a lock, which would stay locked in them."""
-    if sys.platform != "linux" or not _is_allowed.get():
+    """Return whether a copy of this process is safe: another thread could hold a lock, which would stay locked in it."""
+    if sys.platform != "linux":
         return False
     try:
         return len([*Path("/proc/self/task").iterdir()]) == 1
@@ -181,7 +181,7 @@ def forked(work: Callable[[], Iterable[Any]]) -> Iterator[Callable[[], list[Any]
 
     That is None if there is no copy, or if it failed. Arrays in it are read-only. The copy is gone at the end.
     """
-    if not can_fork():
+    if not (_is_allowed.get() and can_fork()):
         yield lambda: None
         return
     try:

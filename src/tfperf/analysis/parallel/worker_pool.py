@@ -26,12 +26,11 @@ from typing import Any
 
 from tfperf.analysis.parallel.worker_main import main, read_message, write_message
 from tfperf.base.errors import TfperfWarning
-from tfperf.base.process import address_space
+from tfperf.base.process import address_space, can_fork
 from tfperf.base.units import format_bytes
 
 _START = "import sys; sys.path[:] = sys.argv[1:]; from tfperf.analysis.parallel.worker_main import main; main()"
 """Has the places for modules of this process before it imports any: `-c` puts the current folder first."""
-_WITH_THREADS = {"numpy", "pyarrow", "grpc"}
 _PATIENCE_S = 0.5
 """How long a worker may take to end when it is asked to."""
 
@@ -68,9 +67,7 @@ class WorkerProcess:
     """
 
     def __init__(self, *, may_fork: bool = False) -> None:
-        # A copy works with one thread, and without a library that starts its own.
-        has_threads = threading.active_count() > 1 or not sys.modules.keys().isdisjoint(_WITH_THREADS)
-        is_copy = may_fork and sys.platform == "linux" and not has_threads
+        is_copy = may_fork and can_fork()
         # A session of its own: Ctrl-C in a terminal reaches the parent only, which then ends its workers.
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, *sys.path],
