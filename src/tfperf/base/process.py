@@ -166,7 +166,7 @@ def end_with_parent() -> None:
 
 
 def can_fork() -> bool:
-    """Return whether a copy of this process is safe: another thread could hold a lock, which would stay locked in it."""
+    """Return whether a copy of this process is safe: another thread could hold a lock, which would stay locked."""
     if sys.platform != "linux":
         return False
     try:
