@@ -25,6 +25,7 @@ from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, listed
 from tfperf.report.model import Deferred, Finding, Quantity, Report, Section, Table
 from tfperf.trace.device.device_peaks import DeviceModel
+from tfperf.trace.host.activities import Attribution
 from tfperf.trace.known_stats import LINKS
 from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
 from tfperf.trace.read import Progress, read_host, read_host_twice
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from tfperf.sections.overview.summary import Overview
     from tfperf.trace.flaw import Flaw
-    from tfperf.trace.host.activities import Attribution
     from tfperf.trace.read import AlsoRead
 
 
