@@ -328,11 +328,7 @@ def test_a_script_that_is_killed(run: Runs) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "SCRIPT"),
-        (["no_such_file.py"], "does not exist"),
         (["--steps", "20..10", "x.py"], "write 10..20"),
-        (["--steps", "10-20", "x.py"], "write 3..5"),
-        (["--steps", "1..2", "--after", "1s", "x.py"], "exclude each other"),
         (["--steps", "1..2", "--duration", "1s", "x.py"], "needs --after"),
         (["--after", "1", "x.py"], "2s, 500ms"),
     ],

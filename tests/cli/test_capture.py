@@ -74,10 +74,7 @@ def test_what_is_not_a_range_of_steps(text: str, words: str) -> None:
     ("arguments", "words"),
     [
         (["--port", "0"], "--port"),
-        (["--port", "1", "--duration", "2"], "2s, 500ms"),
         (["--worker", "nowhere"], "HOST:PORT"),
-        (["--worker", "a:1", "--worker", "grpc://a:1"], "named twice"),
-        (["--port", "1", "--on-slow-step", "50ms"], "--continuous"),
         (["--port", "1", "--host-tracer-level", "4"], "--host-tracer-level"),
         (["--port", "1", "--format", "xml"], "--format"),
     ],
@@ -86,12 +83,6 @@ def test_wrong_usage(arguments: list[str], words: str, run_tfperf: Callable[...,
     done = run_tfperf("capture", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert words in done.stderr
-
-
-def test_a_logdir_that_cannot_be(run_tfperf: Callable[..., Result]) -> None:
-    done = run_tfperf("capture", "--port", "1", "--logdir", "gs://bucket/logs")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "not a local folder" in done.stderr
 
 
 XSPACE = space(host(event("a/b:MatMul", 0, 5), event("a/b:MatMul", 9, 5)))

@@ -152,12 +152,6 @@ def test_files_are_replaced_only_with_force(samples: Path, tmp_path: Path, run_t
     assert (tmp_path / "steps.csv").read_text().startswith("step,")
 
 
-def test_the_folder_must_be_named(samples: Path, run_tfperf: Run) -> None:
-    result = run_tfperf("export-csv", samples / "input_bound")
-    assert result.exit_code == 2
-    assert "--output" in result.stderr
-
-
 def test_a_trace_without_steps_has_no_step_file(tmp_path: Path, run_tfperf: Run) -> None:
     logdir = logdir_of(tmp_path, a=space(host(event("MatMul:MatMul", 0, 10))))
     found = export(logdir, tmp_path / "tables", run_tfperf)
@@ -179,17 +173,6 @@ def test_it_says_what_it_wrote_and_keeps_what_is_there(
     asked = run_tfperf("query", target, "select count(*) as n from events", "--format", "csv")
     assert asked.stdout.split() == ["n", "8980"]
     assert run_tfperf("query", target, "--schema").exit_code == 0
-
-
-def test_a_folder_with_something_else_is_refused_at_once(
-    run_tfperf: Callable[..., Result], samples: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("mine")
-    done = run_tfperf("export-parquet", samples / "input_bound", "-o", tmp_path)
-    assert (done.exit_code, done.stderr) == (
-        1,
-        f"Error: {tmp_path} exists and is not a dataset of tfperf; name a new folder\n",
-    )
 
 
 def test_it_says_what_it_wrote_and_that_people_should_look(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:

@@ -52,22 +52,6 @@ def test_omitted_events_are_counted(logdir: Path, tmp_path: Path) -> None:
     assert names == ["train 0", "train 1", "train", "train"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ((), "-o"),
-        (("-o", "trace.txt"), ".pftrace, .perfetto-trace, .json or .json.gz"),
-        (("-o", "o.json", "--steps", "5..3"), "3..5"),
-        (("-o", "o.json", "--steps", "few"), "write 3..5, or 3"),
-        (("-o", "o.json", "--min-duration", "10"), "is not a duration"),
-    ],
-)
-def test_wrong_usage(logdir: Path, options: tuple[str, ...], message: str) -> None:
-    result = run(logdir, *options)
-    assert result.exit_code == 2
-    assert message in result.stderr
-
-
 def test_an_existing_file_is_kept(logdir: Path, tmp_path: Path) -> None:
     output = tmp_path / "o.json"
     output.write_text("mine")
