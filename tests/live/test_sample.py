@@ -198,7 +198,7 @@ def paced(measured: Measured | None = GOOD, **fields: Any) -> Sample:
 
 
 def after(pace: Pace, last: Sample, overhead: float | None = None) -> float:
-    """Return how long the pause is after a paced."""
+    """Return how long the pause is after a sample."""
     pace.learn(last.measured, last.answer_s, overhead)
     return pace.pause_s(last)
 
@@ -232,7 +232,7 @@ def test_what_nothing_tells_is_unknown_and_not_zero() -> None:
 
 
 def test_numbered_steps_tell_how_fast_the_job_is_between_samples() -> None:
-    """Step 109 starts at 1.09 s, step 500 at 5 s: 10 ms each, pauses included. In the paced they take 12 ms."""
+    """Step 109 starts at 1.09 s, step 500 at 5 s: 10 ms each, pauses included. In the sample they take 12 ms."""
     before = NumberedSteps(60, 109, 600 * _MS, 1090 * _MS)
     now = Measured(step_ms=12.0, numbered=NumberedSteps(500, 540, 5000 * _MS, 5480 * _MS))
     assert slowdown_between(before, now) == pytest.approx(20.0)
