@@ -10,30 +10,24 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
 from tfperf.analysis.load import Analysis, load
-from tfperf.base.arrays import Int64s
 from tfperf.base.errors import OutputError
 from tfperf.base.files import cannot_write, new_folder, replace_file
-from tfperf.export.query.arrow_tables import by_index, numbers, words
+from tfperf.export.query.arrow_tables import NestedTrace, by_index, listed, numbers, with_nesting, words
 from tfperf.export.query.sources import BY_HOST, FORMAT, MARKER, check_format, is_dataset, partition
 from tfperf.export.query.sql_tables import ID_STATS, TEXT_STATS
-from tfperf.formats.wire.event_columns import NO_STAT, NO_STAT_ROWS, Line, StatKind
+from tfperf.formats.wire.event_columns import NO_STAT, NO_STAT_ROWS, StatKind
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.logdir import HostFile
-from tfperf.trace.nesting import nest, self_time
 from tfperf.trace.read import AlsoRead
 from tfperf.trace.steps.steps import Steps
-
-if TYPE_CHECKING:
-    pass
-
 
 _DELTA = ("event", "start_ps", "producer_id", "consumer_id")
 """Columns that mostly grow: stored as differences they take a fifth less."""
@@ -214,14 +208,6 @@ ROWS = 1 << 20
 """Rows of a table at most. It becomes a row group: readers skip one by the least and largest value of a column."""
 
 
-class NestedTrace(Struct, frozen=True):
-    """The events of a host, with the depth and the self time of each on its line."""
-
-    trace: HostTrace
-    depth: Int64s
-    self_ps: Int64s
-
-
 def event_parts(nested: NestedTrace, steps: Steps) -> list[Iterator[Any]]:
     """Return the events in parts of about `ROWS` rows: iterators over `pyarrow.Table`s, each of one plane.
 
@@ -246,6 +232,7 @@ def _event_table(trace: HostTrace, shared: Mapping[str, Any], plane: Plane, rows
             "kind": _same(plane.kind, count),
             "line_id": numbers(shared["line_ids"][line]),
             "line_name": _by_index(line, shared["lines"]),
+            "derived": shared["derived"].take(numbers(np.asarray(line, np.int32))),
             "name": _by_index(trace.name[rows], shared["names"]),
             "op_type": by_index(numbers(np.maximum(index, 0), missing=index < 0), shared["op_types"]),
             "start_ps": numbers(trace.start_ps[rows]),
@@ -286,22 +273,9 @@ def stat_tables(trace: HostTrace) -> Iterator[Any]:
                 "unsigned_value": numbers(value, "uint64", missing=~unsigned),
                 "real_value": numbers(value, "float64", missing=~is_real),
                 "text_value": by_index(numbers(index.astype(np.int32), missing=~is_text), words(stats.texts or [""])),
+                "size_bytes": numbers(value, missing=kind != StatKind.BYTES),
             }
         )
-
-
-def with_nesting(trace: HostTrace) -> NestedTrace:
-    """Find the depth and the self time of every event."""
-    depth, self_ps, end_ps = np.zeros(len(trace.name), np.int64), trace.duration_ps.copy(), trace.end_ps
-
-    def of_line(line: Line) -> None:
-        rows = slice(line.start, line.stop)
-        nested = nest(trace.start_ps[rows], end_ps[rows])
-        depth[rows], self_ps[rows] = nested.depth, self_time(trace.duration_ps[rows], nested.parent)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        deque(pool.map(of_line, trace.lines), maxlen=0)
-    return NestedTrace(trace, depth, self_ps)
 
 
 def _shared(nested: NestedTrace, steps: Steps) -> dict[str, Any]:
@@ -316,6 +290,7 @@ def _shared(nested: NestedTrace, steps: Steps) -> dict[str, Any]:
         "step": steps.numbers[row] if len(steps) else row,
         "without_step": row < 0,
         "line_ids": np.array([line.id for line in trace.lines], np.int64),
+        "derived": listed([line.derived for line in trace.lines], pa.bool_()),
         "lines": words([line.name for line in trace.lines]),
         "names": words(trace.names),
         "op_types": words(list(places) or [""]),

@@ -11,8 +11,9 @@ from builders import event, host, line, plane, trace_of, u64
 from places import ROOT
 
 from tfperf.export import parquet as event_table
-from tfperf.export.parquet import event_parts, stat_tables, with_nesting
-from tfperf.export.query.sql_tables import EVENTS, STAT_TABLE
+from tfperf.export.parquet import event_parts, stat_tables
+from tfperf.export.query.arrow_tables import with_nesting
+from tfperf.export.query.sql_tables import COMPUTED, EVENTS, STAT_TABLE
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.read import read_host
 from tfperf.trace.steps.find_steps import find_steps
@@ -45,7 +46,8 @@ def test_every_cell(tmp_path: Path) -> None:
     assert (on_host["producer_id"], on_host["producer_type"]) == ([None, 7, None], [None, 3, None])
     assert on_device["event"] == [3]
     assert (on_device["kind"], on_device["line_id"], on_device["correlation_id"]) == (["gpu"], [14], [9])
-    assert {*on_host} == {*on_device} == {column.name for column in EVENTS.columns} - {"run", "host"}
+    assert {*on_host} == {*on_device} == {column.name for column in EVENTS.columns} - {"run", "host", *COMPUTED}
+    assert (on_host["derived"], on_device["derived"]) == ([False] * 3, [False])
 
 
 def test_events_outside_of_steps_have_none(tmp_path: Path) -> None:
@@ -67,7 +69,7 @@ def test_stats_keep_their_kind(tmp_path: Path) -> None:
     assert table["real_value"] == [None, 0.5, None, None, None]
     assert table["text_value"] == [None, None, "text", None, None]
     assert table["event"] == [0] * 5
-    assert {*table} == {column.name for column in STAT_TABLE.columns} - {"run", "host"}
+    assert {*table} == {column.name for column in STAT_TABLE.columns} - {"run", "host"} | {"unsigned_value"}
 
 
 @pytest.mark.parametrize("path", SAMPLES[:3], ids=lambda path: path.parent.name)

@@ -151,7 +151,7 @@ def test_datasets_of_other_formats_are_refused(tmp_path: Path) -> None:
     target.mkdir()
     (target / MARKER).write_text('{"format": 1}')
     for use in (lambda: write_parquet(run, target), lambda: tfperf.sql(target, "select 1")):
-        with pytest.raises(TraceFormatError, match="is a dataset of format 1, not 2; export its runs to a new folder"):
+        with pytest.raises(TraceFormatError, match="is a dataset of format 1, not 3; export its runs to a new folder"):
             use()
 
 

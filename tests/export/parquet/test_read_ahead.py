@@ -10,7 +10,8 @@ import pytest
 from builders import event, host, logdir_of, space
 
 from tfperf.analysis.load import load
-from tfperf.export.parquet import NestedTrace, reading_ahead, with_nesting
+from tfperf.export.parquet import reading_ahead
+from tfperf.export.query.arrow_tables import NestedTrace, with_nesting
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import read_host
 

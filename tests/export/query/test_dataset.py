@@ -26,7 +26,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_dataset_answers_as_its_profile(dataset: Path) -> None:
-    query = "select run, host, name, start_ps, duration_ps from events order by host, start_ps"
+    query = (
+        "select run, host, plane, kind, line_name, derived, name, start_ps, duration_ps, self_ps, depth, end_ps, "
+        "start_ms, duration_us, duration_ms from events order by host, start_ps"
+    )
     of_profile = tfperf.sql(dataset.parent / "logs", query)
     assert tfperf.sql(dataset, query).to_dict() == of_profile.to_dict()
     steps = "select step, step_time_ms, kind from steps"
@@ -36,6 +39,9 @@ def test_a_dataset_answers_as_its_profile(dataset: Path) -> None:
 def test_its_tables_are_those_of_its_folders(dataset: Path) -> None:
     declared = Dataset(dataset).declared
     assert {"events", "steps", "host_files", "hosts"} <= declared.keys()
+    assert all(column.meaning for table in declared.values() for column in table.columns)
+    units = {column.name: column.unit for column in declared["events"].columns}
+    assert (units["self_ps"], units["duration_ms"]) == ("ps", "ms")
     types = {column.name: column.type for column in declared["events"].columns}
     assert (types["name"], types["start_ps"], types["depth"], types["run"]) == (
         "VARCHAR",
@@ -67,7 +73,7 @@ def test_options_of_profiles_are_refused(dataset: Path) -> None:
 
 
 def test_a_damaged_dataset_is_one_line(dataset: Path, tmp_path: Path) -> None:
-    (tmp_path / "tfperf_dataset.json").write_text('{"format": 2}')
+    (tmp_path / "tfperf_dataset.json").write_text('{"format": 3}')
     (tmp_path / "run=r" / "host=a" / "events").mkdir(parents=True)
     (tmp_path / "run=r" / "host=a" / "events" / "part-0.parquet").write_bytes(b"PAR1 not at all")
     assert is_dataset(tmp_path)

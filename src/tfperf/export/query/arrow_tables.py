@@ -6,31 +6,36 @@ others (`end_ps`), or where one column of bits holds values of several types.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
-from tfperf.base.arrays import Bools
+from tfperf.base.arrays import Bools, Int64s
 from tfperf.base.errors import TfperfError
-from tfperf.export.query.sql_tables import SqlTable
-from tfperf.formats.wire.event_columns import NO_STAT_ROWS, StatKind, unsigned
+from tfperf.export.query.sql_tables import COMPUTED, SqlTable
+from tfperf.formats.wire.event_columns import NO_STAT_ROWS, Line, StatKind, unsigned
 from tfperf.report.render.values import encodable
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import IDS
+from tfperf.trace.nesting import nest, self_time
 
 Columns = dict[str, Any]
+_AT_ONCE = 2
+"""Lines that are nested at the same time."""
 MOST_EVENTS = int(np.iinfo(np.int32).max)
 _KINDS = tuple(kind.name.lower() for kind in StatKind)
 
 VIEWS: Mapping[str, str] = {
     "events": (
         "SELECT run, event, host, plane, kind, line, line_name, derived, name, display_name, start_ps, duration_ps, "
-        "start_ps + duration_ps AS end_ps, start_ps / 1e9 AS start_ms, duration_ps / 1e6 AS duration_us, "
-        "duration_ps / 1e9 AS duration_ms"
+        f"self_ps, depth, {', '.join(f'{what} AS {name}' for name, what in COMPUTED.items())}"
     ),
     "stats": (
         "SELECT run, event, host, name, kind, "
@@ -79,7 +84,7 @@ def _firsts(hosts: Sequence[HostTrace], part: str) -> list[int]:
 
 def _events(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
     for trace, first_event, first_line in zip(hosts, _firsts(hosts, "name"), _firsts(hosts, "lines"), strict=True):
-        line, name = numbers(trace.line_of), numbers(trace.name)
+        line, name, nested = numbers(trace.line_of), numbers(trace.name), with_nesting(trace)
         shown = [display or full for display, full in zip(trace.display_names, trace.names, strict=True)]
         yield {
             "event": numbers(np.arange(first_event, first_event + len(trace.name), dtype=np.int32)),
@@ -88,7 +93,31 @@ def _events(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
             "display_name": by_index(name, words(shown)),
             "start_ps": numbers(trace.start_ps),
             "duration_ps": numbers(trace.duration_ps),
+            "self_ps": numbers(nested.self_ps),
+            "depth": numbers(nested.depth.astype(np.int32)),
         }
+
+
+class NestedTrace(Struct, frozen=True):
+    """The events of a host, with the depth and the self time of each on its line."""
+
+    trace: HostTrace
+    depth: Int64s
+    self_ps: Int64s
+
+
+def with_nesting(trace: HostTrace) -> NestedTrace:
+    """Find the depth and the self time of every event."""
+    depth, self_ps, end_ps = np.zeros(len(trace.name), np.int64), trace.duration_ps.copy(), trace.end_ps
+
+    def of_line(line: Line) -> None:
+        rows = slice(line.start, line.stop)
+        nested = nest(trace.start_ps[rows], end_ps[rows])
+        depth[rows], self_ps[rows] = nested.depth, self_time(trace.duration_ps[rows], nested.parent)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        deque(pool.map(of_line, trace.lines), maxlen=0)
+    return NestedTrace(trace, depth, self_ps)
 
 
 def _line_columns(trace: HostTrace, first: int) -> dict[str, Any]:

@@ -17,7 +17,18 @@ from tfperf.analysis.load import Analysis, load
 from tfperf.analysis.registry import OtherSection, find_table
 from tfperf.base.errors import TfperfError, TfperfWarning, TraceFormatError
 from tfperf.base.storage.remote_path import Location, located
-from tfperf.export.query.sql_tables import RECORDED, SqlColumn, SqlTable, Type, analyzed_tables, every_table
+from tfperf.export.query.sql_tables import (
+    COMPUTED,
+    EVENTS,
+    RECORDED,
+    STAT_TABLE,
+    SqlColumn,
+    SqlTable,
+    Type,
+    analyzed_tables,
+    dataset_tables,
+    every_table,
+)
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 
@@ -134,8 +145,8 @@ def source_of(
 
 MARKER = "tfperf_dataset.json"
 """The file that tells a dataset from other folders."""
-FORMAT = 2
-"""1 had a folder for each table, with runs in it."""
+FORMAT = 3
+"""1 had a folder for each table, with runs in it; 2 had no `derived` in events."""
 BY_HOST = ("events", "stats")
 """Tables with a folder for each host."""
 _LONGEST = 240
@@ -178,8 +189,11 @@ class Dataset(Struct, frozen=True, dict=True):
 
     @property
     def views(self) -> Mapping[str, str]:
-        """Return no views: SQL sees the files as they are."""
-        return {}
+        """Return the views that SQL sees instead of files: columns of profiles that no file holds are computed."""
+        columns = [COMPUTED.get(name, name) + f" AS {name}" for name in (column.name for column in EVENTS.columns)]
+        whole = "coalesce(int_value::HUGEINT, unsigned_value::HUGEINT) AS int_value"
+        stats = [whole if column.name == "int_value" else column.name for column in STAT_TABLE.columns]
+        return {"events": f"SELECT {', '.join(columns)}", "stats": f"SELECT {', '.join(stats)}"}
 
     @property
     def described(self) -> dict[str, Any]:
@@ -188,13 +202,19 @@ class Dataset(Struct, frozen=True, dict=True):
 
     @property
     def declared(self) -> dict[str, SqlTable]:
-        """Return the tables that there are, with the columns of their files."""
-        tables = {}
+        """Return the tables that there are: as they are declared, and other columns as their files have them."""
+        known, tables = dataset_tables(), {}
         for name in self.names:
-            fields = self._open(name).schema
-            tables[name] = SqlTable(
-                name, "", tuple(SqlColumn(each.name, _type(str(each.type)), "", "") for each in fields)
-            )
+            of_table = known.get(name, SqlTable(name, "", ()))
+            # The folder of a run is a column of every table.
+            declared = {column.name: column for column in (EVENTS.columns[0], *of_table.columns)}
+            fields = [] if name in self.views else self._open(name).schema
+            columns = [
+                SqlColumn(each.name, _type(str(each.type)), column.unit, column.meaning)
+                for each in fields
+                for column in [declared.get(each.name, SqlColumn(each.name, "VARCHAR", "", ""))]
+            ]
+            tables[name] = SqlTable(name, of_table.meaning, tuple(columns) or of_table.columns)
         return tables
 
     @property

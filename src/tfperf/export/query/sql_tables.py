@@ -48,6 +48,32 @@ _VALUES = (
     SqlColumn("real_value", "DOUBLE", "", "value, if a real number"),
     SqlColumn("text_value", "VARCHAR", "", "value, if a text"),
 )
+_LINE_NAME = SqlColumn("line_name", "VARCHAR", "", "name of its thread or stream")
+_NAME = SqlColumn("name", "VARCHAR", "", "name of the event")
+_TIMES = (
+    SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host; of a TPU: on its own"),
+    SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
+    SqlColumn("self_ps", "BIGINT", "ps", "duration without the events inside it on its line"),
+    SqlColumn("depth", "INTEGER", "", "number of events around it on its line"),
+    SqlColumn("end_ps", "BIGINT", "ps", "start + duration"),
+    SqlColumn("start_ms", "DOUBLE", "ms", "start in milliseconds"),
+    SqlColumn("duration_us", "DOUBLE", "us", "duration in microseconds"),
+    SqlColumn("duration_ms", "DOUBLE", "ms", "duration in milliseconds"),
+)
+"""Times of events, in profiles and in datasets."""
+COMPUTED = {
+    "end_ps": "start_ps + duration_ps",
+    "start_ms": "start_ps / 1e9",
+    "duration_us": "duration_ps / 1e6",
+    "duration_ms": "duration_ps / 1e9",
+}
+"""Columns that no file holds: views compute them of others."""
+_STAT = (
+    SqlColumn("name", "VARCHAR", "", "name of the stat"),
+    SqlColumn("kind", "VARCHAR", "", "int, unsigned, real, text or bytes: how the file holds it"),
+    *_VALUES,
+    SqlColumn("size_bytes", "BIGINT", "bytes", "length of the value, if bytes; the bytes are not read"),
+)
 
 
 def _recorded(name: str, meaning: str, *columns: SqlColumn) -> SqlTable:
@@ -63,27 +89,13 @@ RECORDED: tuple[SqlTable, ...] = (
         _PLANE,
         _KIND,
         SqlColumn("line", "INTEGER", "", "number of its thread or stream, as in lines"),
-        SqlColumn("line_name", "VARCHAR", "", "name of its thread or stream"),
+        _LINE_NAME,
         _DERIVED,
-        SqlColumn("name", "VARCHAR", "", "name of the event"),
+        _NAME,
         SqlColumn("display_name", "VARCHAR", "", "short name, where the trace has one; else the name"),
-        SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host; of a TPU: on its own"),
-        SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
-        SqlColumn("end_ps", "BIGINT", "ps", "start + duration"),
-        SqlColumn("start_ms", "DOUBLE", "ms", "start in milliseconds"),
-        SqlColumn("duration_us", "DOUBLE", "us", "duration in microseconds"),
-        SqlColumn("duration_ms", "DOUBLE", "ms", "duration in milliseconds"),
+        *_TIMES,
     ),
-    _recorded(
-        "stats",
-        "stats of events: one row for each stat of each event",
-        _EVENT,
-        _HOST,
-        SqlColumn("name", "VARCHAR", "", "name of the stat"),
-        SqlColumn("kind", "VARCHAR", "", "int, unsigned, real, text or bytes: how the file holds it"),
-        *_VALUES,
-        SqlColumn("size_bytes", "BIGINT", "bytes", "length of the value, if bytes; the bytes are not read"),
-    ),
+    _recorded("stats", "stats of events: one row for each stat of each event", _EVENT, _HOST, *_STAT),
     _recorded(
         "lines",
         "threads of hosts, and streams and other lines of devices",
@@ -188,16 +200,14 @@ EVENTS = SqlTable(
         _RUN_FOLDER,
         _HOST_FOLDER,
         _EVENT_OF_HOST,
-        SqlColumn("plane", "VARCHAR", "", "name of the plane: /host:CPU, /device:GPU:0, ..."),
-        SqlColumn("kind", "VARCHAR", "", "host, gpu, tpu, sparse core or other"),
+        _PLANE,
+        _KIND,
         SqlColumn("line_id", "BIGINT", "", "id of its thread or stream in the file"),
-        SqlColumn("line_name", "VARCHAR", "", "name of its thread or stream"),
-        SqlColumn("name", "VARCHAR", "", "name of the event"),
+        _LINE_NAME,
+        _DERIVED,
+        _NAME,
         SqlColumn("op_type", "VARCHAR", "", "type of the op, if the event is one: MatMul, Dataset, ..."),
-        SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host; of a TPU: on its own"),
-        SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
-        SqlColumn("self_ps", "BIGINT", "ps", "duration without the events inside it on its line"),
-        SqlColumn("depth", "INTEGER", "", "number of events around it on its line"),
+        *_TIMES,
         SqlColumn("step", "BIGINT", "", "number of the step in which it starts"),
         *(SqlColumn(name, "BIGINT", "", f"stat {stat} of the event") for name, stat in ID_STATS.items()),
         *(SqlColumn(name, "VARCHAR", "", f"stat {stat} of the event") for name, stat in TEXT_STATS.items()),
@@ -206,17 +216,7 @@ EVENTS = SqlTable(
 STAT_TABLE = SqlTable(
     "stats",
     "stats of events (only with --all-stats): one row for each stat of each event",
-    (
-        _RUN_FOLDER,
-        _HOST_FOLDER,
-        _EVENT_OF_HOST,
-        SqlColumn("name", "VARCHAR", "", "name of the stat"),
-        SqlColumn("kind", "VARCHAR", "", "int, unsigned, real, text or bytes: how the file holds it"),
-        SqlColumn("int_value", "BIGINT", "", "value, if an integer below 2^63"),
-        SqlColumn("unsigned_value", "HUGEINT", "", "value, if an integer from 2^63 on"),
-        SqlColumn("real_value", "DOUBLE", "", "value, if a real number"),
-        SqlColumn("text_value", "VARCHAR", "", "value, if a text"),
-    ),
+    (_RUN_FOLDER, _HOST_FOLDER, _EVENT_OF_HOST, *_STAT),
 )
 HOST_FILES = SqlTable(
     "host_files",
@@ -234,3 +234,8 @@ HOST_FILES = SqlTable(
         SqlColumn("end_ps", "BIGINT", "ps", "the last end of any event"),
     ),
 )
+
+
+def dataset_tables() -> dict[str, SqlTable]:
+    """Return the tables of a dataset by name, as SQL sees them."""
+    return analyzed_tables() | {table.name: table for table in (EVENTS, STAT_TABLE, HOST_FILES)}
