@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec import Struct
 
 from tfperf.analysis.load import Analysis, load
@@ -184,21 +185,17 @@ def _write_part(tables: Iterable[Any], path: Path) -> None:
     writer = None
     try:
         for table in tables:
-            writer = writer or _writer(table.schema, path)
+            if writer is None:
+                schema = table.schema
+                whole = {field.name for field in schema if pa.types.is_integer(field.type)}
+                deltas = {name: "DELTA_BINARY_PACKED" for name in _DELTA if name in whole}
+                others = [name for name in schema.names if name not in deltas]
+                encoded = {"use_dictionary": others, "column_encoding": deltas or None}
+                writer = pq.ParquetWriter(path, schema, compression="zstd", **encoded)
             writer.write_table(table, row_group_size=max(len(table), 1))
     finally:
         if writer is not None:
             writer.close()
-
-
-def _writer(schema: Any, path: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    whole = {field.name for field in schema if pa.types.is_integer(field.type)}
-    deltas = {name: "DELTA_BINARY_PACKED" for name in _DELTA if name in whole}
-    others = [name for name in schema.names if name not in deltas]
-    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=others, column_encoding=deltas or None)
 
 
 _KINDS = tuple(kind.name.lower() for kind in StatKind)

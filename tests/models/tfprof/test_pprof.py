@@ -17,7 +17,7 @@ from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.formats.wire.schema import Schema
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import PLACE, Options, options_from
-from tfperf.models.tfprof.pprof import NOT_SHOWN, UNITS, pprof_bytes
+from tfperf.models.tfprof.outputs import NOT_SHOWN, UNITS, pprof_bytes
 from tfperf.models.tfprof.views import show_tree
 
 PUBLISHED = Schema(

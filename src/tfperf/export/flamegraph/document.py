@@ -299,29 +299,22 @@ def _places(question: Question) -> Iterator[Literal["host", "device"]]:
 
 
 def _op_sides(sums: OpSums, question: Question, *, per_step: bool) -> Iterator[Side]:
+    """Yield the values of the capture, or of an average step, for each place."""
+    steps = sums.step_count * per_step
     for place in _places(question):
-        of_place: Sums = getattr(sums, place)
-        values = dict(zip(of_place, _op_values(of_place, question, sums.step_count * per_step), strict=True))
-        gaps = _uncounted(of_place) if question.value == "calls" else ()
-        yield _side(place, question, _stacked(values, question), gaps)
-
-
-def _op_values(sums: Sums, question: Question, steps: int) -> Iterator[int]:
-    """Iterate over the values of the sums: of the capture, or of an average step where there are `steps`."""
-    scale = _UNITS["calls"][1]
-    for value in sums.values():
-        if question.value == "calls":
-            yield round(scale * (value.step_calls / steps if steps else value.calls))
-        else:
-            yield round(value.step_self_ps / steps) if steps else value.self_ps
-
-
-def _uncounted(sums: Sums) -> tuple[str, ...]:
-    ops = {key.op for key in sums}
-    uncounted = {key.op for key, value in sums.items() if value.counts_kernels}
-    if not uncounted:
-        return ()
-    return (f"Of {len(uncounted):,} of {len(ops):,} ops the trace does not show runs: their kernels and copies count.",)
+        sums_of: Sums = getattr(sums, place)
+        if question.value != "calls":
+            values = {key: round(each.step_self_ps / steps) if steps else each.self_ps for key, each in sums_of.items()}
+            yield _side(place, question, _stacked(values, question))
+            continue
+        calls = {key: each.step_calls / steps if steps else each.calls for key, each in sums_of.items()}
+        values = {key: round(_UNITS["calls"][1] * count) for key, count in calls.items()}
+        gaps = []
+        if uncounted := {key.op for key, each in sums_of.items() if each.counts_kernels}:
+            every = len({key.op for key in sums_of})
+            of = f"{len(uncounted):,} of {every:,} ops"
+            gaps.append(f"Of {of} the trace does not show runs: their kernels and copies count.")
+        yield _side(place, question, _stacked(values, question), tuple(gaps))
 
 
 def _stacked(values: Mapping[OpOfFunction, int], question: Question) -> dict[Stack, int]:

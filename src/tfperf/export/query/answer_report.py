@@ -114,14 +114,13 @@ def schema_report(
         data["rows"] = [rows[name] for name in names]
     listed = tuple(column for column in _TABLES if column.key in data)
     source = {key: value for key, value in (described or {}).items() if key != "hosts"}
+    columns = []
+    for table in tables:
+        cells = {head.key: [getattr(column, head.key) for column in table.columns] for head in _COLUMNS[1:]}
+        cells["column"] = [column.name for column in table.columns]
+        columns.append(table_of(table.name, f"{table.name}: {table.meaning}", _COLUMNS, cells))
     sections = (
         Section("tables", "Tables", tables=(table_of("tables", "All tables", listed, data),)),
-        Section("columns", "Columns", tables=tuple(map(_columns_of, tables))),
+        Section("columns", "Columns", tables=tuple(columns)),
     )
     return Report(source, {"table_count": len(tables)}, sections, omitted_sections())
-
-
-def _columns_of(table: SqlTable) -> Table:
-    data = {head.key: [getattr(column, head.key) for column in table.columns] for head in _COLUMNS[1:]}
-    data["column"] = [column.name for column in table.columns]
-    return table_of(table.name, f"{table.name}: {table.meaning}", _COLUMNS, data)

@@ -18,7 +18,7 @@ from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, format_bytes, format_ms, listed
 from tfperf.export.timeline.host_timeline import EncodeJob, HostTimeline, TrackGroup
 from tfperf.export.timeline.tracks import Selection, SelectionCheck, host_timeline
-from tfperf.trace.device.collectives import ClockOffset, Collectives, clock_offsets, find_collectives, match_collectives
+from tfperf.trace.device.collectives import Collectives, clock_offsets, find_collectives, match_collectives
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import COLLECTIVES
 from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
@@ -284,17 +284,14 @@ def clock_shifts(files: Sequence[HostFile]) -> ClockShifts:
         return ClockShifts((_NO_SHIFT,) * len(files), "clocks of hosts are unknown, so each host starts at 0")
     hosts = list(collectives.values())
     ahead = dict(zip(collectives, clock_offsets(hosts, match_collectives(hosts)), strict=True))
-    ahead_ns = [_wrong_by(ahead.get(place)) for place in range(len(files))]
+    said = [0 if (offset := ahead.get(place)) is None else offset.ahead_ns for place in range(len(files))]
+    ahead_ns = [ns if abs(ns) >= _WRONG_NS else 0 for ns in said]
     at_ns = [start - wrong for start, wrong in zip(known, ahead_ns, strict=True)]
     wrong = [f"{file.host} by {format_ms(-ns / _NS_PER_MS)} ms" for file, ns in zip(files, ahead_ns, strict=True) if ns]
     sentence = "hosts are shown by their own clocks"
     if wrong:
         sentence += f", corrected by the collectives that they share: {listed(wrong)}"
     return ClockShifts(tuple((at - min(at_ns)) * 1000 for at in at_ns), sentence)
-
-
-def _wrong_by(offset: ClockOffset | None) -> int:
-    return offset.ahead_ns if offset is not None and abs(offset.ahead_ns) >= _WRONG_NS else 0
 
 
 def shifted(trace: HostTrace, shift_ps: int) -> HostTrace:

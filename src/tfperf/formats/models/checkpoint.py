@@ -252,7 +252,7 @@ class Bundle:
             raise self._file.damaged(0, f"{name} is not one text")
         # Its length, a checksum of that, and the text; the checksum of the entry takes the length as four bytes.
         data = b"".join(self._bytes(name, entry))
-        length, at = _short_varint(data)
+        length, at = _varint(self._file, data, 0)
         text = data[at + _CHECKSUM :]
         if len(text) != length:
             raise self._file.damaged(0, f"{name} is not one text")
@@ -305,16 +305,6 @@ class Bundle:
     def _wrong_checksum(self, name: str, entry: Any) -> TfprofInputError:
         where = f"{self._shard(entry)} is damaged, or of another checkpoint"
         return TfprofInputError(f"{where}: the checksum of {name} is wrong; save the checkpoint anew")
-
-
-def _short_varint(data: bytes) -> tuple[int, int]:
-    """Return the number of up to 32 bits that bytes start with, and where it ends."""
-    value = 0
-    for count, byte in enumerate(data[:5]):
-        value |= (byte & 0x7F) << 7 * count
-        if byte < 0x80:
-            return value & 0xFFFFFFFF, count + 1
-    return 0, len(data)
 
 
 _FIELDS: Mapping[str, str] = {

@@ -110,7 +110,11 @@ def _graph(file: InputFile, data: bytes) -> Graph:
     owner = np.repeat(np.arange(len(names)), np.diff(offsets(attr)))
     pairs = items(attr)
     keys, values = pairs.field("key"), pairs.field("value")
-    shape = _shape_of(decoder, take(values, rows := _with_key(keys, b"shape")), owner[rows], len(names))
+    rows = _with_key(keys, b"shape")
+    ends, size = _dims(decoder.all("ShapeAttr", take(values, rows)).column("shape"))
+    row = np.full(len(names), -1, np.int64)
+    row[owner[rows]] = np.arange(len(rows))
+    shape = Shapes(ends, size, np.ones(len(rows), np.bool_)).take(row)
     rows = _with_key(keys, b"_output_shapes")
     first, output_shapes = _output_shapes(decoder, take(values, rows), owner[rows], len(names))
     typed = _with_key(keys, b"dtype")
@@ -175,15 +179,6 @@ def _dims(shapes: Any) -> tuple[Int64s, Int64s]:
     scalar = (np.diff(start) == 0) & (numbers(shapes.field("unknown_rank")) == 0)
     size = np.insert(size, start[:-1][scalar] - start[0], 1)
     return np.concatenate(([0], np.cumsum(np.diff(start) + scalar))), size
-
-
-def _shape_of(decoder: Decoder, values: Any, owner: Int64s, count: int) -> Shapes:
-    """Return the attribute `shape` of all nodes, from the serialized attributes of some."""
-    found = decoder.all("ShapeAttr", values).column("shape")
-    ends, size = _dims(found)
-    row = np.full(count, -1, np.int64)
-    row[owner] = np.arange(len(owner))
-    return Shapes(ends, size, np.ones(len(owner), np.bool_)).take(row)
 
 
 def _output_shapes(decoder: Decoder, values: Any, owner: Int64s, count: int) -> tuple[Int64s, Shapes]:

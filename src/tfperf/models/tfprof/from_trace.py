@@ -598,16 +598,15 @@ def _stacks(paths: list[list[int]], functions: dict[int, PythonFunction]) -> Sta
     used = sorted({name for path in paths for name in path})
     number = {name: place for place, name in enumerate(used)}
     of_frame = [functions[name] for name in used]
+    # Of a function in C, its module.
+    files = [function.file or function.shown.removesuffix(f".{function.name}") for function in of_frame]
     return Stacks(
         ends=np.cumsum([0, *map(len, paths)], dtype=np.int64),
         frame=np.array([number[name] for path in paths for name in path], np.int64),
-        files=[_file(function) for function in of_frame],
+        files=[
+            f"/site-packages/{function.package}/{file}" if function.package else file
+            for function, file in zip(of_frame, files, strict=True)
+        ],
         lines=[function.line for function in of_frame],
         functions=[function.name for function in of_frame],
     )
-
-
-def _file(function: PythonFunction) -> str:
-    """Return the file of a function, for one in C its module."""
-    file = function.file or function.shown.removesuffix(f".{function.name}")
-    return f"/site-packages/{function.package}/{file}" if function.package else file

@@ -46,7 +46,11 @@ def read_profile(file: InputFile) -> Model:
     place = np.empty(len(names), np.int64)
     place[order] = np.arange(len(names))
     ops, devices = texts(nodes.column("op")), texts(nodes.column("canonical_device"))
-    types, type_of = _types(nodes, place)
+    type_lists = nodes.column("op_types")
+    types: dict[str, int] = {}
+    kind = np.array([types.setdefault(text, len(types)) for text in texts(items(type_lists))], np.int64)
+    of_node = _owner(type_lists, place)
+    by_node = np.lexsort((kind, of_node))
     input_of, index, source, slot = _inputs(nodes, place, numbers(pairs.field("key")))
     # The shape of what comes into an input is stated, or that of the output that it comes from.
     shapes, row = _shapes_at(nodes.column("output_shapes"), place, source, slot)
@@ -61,8 +65,8 @@ def read_profile(file: InputFile) -> Model:
         ops=[ops[number] for number in order.tolist()],
         device=[devices[number] for number in order.tolist()],
         devices=all_devices,
-        types=types,
-        type_of=type_of,
+        types=[*types],
+        type_of=(of_node[by_node], kind[by_node]),
         shape=_shapes(nodes.column("shape")).take(order),
         float_ops=numbers(nodes.column("float_ops"))[order],
         input_of=input_of,
@@ -79,15 +83,6 @@ def read_profile(file: InputFile) -> Model:
 def _owner(lists: Any, place: Int64s) -> Int64s:
     """Return for each item of the lists the node that it belongs to."""
     return np.repeat(place, np.diff(offsets(lists)))
-
-
-def _types(nodes: Any, place: Int64s) -> tuple[list[str], tuple[Int64s, Int64s]]:
-    lists = nodes.column("op_types")
-    number: dict[str, int] = {}
-    kind = np.array([number.setdefault(text, len(number)) for text in texts(items(lists))], np.int64)
-    node = _owner(lists, place)
-    order = np.lexsort((kind, node))
-    return [*number], (node[order], kind[order])
 
 
 def _shapes(lists: Any) -> Shapes:

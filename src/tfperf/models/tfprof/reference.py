@@ -115,16 +115,13 @@ def reference_report(model: Model, view: View, options: Options, *, quirks: bool
     ]
     if to_file:
         return "\n".join(["", *body, ""])
-    return "\n".join(["", _OPTIONS, *_options(options), "", _REPORT, "", *body, "", _END, ""])
-
-
-def _options(options: Options) -> Iterator[str]:
-    for name in _SHOWN:
-        value = getattr(options, name)
-        text = str(value).lower() if isinstance(value, bool) else ",".join(value) if isinstance(value, tuple) else value
-        yield f"-{name}".ljust(_OPTION_WIDTH) + str(text)
-    yield "-select".ljust(_OPTION_WIDTH) + ",".join(sorted(options.select))
-    yield "-output".ljust(_OPTION_WIDTH) + f"{options.output.partition(':')[0]}:"
+    shown = {name: getattr(options, name) for name in _SHOWN}
+    shown |= {"select": tuple(sorted(options.select)), "output": f"{options.output.partition(':')[0]}:"}
+    lines = []
+    for name, value in shown.items():
+        told = str(value).lower() if isinstance(value, bool) else ",".join(value) if isinstance(value, tuple) else value
+        lines.append(f"-{name}".ljust(_OPTION_WIDTH) + str(told))
+    return "\n".join(["", _OPTIONS, *lines, "", _REPORT, "", *body, "", _END, ""])
 
 
 _BYTES = ("bytes", "peak_bytes", "residual_bytes", "output_bytes")

@@ -263,7 +263,10 @@ def _of_file(step: int, number: int, records: Records) -> list[HostStep]:
     from pyarrow import compute
 
     index: dict[str, int] = {}
-    names = [_host_of(device, number) for device in records.devices]
+    found = (_HOST.match(device) for device in records.devices)
+    named = [match[0] if match else "" for match in found]
+    # A local session has no name of its own.
+    names = [f"file {number + 1}" if name.startswith("/job:localhost/") else name for name in named]
     # Streams have no host in their names: they are of the first that has.
     first = next((name for name in names if name), f"file {number + 1}")
     of_device = np.array([index.setdefault(name or first, len(index)) for name in names], np.int64)
@@ -283,14 +286,6 @@ def _of_file(step: int, number: int, records: Records) -> list[HostStep]:
         for name, begin, stop, waited, called in zip(index, *columns, strict=True)
         if stop > 0
     ]
-
-
-def _host_of(device: str, number: int) -> str:
-    """Return the host that a device is of; that of a local session has no name of its own. Empty if unknown."""
-    named = _HOST.match(device)
-    if named is None:
-        return ""
-    return f"file {number + 1}" if named[0].startswith("/job:localhost/") else named[0]
 
 
 class HostTimes(Struct, frozen=True, kw_only=True):
