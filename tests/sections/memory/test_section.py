@@ -89,7 +89,7 @@ def test_of_many_hosts_only_the_allocators_of_the_first_rows_are_listed(
     of_all = memory(allocator(), allocator(name="b"), allocator(name="c"))
     whole = built(of_all)
     monkeypatch.setattr("tfperf.sections.memory.section.MANY_HOSTS", 0)
-    for module in ("sections.memory.section", "analysis.many_hosts"):
+    for module in ("sections.memory.section", "analysis.many_hosts", "analysis.load"):
         monkeypatch.setattr(f"tfperf.{module}.MOST_ROWS", most)
     first = built(of_all)
     assert [table.total_rows for table in first.tables] == [table.total_rows for table in whole.tables]

@@ -122,7 +122,6 @@ def _clock_shift(trace: HostTrace) -> tuple[int, int | None] | None:
 
 
 def _text(trace: HostTrace, stat: str) -> str | None:
-    """Return what some plane states, in one line; None if none does."""
     texts = (" ".join(str(plane.stats[stat]).split()) for plane in trace.planes if stat in plane.stats)
     return next(filter(None, texts), None)
 

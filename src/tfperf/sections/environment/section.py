@@ -44,7 +44,6 @@ def clock_notes(hosts: Sequence[HostEnvironment]) -> tuple[str, ...]:
 
 
 def _recorded(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
-    """Iterate over what profilers of TPUs and of JAX state; of several hosts, each value once."""
     yield from _fact("recorded_host", "Host name", listed([host.recorded_host for host in hosts if host.recorded_host]))
     chips = join_chips(host.chips for host in hosts)
     if chips is not None and chips.numbers and (chips.missing or chips.recorded > 1):
@@ -57,7 +56,6 @@ def _recorded(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
 
 
 def _added(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
-    """Iterate over what captures of tfperf add to traces; of several hosts, each value once."""
     facts = [host.facts for host in hosts]
     software = (("Keras", "keras_version"), ("Python", "python_version"), ("captured by tfperf", "tfperf_version"))
     with_it = (f"{name} {version}" for name, key in software if (version := _values(facts, key)))
@@ -98,7 +96,6 @@ def _values(rows: Iterable[object], key: str) -> float | str | None:
 
 
 def _core_limits(host: HostEnvironment) -> str:
-    """Say what limits the cores that a job can use."""
     facts = host.facts
     if host.cores is None:
         return ""

@@ -207,7 +207,6 @@ _MOST_PROGRAMS = 4
 
 
 def _with_changes(trace: HostTrace, functions: Functions) -> Functions:
-    """Add what differs between the programs of functions that XLA compiles more than once."""
     protos = trace.hlo_protos
     if protos is None:
         return functions
@@ -322,7 +321,6 @@ def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
 # --- jitted functions of JAX: how often they are called and compiled, and what that takes ---
 # A call that compiles traces Python, lowers what it traced, and has XLA compile it: all of its time is that of
 # compiling, but for handing out the first run. Where a TPU then loads the program, the time after that does not count.
-
 
 OTHER_FUNCTIONS = "(other functions)"
 

@@ -220,7 +220,6 @@ def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
 
 
 def _counts(trace: HostTrace, rows: Int64s, steps: Steps) -> Int64s:
-    """Return how many of the rows start in each step."""
     first, last = np.searchsorted(np.sort(trace.start_ps[rows]), (steps.start_ps, steps.end_ps))
     return np.asarray(last - first, np.int64)
 
@@ -353,7 +352,6 @@ def shorten_eager_ops(ops: EagerOps, most: int) -> EagerOps:
 
 
 def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
-    """Return the rows of eagerly run ops, for each the index of its op type, and the op types."""
     rows = eager_calls(trace)
     python_calls = trace.host_events(mask(trace.names, is_python_op))
     inside = np.zeros(len(rows), np.bool_)

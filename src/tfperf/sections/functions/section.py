@@ -51,7 +51,6 @@ def build(results: Results) -> Section:
 
 
 def _of_jax(results: Results) -> Section:
-    """Build the section of a JAX program."""
     functions: Functions = results["functions"]
     jitted = functions.jitted
     calls = sum(function.calls for function in jitted.functions)
@@ -69,7 +68,6 @@ def _of_jax(results: Results) -> Section:
 
 
 def _compiling(jitted: JittedFunctions) -> tuple[Finding, ...]:
-    """Name functions that compile more than once in the capture."""
     often = [row for row in jitted.functions if row.compiling_calls > 1]
     again = [row for row in often if row.compiling_ps >= _LEAST_COMPILING * row.total_ps]
     again.sort(key=lambda row: -row.compiling_ps)
@@ -111,7 +109,6 @@ def findings_of(results: Functions, of: str) -> tuple[Finding, ...]:
 
 
 def _shares(functions: list[FunctionStats]) -> tuple[Quantity, ...]:
-    """Return the share of expensive calls in the self time of each function that is named."""
     return tuple(map(_share, functions[:_NAMED]))
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 # --- the table of host threads ---
 
-
 _COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),
     Column("thread", "Thread", str, "", "name of the thread"),

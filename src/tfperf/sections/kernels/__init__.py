@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 # --- the tables of the section about kernels ---
 
-
 _HOST = Column("host", "Host", str, "", "name of the trace file")
 
 _KERNEL_COLUMNS = (
@@ -277,7 +276,6 @@ def _async_copies(results: Results) -> Data | None:
 
 
 def _scaled(value: float | None, unit: float) -> float | None:
-    """Return a value in a unit; None if it is unknown, or the unit is nothing."""
     return None if value is None or not unit else value / unit
 
 

@@ -336,7 +336,6 @@ def shorten(kernels: Kernels, most: int) -> Kernels:
 
 
 def _add_rows(tally: Tally, kernels: Kernels, keys: Sequence[Kernel]) -> None:
-    """Add the rows of a host, each under the key given for it."""
     columns = (kernels.occurrences, kernels.total_ps, kernels.min_ps, kernels.max_ps)
     rows = zip(keys, kernels.occupancy_percent, *(values.tolist() for values in columns), strict=True)
     for key, *sums in rows:
@@ -344,7 +343,6 @@ def _add_rows(tally: Tally, kernels: Kernels, keys: Sequence[Kernel]) -> None:
 
 
 def _kernels(tally: Tally, **others: Any) -> Kernels:
-    """Order kernels by total, then as TensorFlow does; `others` are the remaining fields."""
     ordered = sorted(tally.items(), key=lambda item: (-item[1].total_ps, order_of(item[0])))
     numbers = np.array([[min(number, MOST) for number in sums[1:]] for _, sums in ordered], np.int64).reshape(-1, 4)
     occurrences, total_ps, min_ps, max_ps = numbers.T
@@ -360,7 +358,6 @@ def _kernels(tally: Tally, **others: Any) -> Kernels:
 
 
 # --- devices: how each one spends the capture, its copies by kind, and what its plane says about its units ---
-
 
 _KINDS = {Activity.HOST_TO_DEVICE: "H2D", Activity.DEVICE_TO_HOST: "D2H", Activity.DEVICE_TO_DEVICE: "D2D"}
 _ORDER = ("H2D", "D2H", "D2D", "P2P", "H2H", "Memset", "Unknown")
@@ -489,7 +486,6 @@ def copies_of(trace: HostTrace, work: DeviceWork) -> tuple[Copies, ...]:
 
 
 def _kind(name: str, activity: Activity, details: str) -> str:
-    """Return the kind of copy; texts are in lower case."""
     if "memset" in name[:10]:
         return "Memset"
     if activity == Activity.DEVICE_TO_DEVICE and any(part in f"{name} {details}" for part in ("p2p", "ptop")):
@@ -499,7 +495,6 @@ def _kind(name: str, activity: Activity, details: str) -> str:
 
 # --- launching kernels: what it costs the host, how long kernels wait after it, and whether they are worth it ---
 # One call may start many kernels (a CUDA graph); then its delay is that of the first.
-
 
 TINY_PS = 10_000_000
 """A kernel shorter than this (10 us) takes about as long as launching it."""
@@ -653,7 +648,6 @@ def _per_step(start: Int64s, steps: Steps, weight: Int64s | None = None) -> floa
 # what the step waits for. Kernels of which the precision or the op is unknown may be eligible too. A product of XLA is
 # not eligible if its program says that it computes in 16 bit, or if it is faster than the device's peak in 32 bit.
 
-
 Part = Literal["compute_16", "compute_32", "compute_unknown", "eligible", "most_eligible"]
 """Kernels by precision; those surely eligible for 16 bit; with those that may be."""
 _PRECISIONS: Mapping[Part, Activity] = {
@@ -720,7 +714,6 @@ def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> 
 def _eligible(
     trace: HostTrace, work: DeviceWork, kernels: Int64s, in_16_bit: Set[tuple[str, str]]
 ) -> tuple[Bools, Bools]:
-    """Return which kernels are surely eligible for 16 bit, and which are or may be."""
     rows = work.rows[kernels]
     names = distinct(trace.name[rows])
     answers = np.array([uses_tensor_cores(trace.names[name]) is True for name in names.tolist()], np.bool_)

@@ -77,7 +77,6 @@ def _is_tpu(kernels: Kernels) -> bool:
 
 
 def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
-    """Return the time of all kernels, and what each device did; of many devices, a table says that."""
     few = kernels.devices if len(kernels.devices) <= MOST_EACH else ()
     devices = tuple(_device_fact(device, several_hosts=several_hosts) for device in few)
     if not len(kernels):
@@ -100,7 +99,6 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
 
 
 def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
-    """Return the line that lets a reader check the table: what the device did adds up to the capture."""
     label = f"{device.host} {device.device}" if several_hosts else device.device
     times_ps = device.compute_ps, device.copies_alone_ps, device.idle_ps, device.wall_ps, device.kernel_sum_ps
     hidden_ps = device.copies_ps - device.copies_alone_ps
@@ -136,7 +134,6 @@ def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
 
 
 # --- what stands out among kernels: launching, tensor cores, copies to the device, and a single kernel ---
-
 
 TINY_PERCENT = 50.0
 """Share of kernels shorter than 10 us from which they are named, if as many find their stream idle."""

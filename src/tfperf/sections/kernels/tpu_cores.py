@@ -268,7 +268,6 @@ def _merged(rows: Iterable[Row], sums: Sequence[str]) -> list[Row]:
 # Pallas kernels mark the parts of their pipeline (`ep_wait_in`, `ep_run_kernel`) where the program was compiled to
 # trace them; a region can hold others.
 
-
 _OF_RUNTIME = ("dependency-wait", "barrier-cores")
 """What the runtime marks before a program begins its work."""
 
@@ -381,7 +380,6 @@ def kernel_regions(host: Host) -> Regions:
 
 
 def _indexed(names: Int32s, text_of: Callable[[int], Key]) -> tuple[list[Key], Int64s]:
-    """Return the distinct texts of names, and for each name the index of its text."""
     values, index = distinct_index(names)
     texts = [text_of(name) for name in values.tolist()]
     unique = list(dict.fromkeys(texts))
@@ -389,7 +387,6 @@ def _indexed(names: Int32s, text_of: Callable[[int], Key]) -> tuple[list[Key], I
 
 
 def _in_steps(host: Host, rows: Int64s) -> Int64s:
-    """Return how long any of these events lasts in each step, on average over the cores."""
     trace, windows = host.trace, core_steps(host.trace, host["steps"].steps)
     planes = np.array([line.plane for line in trace.lines], np.int64)[trace.line_of[rows]]
     count = min((len(window.start_ps) for window in windows), default=0)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 # --- the tables about memory ---
 
-
 _OF_ALLOCATOR = (
     Column("host", "Host", str, "", "name of the trace file", level="data"),
     Column("allocator", "Allocator", str, "", "name of the allocator", level="data"),

@@ -76,7 +76,6 @@ class Memory(Plotted, Tabular, frozen=True):
 
 
 def _stacked(parts: Iterable[tuple[Allocator, dict[str, list[object]]]]) -> dict[str, list[object]]:
-    """Put tables of allocators below each other, with the allocator of each row before them."""
     stacked: dict[str, list[object]] = {"host": [], "allocator": []}
     for allocator, columns in parts:
         rows = len(next(iter(columns.values())))
@@ -127,7 +126,6 @@ def _ordered(allocators: list[Allocator]) -> tuple[Allocator, ...]:
 
 
 # --- one allocator: how full it became and when, what lay in it then, and how it was used over time ---
-
 
 TIMELINE_POINTS = 1000
 FULL_SHARE = 0.7
@@ -359,7 +357,6 @@ def _growth_per_step(start_ps: Int64s, in_use: Int64s, windows: _Windows) -> tup
 
 
 def _known(values: Float64s | Int64s, is_known: Bools) -> list[object]:
-    """Return values as a list, None where they are unknown: often all of them are, or none."""
     if not is_known.any():
         return [None] * len(values)
     listed: list[object] = values.tolist()
@@ -369,7 +366,6 @@ def _known(values: Float64s | Int64s, is_known: Bools) -> list[object]:
 
 
 # --- what an allocator held at its peak: the allocations of the capture that no deallocation has undone by then ---
-
 
 Kind = Literal["tensor", "before the capture", "before the capture or of unknown size", "reserved", "other tensors"]
 _SCOPE_PARTS = 3
@@ -499,7 +495,6 @@ def shorten_alive(alive: Alive, most: int) -> Alive:
 
 
 def _with_row(alive: Alive, kind: Kind, size: int, *, requested_bytes: int) -> Alive:
-    """Add a row for what is no single tensor where it belongs by its size."""
     row = int(np.searchsorted(-alive.total_bytes, -size))
     added = {"kind": kind, "count": 1, "each_bytes": size, "requested_bytes": requested_bytes, "total_bytes": size}
     columns: dict[str, Any] = {}
@@ -550,7 +545,6 @@ def scope_keys(alive: Alive) -> list[tuple[str, ...]]:
 def _sums(
     alive: Alive, peak_bytes: int, names: tuple[str, ...], keys: Sequence[tuple[str, ...]]
 ) -> dict[str, list[object]]:
-    """Add up rows of equal keys (whose parts are columns of these names), the largest sum first."""
     counts, totals = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
     for key, count, total in zip(keys, alive.count.tolist(), alive.total_bytes.tolist(), strict=True):
         counts[key] += count
@@ -565,7 +559,6 @@ def _sums(
 
 
 # --- the events of allocators as columns, in the order of time ---
-
 
 Place = Literal["device", "pinned host", "host", "other"]
 """Whose memory an allocator gives out; pinned is what devices copy from and to."""

@@ -59,7 +59,6 @@ def build(results: Results) -> Section:
 
 
 def _facts(memory: Memory) -> tuple[Fact, ...]:
-    """Return how the peak of TPU chips divides into stack and heap."""
     fullest, *others = memory.alike[0]
     if not fullest.is_tpu:
         return ()
@@ -132,7 +131,6 @@ def _clock_note(memory: Memory) -> str:
 
 
 def _of_fullest(spec: TableSpec, results: Results, rows_of: Callable[[Allocator], int]) -> Table:
-    """Return a table of all allocators, of which people see the rows of the fullest."""
     table = _first_rows(spec, results, rows_of, level="full", split_key="allocator")
     assert table is not None
     fullest = results["memory"].allocators[0]
@@ -206,7 +204,6 @@ def _notes(memory: Memory) -> tuple[str, ...]:
 
 
 # --- conclusions about memory: allocators that are nearly full, fragmented, or grow; else that nothing is wrong ---
-
 
 CAPACITY_PERCENT = 90.0
 FRAGMENTED_PERCENT = 25.0

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # --- the tables of ops: those of each side, both in one, and ops taken together ---
 
-
 _SIDE = Column("side", "Side", str, "", "device or host", level="data")
 _RANK = Column("rank", "#", int, "count", "rank by self time among the ops of this side")
 _SHARE = Column("self_percent", "Self", float, "%", "self time / self time of all ops of this side")
@@ -55,7 +54,6 @@ _RANKED, _RANKED_BY_SIDE = Ranked("self_percent"), Ranked("self_percent", apart=
 
 
 def _group_table(by: Grouping, group: str, details: str = "") -> TableSpec:
-    """Declare the table of ops in groups; of layers, people see the forward and the backward pass apart."""
     passes_level: Level = "brief" if by == "layer" else "data"
     sums_level: Level = "data" if by == "layer" else "brief"
     columns = (
@@ -95,7 +93,6 @@ def _ops_of(sides: tuple[Side, ...], results: Results) -> Data | None:
 
 
 def _repeats(side: Side, results: Results) -> Data | None:
-    """Return the ops of a side, those that repeat each other as one row; None if none do."""
     from tfperf.sections.ops.groups import repeated_ops
 
     tables = (table for table in results["ops"].sides if table.side == side)
@@ -110,7 +107,6 @@ def _groups(by: Grouping, results: Results) -> Data | None:
 
 
 def _stacked(parts: Sequence[Data]) -> Data | None:
-    """Return the rows of all parts, one below the other; None without parts."""
     if not parts:
         return None
     return {key: [value for part in parts for value in part[key]] for key in parts[0]}
@@ -123,7 +119,6 @@ _REPEATS = (
 
 
 def _side_tables(side: Side, details: str = "") -> tuple[TableSpec, TableSpec]:
-    """Declare the tables of a side: one row for each op, and one for ops that repeat each other."""
     title = f"{side.capitalize()} ops by self time"
     of_side = (_PER_DEVICE,) if side == "device" else ()
     row = f"ops by self time on {'devices' if side == 'device' else 'host threads'}"

@@ -98,7 +98,6 @@ def _host_table(host_ops: HostOps) -> OpTable:
 
 # --- the table of ops of one side, how it comes about, and how the tables of several hosts are added up ---
 
-
 Side = Literal["device", "host"]
 _EXECUTION_NAMES = {EAGER: "eager", FUNCTION: "function", UNKNOWN: None}
 _SUMS = ("occurrences", "total_ps", "self_ps", "kernel_ps", "tensor_core_ps", "unclear_ps")
@@ -340,7 +339,6 @@ def _sum_if_known(values: list[int | None]) -> int | None:
 # the kernel that it launches most often, and what is idle is the time from the first event of a device to its last,
 # less the summed time of ops.
 
-
 KERNEL_WITHOUT_OP, _MEMSET, _MEMCPY = "kernel without op", "Memset", "Memcpy"
 """Types of rows that no op is known of."""
 _TYPE_OF_COPY = {
@@ -421,7 +419,6 @@ def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:
 
 
 def _kernel_sums(trace: HostTrace, work: DeviceWork) -> Iterator[KernelSum]:
-    """Iterate over what each kernel name of each op adds up to."""
     if not len(work.rows):
         return
     name_count, same_names = len(trace.names), equal_names(trace)
@@ -516,7 +513,6 @@ def tpu_keys(trace: HostTrace) -> Callable[[int], OpKey]:
 # the kernels of an op are there, the others count by their order on the stream: those that follow each other are one
 # run.
 
-
 _MOST_LOST = 0.5
 _BEYOND_ROWS = 1 << 40
 _EXECUTORS = ("ExecutorState::Process", "EagerExecute", "EagerLocalExecute", "EagerKernelExecute")
@@ -572,7 +568,6 @@ def op_runs(trace: HostTrace, work: DeviceWork) -> OpRuns:
 
 
 def _names(trace: HostTrace, ops: tuple[DeviceOp, ...]) -> _Names:
-    """Give each op a text: the HLO op that XLA runs, else the op of the framework."""
     index: dict[tuple[bool, str], int] = {}
     of_op = [index.setdefault((bool(op.hlo_op), op.hlo_op or op.name), len(index)) for op in ops]
     of_name = []
@@ -648,7 +643,6 @@ def _by_executor(trace: HostTrace, events: _Launched) -> Int64s:
 
 
 def _by_line(trace: HostTrace, call: Int64s) -> Iterator[tuple[Line, Int64s]]:
-    """Iterate over lines with calls, and which of the calls are theirs."""
     known = np.flatnonzero(call >= 0)
     of_line = trace.line_of[call[known]]
     for index in distinct(of_line).tolist():

@@ -182,7 +182,6 @@ def layer_of(name: str, models: frozenset[str] = frozenset()) -> str:
 # types are equal. Of what XLA compiled, the program and the kind of HLO op (`fusion.3`, `fusion.8`) must be the same
 # too.
 
-
 _HLO_NUMBER = re.compile(r"\.\d+")
 
 
@@ -223,7 +222,6 @@ def common_keys(keys: Sequence[OpKey]) -> list[OpKey]:
 
 
 # --- ops as stacks of names, for flame graphs: by name scope, or by layer and pass ---
-
 
 StackedBy = Literal["scope", "layer"]
 MOST_IN_REPORT = 1_000

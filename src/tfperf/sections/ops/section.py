@@ -62,7 +62,6 @@ def build(results: Results) -> Section:
 
 
 def _count_notes(results: Results) -> tuple[str, ...]:
-    """Say of how many ops kernels are counted instead of runs; TensorFlow's own count is of kernels always."""
     device = results["ops"].device
     count = 0 if results.attribution == "tensorflow" else int(device.counts_kernels.sum())
     if not count:
@@ -74,7 +73,6 @@ def _count_notes(results: Results) -> tuple[str, ...]:
 
 
 def _facts(results: Results, side: OpTable, level: Level) -> list[Fact]:
-    """Return how long the ops of a side took, and how long none ran."""
     title, name = _SIDE_TITLES[side.side], side.side
     places = f"{side.places} {'thread' if name == 'host' else name}{'s' * (side.places != 1)}"
     busy_ms = float(side.self_ps.sum(dtype=float)) / PS_PER_MS
@@ -155,7 +153,6 @@ def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Ch
 
 
 def _rows_of(side: str, data: Data) -> Mapping[str, Sequence[Any]]:
-    """Return the rows of a side of a table of both."""
     is_wanted = [other == side for other in data["side"]]
     return {
         key: [value for value, wanted in zip(values, is_wanted, strict=True) if wanted] for key, values in data.items()
@@ -163,7 +160,6 @@ def _rows_of(side: str, data: Data) -> Mapping[str, Sequence[Any]]:
 
 
 def _bars(title: str, names: Sequence[str], percent: Sequence[float], level: Level) -> BarChart:
-    """Return the first rows as bars; where there is none for each, one stands for the rest."""
     if len(names) <= _BARS + 1:
         return BarChart(title, "%", tuple(names), tuple(percent), level=level)
     labels = (*names[:_BARS], f"{len(names) - _BARS:,} others")

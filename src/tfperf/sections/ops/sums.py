@@ -144,7 +144,6 @@ class _Groups(NamedTuple):
 
 
 def _grouped(key: Int64s, start: Int64s, self_ps: Int64s, step_self_ps: Int64s, counted: Intervals) -> _Groups:
-    """Add up events of the same key."""
     keys, of_event = distinct_index(key)
     first = np.zeros(len(keys), np.int64)
     first[of_event[::-1]] = np.arange(len(key))[::-1]
@@ -159,7 +158,6 @@ def _grouped(key: Int64s, start: Int64s, self_ps: Int64s, step_self_ps: Int64s, 
 
 
 def _rows_of(groups: _Groups, key_of: Callable[[int], OpOfFunction]) -> Iterator[tuple[OpOfFunction, OpSum]]:
-    """Iterate over groups; `key_of` has the key of an event."""
     columns = (groups.first, groups.calls, groups.self_ps, groups.step_calls, groups.step_self_ps)
     for event, calls, self_ps, step_calls, step_self_ps in zip(*(column.tolist() for column in columns), strict=True):
         yield key_of(event), OpSum(float(calls), self_ps, float(step_calls), step_self_ps, 0)

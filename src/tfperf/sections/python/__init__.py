@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 # --- the tables of Python functions: those of the program, packages, and the functions of packages ---
 
-
 _OTHERS = "time of a step in which it runs itself, on the thread that makes the calls, and nothing else is recorded"
 _TIMES = (
     Column("calls", "Calls", int, "count", "calls in the capture", level="data"),
@@ -62,7 +61,6 @@ def _of_packages(results: Results) -> Data | None:
 
 
 def _columns(times: PythonTimes, rows: Sequence[PythonTime]) -> Data:
-    """Return the columns of functions or packages; what is about steps is None where none counts."""
     steps, unknown = times.step_count, times.all_others_ps is None
 
     def per_step(values: Sequence[int | None]) -> list[float | None]:

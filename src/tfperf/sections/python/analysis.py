@@ -131,7 +131,6 @@ def _shows_others(host: Host, steps: Steps) -> bool:
 def _functions(
     frames: PythonFrames, named: Mapping[int, PythonFunction], counted: Intervals, others: Intervals, main: int | None
 ) -> list[PythonTime]:
-    """Return the functions of a host; names of several planes may be the same function."""
     of_frame, keys = _numbered(frames, {name: (each.shown, each.package) for name, each in named.items()})
     part, start, end = frames.own_parts()
     of_part = of_frame[part]
@@ -178,7 +177,6 @@ def _numbered(frames: PythonFrames, key_of: Mapping[int, _Key]) -> tuple[Int64s,
 
 
 def _totals(frames: PythonFrames, of_frame: Int64s, counted: Intervals, count: int) -> tuple[Int64s, Int64s]:
-    """Return for how long a frame of each group is open, and for how long in the steps that count."""
     group, start, end = frames.spans(of_frame)
     return _sums(group, end - start, count), _sums(group, overlap(counted, start, end), count)
 
@@ -240,7 +238,6 @@ def _added(times: Iterable[PythonTime]) -> tuple[PythonTime, ...]:
 # Three questions: in which function of the program most of that time goes (the innermost one that holds half of it),
 # what that function calls, and whether the frames show waiting or computing. For the last, the innermost frame counts:
 # some functions in C only wait, while functions in Python and those of numpy's arrays compute.
-
 
 _HALF, _QUARTER = 0.5, 0.25
 _DEEPEST = 10
@@ -393,7 +390,6 @@ def _computes(function: PythonFunction) -> bool:
 
 # --- python functions as stacks, with the time of the innermost: for flame graphs ---
 # The sums over stacks are those of the table of functions. Time in steps is cut at their edges.
-
 
 STACKS = SectionSpec(
     name="python_stacks",

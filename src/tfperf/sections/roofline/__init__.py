@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # --- the table of the roofline: instructions and ops with known work ---
 
-
 _COLUMNS = (
     Column("op", "Op", str, "", "name of the instruction of XLA, or of the op of TensorFlow"),
     Column("shapes", "Inputs", str, "", "types and shapes of the inputs of an op of TensorFlow", level="data"),

@@ -305,7 +305,6 @@ def shorten(work: FrameworkWork, most: int) -> FrameworkWork:
 
 
 def _groups(trace: HostTrace, work: DeviceWork, steps: Steps) -> list[_Group]:
-    """Return the kernels whose op and shapes the profile has, by both; what XLA compiled is not among them."""
     is_op = np.array([not op.hlo_op for op in work.ops] + [False], np.bool_)
     places = np.flatnonzero(is_op[work.op] & ~work.moves)
     shape, equation = (trace.number_at(stat, work.rows[places], -1) for stat in ("shape", "equation"))
@@ -388,7 +387,6 @@ def _ordered(ops: Iterable[FrameworkOp]) -> tuple[FrameworkOp, ...]:
 # TensorFlow writes them if it traces at level 3 (`--host-tracer-level 3`), and did always in 2.2. Inputs that are no
 # tensors (variables, missing ones) have an empty place. What an op puts out, and its attributes, are not in the trace.
 
-
 _TENSOR = r"([a-z][a-z0-9_]*)\[([0-9,]*)\]"
 _LONGEST = 4096
 _SIZES = {"bool": 1, "half": 2, "bfloat16": 2, "float": 4, "double": 8, "complex64": 8, "complex128": 16}
@@ -468,7 +466,6 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
 # Everything else is unknown, and stays so. Bytes are those of inputs and results, once each: an upper bound where
 # caches serve, as for programs of XLA.
 
-
 Inputs = tuple[Tensor | None, ...]
 
 
@@ -501,7 +498,6 @@ _LETTERS = r"(?<![a-z0-9])([nt][nt])(?![a-z0-9])"
 
 
 def _contracted(a: Tensor, b: Tensor, kernels: Iterable[str]) -> tuple[int, int] | None:
-    """Return which of the last two dimensions of each operand is summed over; None if that is not known."""
     ways = [(i, j) for i, j in _TRANSPOSED.values() if a.dims[i - 2] == b.dims[j - 2]]
     results = {(a.dims[-1 - i], b.dims[-1 - j], a.dims[i - 2]) for i, j in ways}
     if len(results) == 1:
@@ -525,7 +521,6 @@ def _matrix_product(op: OpShapes) -> OpWork | None:
 
 
 def _einsum(op: OpShapes) -> OpWork | None:
-    """Return the work of a product of two tensors whose letters stand once in each."""
     match = re.fullmatch(r"([A-Za-z]+),([A-Za-z]+)->([A-Za-z]*)", op.equation.replace(" ", ""))
     a, b = (*op.inputs, None, None)[:2]
     if match is None or a is None or b is None or len(op.inputs) != 2:
@@ -589,7 +584,6 @@ def _parts(op: OpShapes) -> _Parts:
 
 
 def _layer(op: OpShapes) -> str:
-    """Return the name that the forward op of a convolution's layer has."""
     if op.type in _FORWARD:
         return op.name
     path = re.sub(r"(^|/)(?:gradient_tape|gradients)(?:_\d+)?/", r"\1", op.name).rpartition("/")[0]
@@ -699,7 +693,6 @@ def _result_shape(kind: str, tensors: Sequence[Tensor]) -> tuple[int, ...] | Non
 
 
 def _result_type(op: OpShapes, kind: str, tensors: Sequence[Tensor]) -> str:
-    """Return the type of an elementwise op's result; empty if the op is none, or its type is not known."""
     if kind == "Cast":
         pairs = (pair for kernel in op.kernels for pair in re.findall(_CONVERSION, kernel))
         named = {(of_eigen or generated).lower() for of_eigen, generated in pairs}

@@ -95,7 +95,6 @@ def judge(work: Work, peaks: DevicePeaks) -> Judged:
 
 
 def _bound(work: Work, peaks: DevicePeaks, compute: float | None, memory: float | None) -> Bound | None:
-    """Return what bounds work; None where anything that tells is unknown."""
     intensity, ridge = work.intensity, ridge_point(peaks, work.precision)
     is_judged = not work.flops or not (compute is None or intensity is None or ridge is None)
     if work.is_least or memory is None or work.flops is None or not is_judged:
@@ -111,7 +110,6 @@ def _per_second(amount: float | None, time_ps: int) -> float | None:
 
 
 def _rate(amount: float | None, time_ps: int) -> float | None:
-    """Return 10^12 per second."""
     return None if amount is None or not 0 < time_ps < MOST else amount / time_ps
 
 

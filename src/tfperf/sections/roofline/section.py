@@ -62,7 +62,6 @@ def build(results: Results) -> Section:
 
 
 def _charts(roofline: Roofline) -> tuple[LogChart, ...]:
-    """Return the instructions under the roofs of the device, for pages: a roof for each type of numbers in use."""
     rows = [(row.op.op, row.work.intensity, row.work.tflops_per_second) for row in roofline.ops]
     points = tuple((name, x, y) for name, x, y in rows if x and y)
     used = dict.fromkeys(row.work.precision for row in roofline.ops if row.work.flops and row.work.precision)
@@ -80,7 +79,6 @@ def _charts(roofline: Roofline) -> tuple[LogChart, ...]:
 
 
 def _untold(roofline: Roofline) -> tuple[str, ...]:
-    """Say which ops have shapes that do not tell their work."""
     shares = sorted(roofline.untold_percent.items(), key=lambda each: (-each[1], each[0]))
     if not shares:
         return ()
@@ -90,7 +88,6 @@ def _untold(roofline: Roofline) -> tuple[str, ...]:
 
 
 def _kernels(roofline: Roofline) -> tuple[str, ...]:
-    """Say of which kernels only a lower bound is known, or nothing but one pass through the body."""
     notes = []
     least = [op for op in roofline.kernels if op.is_least]
     if least:
@@ -130,12 +127,10 @@ def _peaks(roofline: Roofline) -> tuple[Fact, ...]:
 
 
 def _source(source: str, stated: str | None) -> str:
-    """Return the source of a figure, and what the trace states if that is another source."""
     return source if stated is None or source == STATED else f"{source}; {STATED} states {stated}"
 
 
 def _judged(roofline: Roofline) -> tuple[Fact, ...]:
-    """Return how much of the time can be judged, and what bounds it."""
     share = Quantity("judged", roofline.judged_percent, of="device time")
     facts = [Fact("judged_percent", "Judged", share.value, "%", "of device time", quantities=(share,))]
     for bound in _BOUNDS[:3]:

@@ -66,7 +66,6 @@ def _functions(results: Results) -> Data | None:
 
 
 def _op_shares(stage: StageStats) -> str | None:
-    """Name the three op types with the most time in a function, with their share of it."""
     by_type: dict[str, int] = {}
     for _, kind, _, duration_ps in stage.ops:
         by_type[kind] = by_type.get(kind, 0) + duration_ps

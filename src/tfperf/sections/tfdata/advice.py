@@ -18,7 +18,6 @@ from tfperf.sections.tfdata.whatif import Estimate, Outlook
 
 # --- what to change in a tf.data pipeline: each change with its own estimate, the largest likely gain first ---
 
-
 _MORE_AT_A_TIME = ("parallel_map", "parallel_read", "sequential_interleave", "interleave", "serial_transformation")
 """Changes that only let more threads work, which helps where cores have nothing to do, and not where all compute."""
 _WORTH_IT = 0.9
@@ -113,7 +112,6 @@ def is_costly(pipeline: Pipeline, outlook: Outlook | None) -> bool:
 
 
 def _split_to_cache(pipeline: Pipeline) -> Iterator[PipelineAction]:
-    """Yield the cache for a part of a random function, where enough of it is not random."""
     if pipeline.limiting is None:
         return
     stage = pipeline.stages[pipeline.limiting]
@@ -123,7 +121,6 @@ def _split_to_cache(pipeline: Pipeline) -> Iterator[PipelineAction]:
 
 
 def _of_stages(pipeline: Pipeline) -> Iterator[PipelineAction]:
-    """Yield what the stages call for that limit the pipeline or are waited for most, if anyone waits for them."""
     for index in dict.fromkeys((pipeline.limiting, pipeline.blocking)):
         if index is None or not pipeline.is_waited_for(index):
             continue
@@ -138,7 +135,6 @@ def _on_full_cpu(pipeline: Pipeline) -> Iterator[PipelineAction]:
 
 
 def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Estimate | None = None) -> PipelineAction:
-    """Put the words of a rule and its estimate together."""
     inserted, changed = words(pipeline, index, rule.code), changed_code(pipeline, rule.code, index)
     stage = pipeline.stages[index] if index is not None else None
     why = rule.why.format(**inserted)
@@ -175,7 +171,6 @@ def pipeline_advice(tfdata: TfData, of: str) -> Iterator[Finding]:
 
 
 # --- which stage those who wait for input wait for, also where the trace does not hold the whole pipeline ---
-
 
 Reason = Literal["work", "host_pipeline", "to_device", "workers", "hand_over"]
 _HANDING_OVER = (*PASSING_ON, "Prefetch", "ParallelInterleave", "LegacyParallelInterleave")
@@ -266,7 +261,6 @@ def _reason(pipeline: Pipeline, stage: StageStats, *, has_host: bool) -> Reason:
 
 
 # --- for each kind of stage: its name in code, why it is slow, the change in code, and when that does not help ---
-
 
 _PREFIXES: dict[str, str | tuple[str, ...]] = {
     "map().batch()": "MapAndBatch",

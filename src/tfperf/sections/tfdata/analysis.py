@@ -276,7 +276,6 @@ def _epoch_bytes(trace: HostTrace, recorded: Pipelines, iterators: _IteratorCall
 
 
 def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int | None:
-    """Return the stage that works most for an element, in the segment that limits."""
     working = (segment for segment in segments if segment.stages)
     slowest = max(working, key=lambda segment: segment.limit_ps, default=None)
     if slowest is None:
@@ -344,7 +343,6 @@ def _stage(
 
 
 # --- what the stages of all pipelines of a host add up to, and when each of them worked ---
-
 
 _UNSEEN = ("ParallelBatch", "ParseExample", "DataService")
 """Stages that work in threads, or on hosts, of which the profiler records nothing."""
@@ -450,7 +448,6 @@ def stages_unseen(recorded: Pipelines, is_async: list[bool]) -> list[bool]:
 # Stages that run on one thread add up; a thread (or a pool of them) cannot deliver elements faster than it works on
 # one.
 
-
 _BATCHING = frozenset({"MapAndBatch", "ParallelBatch"})
 
 
@@ -479,7 +476,6 @@ def elements_by_stage(recorded: Pipelines, times: StageTimes, members: list[int]
 
 
 def _calls_per_call(recorded: Pipelines, times: StageTimes, stage: int, consumer: int, *, is_only_input: bool) -> float:
-    """Return how many calls of a stage one call of its consumer takes; `is_only_input`: no other input is called."""
     calls, consumer_calls = float(times.count[stage]), float(times.count[consumer])
     if times.is_async[consumer] or not consumer_calls:
         batch = int(recorded.settings["batch_size"][consumer])
@@ -600,7 +596,6 @@ def blocked_times(
 # much CPU time the process took, that includes everything: what cannot have been spent outside of waiting was spent in
 # it.
 
-
 _WAITING_OP = re.compile(r".*(?:Recv|Send|Call)$|IteratorGetNext|Collective")
 _NEEDS_NO_CORE = re.compile(r"(?:Eager)?PyFunc|ReadFile")
 """Ops that may sleep, or wait for a disk or the network."""
@@ -663,7 +658,6 @@ def threads_at_work(
 
 
 def _by_thread(trace: HostTrace, ops: Int64s, work: StageWork, rows: Bools, waits: Intervals) -> Intervals:
-    """Unite stretches of ops and of stages (`rows` of `work`) on the same thread, as far as they meet waits."""
     # Each kind by itself, cut to what counts: all of both at once is what takes most memory in a large trace.
     met_ops = ops[touches(waits, trace.start_ps[ops], trace.start_ps[ops] + trace.duration_ps[ops])]
     met = np.flatnonzero(rows)

@@ -149,7 +149,6 @@ def _is_source(pipeline: Pipeline, index: int) -> bool:
 
 
 def _source(pipeline: Pipeline, index: int, functions: Iterator[str]) -> Call:
-    """Return the call that makes the elements at first; a function that makes datasets is part of it."""
     if index < 0:
         return Call("source", "ds", index)
     name, inside = pipeline.stages[index].name, [pipeline.stages[each].name for each in pipeline.below(index)]
@@ -257,7 +256,6 @@ def _may_be_kept(pipeline: Pipeline, source: int, calls: Calls, *, is_source: bo
 
 
 def _is_the_same_each_time(pipeline: Pipeline, calls: Calls) -> bool:
-    """Return whether no call has random work, as far as the trace shows."""
     stages = {call.stage for call in calls if call.stage >= 0}
     stages |= {*pipeline.below(calls[0].stage)} if calls and calls[0].stage >= 0 else set()
     return not any(pipeline.stages[each].is_random for each in stages)

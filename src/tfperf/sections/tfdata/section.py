@@ -102,7 +102,6 @@ def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:
 
 
 def _unknown(main: Pipeline, lacks: NoOutlook) -> Finding:
-    """Say what the trace lacks to judge the pipeline."""
     text = (
         f"{main.slow_calls} of {main.calls} calls of the pipeline take longer than {_SLOW_US} us (mean "
         f"{format_ms(main.mean_ps / PS_PER_MS)} ms). "
@@ -122,7 +121,6 @@ def _unknown(main: Pipeline, lacks: NoOutlook) -> Finding:
 
 
 def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, of: str) -> Finding:
-    """Say whether the pipeline keeps up, and name the stages."""
     outlook = tfdata.outlook
     if outlook is None:
         return _unknown(main, tfdata.no_outlook or NoOutlook())
@@ -158,7 +156,6 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, 
 
 
 def _of_other_steps(results: Results) -> Iterator[Finding]:
-    """Yield the verdict and the changes for the pipeline that steps of each other kind wait for."""
     tfdata: TfData = results["tfdata"]
     for kind in tfdata.of_kinds:
         of_kind = tfdata.for_steps(kind)
@@ -172,7 +169,6 @@ def _of_other_steps(results: Results) -> Iterator[Finding]:
 
 
 def _host_of_main(results: Results, tfdata: TfData) -> str:
-    """Return the host whose steps wait for the main pipeline, if there are several."""
     return tfdata.main.host if tfdata.main is not None and results.has_several_hosts else ""
 
 
@@ -181,7 +177,6 @@ def _on(host: str) -> str:
 
 
 def _waiting(outlook: Outlook, of: str) -> tuple[Quantity, Quantity, Quantity]:
-    """Return the step time, and how long steps wait: in all, and as a share."""
     step, wait = Quantity("step_time", outlook.step_ms, "ms", of), Quantity("input_wait", outlook.wait_ms, "ms", of)
     return step, wait, Quantity("input_wait", outlook.input_percent, "%", of)
 

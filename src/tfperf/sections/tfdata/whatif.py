@@ -220,7 +220,6 @@ def estimate_changes(
 def _estimate(
     change: Change, range_ms: tuple[float, float], input_percent: tuple[float, float], step_ms: float
 ) -> Estimate:
-    """Say of a range whose top only noise reaches that it is so."""
     most_ms = change.slowdown * step_ms
     return Estimate(
         change.kind,
@@ -256,7 +255,6 @@ def _load(pipeline: Pipeline, consumer_ms: float, per_step: float, python_comput
 
 
 def _workers(pipeline: Pipeline, segment: Segment) -> float:
-    """Return how many threads share a segment: of a function that steps wait for, as many as the trace shows."""
     at_once = pipeline.stages[segment.owner].runs_at_once
     if segment.kind != "function" or at_once is None or not pipeline.is_waited_for(segment.owner):
         return segment.workers
@@ -264,7 +262,6 @@ def _workers(pipeline: Pipeline, segment: Segment) -> float:
 
 
 # --- how a pipeline could be changed, and the load of a step then, at best and at worst ---
-
 
 LOCK_SLOWDOWN = 1.2
 """How much slower threads can be that fight for Python's lock."""
@@ -351,7 +348,6 @@ def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: 
 
 
 def _function_ms(stage: StageStats, work_ms: float) -> float:
-    """Return the part of the work of a stage that its function does."""
     return stage.run_ps / max(stage.held_ps, 1) * work_ms
 
 
@@ -453,7 +449,6 @@ def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, b
 # Work right after waiting is slower than in one go (caches, clock rates, threads that wake up). How much so, what
 # rivals take, what the bounds leave open, and that the same work takes more or less at another moment, are errors that
 # do not depend on each other: their squares add up.
-
 
 SHARING = (0.25, 1.2)
 """The least and the most of s. Least: the step has one thread, and shares parts of a core (caches, pipelines) only.
@@ -634,13 +629,11 @@ def with_noise(low: float, high: float) -> tuple[float, float]:
 
 
 def _spread(middle: float, *shares: float) -> tuple[float, float]:
-    """Return the range around a time whose logarithm has these errors, which do not depend on each other."""
     factor = math.exp(math.hypot(*shares))
     return middle / factor, middle * factor
 
 
 # --- how many threads of the input pipelines work while the step does its own work: its rivals for the host's cores ---
-
 
 SATURATED = 0.9
 """A process that keeps so much of a number of cores busy may as well keep all of them busy."""

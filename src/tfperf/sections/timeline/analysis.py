@@ -68,7 +68,6 @@ def analyze(host: Host) -> DrawnSteps:
 
 
 def _on_one_clock(host: Host) -> Host:
-    """Return the host with events of devices on its own clock, beside which they are drawn."""
     trace = host.trace
     if not trace.device_clocks:
         return host
@@ -85,7 +84,6 @@ def _on_one_clock(host: Host) -> Host:
 
 
 def _chosen(steps: Steps, asked: WhichStep | None) -> Iterator[tuple[int, str]]:
-    """Yield the rows of the steps to draw, and which each is, in words."""
     words = {"median": "the median", "slowest": "the slowest"}
     rows: dict[int, list[str]] = {}
     for which in ("median", "slowest") if asked is None else (asked,):
@@ -149,7 +147,6 @@ def _remarks(drawn: LaneEvents) -> Iterator[str]:
 
 # --- where in a step each cause of the diagnosis costs time: in the categories that it is a part of ---
 
-
 _FIXED = ("kernel_launch", "host_compute", "all_others")
 _DEVICE = ("device_compute",)
 
@@ -187,7 +184,6 @@ CATEGORIES_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
 
 
 # --- the categories of one step as stretches of time: the same intervals that the table of steps adds up ---
-
 
 MOST_STRETCHES = 5_000
 _CELLS = 1_000
@@ -264,7 +260,6 @@ def _in_cells(which: Int64s, start: Int64s, end: Int64s, window: Window) -> tupl
 
 
 def _parts(times: ActivityTimes, window: Window) -> Iterator[tuple[str, Intervals]]:
-    """Yield each category and when it holds in the window; what no activity covers is all others."""
     inside = {activity: clipped(busy, window) for activity, busy in times.busy.items()}
     category_of = {activity: key for key, activities in CATEGORY_ACTIVITIES.items() for activity in activities}
     higher = EMPTY
@@ -298,7 +293,6 @@ def longest_places(ribbon: Ribbon, codes: Mapping[str, tuple[str, ...]]) -> dict
 
 
 # --- memory in use during a step, by allocator ---
-
 
 _MOST_ALLOCATORS = 3
 _MOST_POINTS = 400
@@ -344,7 +338,6 @@ class MemoryInUse:
 
 
 # --- links between drawn events ---
-
 
 KINDS = ("launches", "sends to", "gets the element of")
 _MOST_LINKS = 4_000

@@ -166,7 +166,6 @@ def _idle(gaps: IdleGaps, window: Window, texts: BlockTexts) -> _DrawnLane:
 
 
 def _load(busy: Sequence[Intervals], window: Window) -> tuple[int, ...]:
-    """Return how busy lanes are on average in equal stretches of the window, in percent."""
     edges = np.linspace(window.start_ps, window.end_ps, _STRETCHES + 1).astype(np.int64)
     total = np.zeros(_STRETCHES, np.float64)
     for of_lane in busy:
@@ -176,7 +175,6 @@ def _load(busy: Sequence[Intervals], window: Window) -> tuple[int, ...]:
 
 
 def _joined(lanes: Sequence[_DrawnLane]) -> tuple[DrawnEvents, Int64s]:
-    """Return the events of all lanes, ordered by row, and the row of the trace of each."""
     first_rows = np.cumsum([0, *(each.lane.rows for each in lanes)]).tolist()
     rows = [each.depth + first for each, first in zip(lanes, first_rows, strict=False)]
     events = DrawnEvents(
@@ -191,7 +189,6 @@ def _joined(lanes: Sequence[_DrawnLane]) -> tuple[DrawnEvents, Int64s]:
 
 
 # --- which role each line of a trace has in a picture: the thread of the program, threads of tf.data, streams ---
-
 
 Role = Literal["program", "tf.data", "launching", "other"]
 ROLE_TITLES: dict[Role, str] = {
@@ -248,7 +245,6 @@ def _streams(trace: HostTrace, busy_ps: Int64s) -> Iterator[LineRole]:
 
 
 def _stage_of_lines(host: Host, busy_ps: Int64s, window: Window) -> dict[int, str]:
-    """Return the threads that mostly work for stages of tf.data, with the stage for which each works longest."""
     work, pipelines = host.stage_work, host.pipelines
     if work is None or pipelines is None:
         return {}
@@ -272,7 +268,6 @@ def _stage_of_lines(host: Host, busy_ps: Int64s, window: Window) -> dict[int, st
 
 
 # --- what each device waits for in a step: its gaps, each by the cause that takes most of it ---
-
 
 _SPLITS = 2_000
 """Gaps of which the split is told, the longest."""
@@ -315,14 +310,12 @@ def idle_gaps(host: Host, window: Window) -> Iterator[IdleGaps]:
 
 
 def _split(time_ps: Int64s) -> str:
-    """Return how the causes share a gap, the largest first."""
     order = np.argsort(-time_ps, kind="stable")
     parts = (f"{CAUSE_TEXTS[CAUSES[i]].title} {format_ms(int(time_ps[i]) / 1e9)} ms" for i in order if time_ps[i])
     return ", ".join(parts)
 
 
 # --- what blocks of a picture say: the name, kind and op of each event, and what is known of work of devices ---
-
 
 PARTS = {"input_wait": "Input wait", "host_to_device": CATEGORY_TITLES["host_to_device"]}
 """The two parts of the category Input: they have colours of their own."""
@@ -386,7 +379,6 @@ class BlockTexts:
         return self.names.setdefault(block, len(self.names))
 
     def _notes(self, rows: Int64s) -> Int32s:
-        """Return the numbers of the notes of work of devices: its op, and how it was launched or copied."""
         note = np.full(len(rows), -1, np.int32)
         place = lookup(self._work.rows, rows)
         at = np.flatnonzero(place >= 0)
@@ -425,7 +417,6 @@ def _device_codes(trace: HostTrace) -> Int64s | None:
 # At each level, events that are shorter than one pixel of that level are put together: those of one row that start in
 # the same cell of some pixels, with nothing longer between them, are one block. So a level has at most so many blocks
 # as its pixels allow, whatever the trace, and the finest one has every event by itself where there are not too many.
-
 
 MOST_BLOCKS = (4_000, 12_000, 36_000)
 """Blocks of the coarse, the middle and the fine level."""

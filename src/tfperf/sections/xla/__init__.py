@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # --- columns that the tables `hlo_ops` and `roofline_ops` share ---
 
-
 PROGRAM_ID = Column("program_id", "Id", int, "", "id of the program in the profile", level="data", is_id=True)
 LAYER = Column("layer", "Layer", str, "", "layer of the model, by the name of the op", level="data")
 _COLUMNS = (
@@ -52,12 +51,10 @@ def program_ids(ids: Sequence[int | None]) -> list[int | None]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Return a rate with three digits: neither operations nor bytes are known better."""
     return None if value is None else float(f"{value:.3g}")
 
 
 # --- the tables of XLA: instructions, and programs ---
-
 
 _MODULE = Column("module", "Program", str, "", "name of the program")
 _ESTIMATED = Column(
@@ -151,7 +148,6 @@ def _per_device(xla: Xla, times_ps: Sequence[int]) -> list[float | None]:
 
 
 def _memory(results: Results) -> Data | None:
-    """Return a row for each memory that a program uses; None where all have everything in the main memory."""
     from tfperf.sections.xla.instructions import main_memory
 
     xla: Xla = results["xla"]

@@ -186,7 +186,6 @@ def _ordered(rows: Iterable[_Row]) -> tuple[_Row, ...]:
 # The event of a compilation names the program on hosts with CPUs and GPUs. On those with TPUs it does not: the call of
 # the jitted function around it does.
 
-
 _WHOLE = "Client::Compile"
 """The end of the name of an event around all that is done to compile one program."""
 _OF_CALL = "backend_compile"

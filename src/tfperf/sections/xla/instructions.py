@@ -359,7 +359,6 @@ def main_memory(place: Place | None) -> str:
 # another, `end: NAME`, says when it is done: the time between is an upper bound, since it holds waiting for threads,
 # and instructions overlap.
 
-
 Place = Literal["gpu", "tpu", "cpu"]
 
 
@@ -469,7 +468,6 @@ def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
 
 
 def _on_tpu(trace: HostTrace, steps: Intervals, on_cores: Mapping[int, Intervals]) -> OpTimes:
-    """Sum the op line of each core; runs are events."""
     programs = trace.name_stat("program_id")
     stated = trace.stat("flops")
     stating, first = np.unique(trace.name[stated.event], return_index=True)
@@ -510,7 +508,6 @@ def _on_tpu(trace: HostTrace, steps: Intervals, on_cores: Mapping[int, Intervals
 
 
 def _program_runs(trace: HostTrace) -> dict[int, ProgramRuns]:
-    """Return the runs of programs that cores record, by the id of the program."""
     found: dict[int, ProgramRuns] = {}
     for line in trace.lines:
         if line.plane not in trace.devices or line.name != MODULE_LINE:
@@ -540,7 +537,6 @@ _END = "end: "
 
 
 def _on_host(trace: HostTrace) -> OpTimes:
-    """Sum the events of instructions on host threads, from where each begins to where its end is noted."""
     stat = trace.stat("hlo_op")
     rows = stat.event.astype(np.int64)
     rows = np.sort(rows[trace.on_host[rows]])
@@ -568,7 +564,6 @@ def _on_host(trace: HostTrace) -> OpTimes:
 
 
 def _ends(trace: HostTrace, rows: Int64s) -> Int64s:
-    """Return when the work of each instruction ends: by the event that notes it, if that is later than its own."""
     end = trace.end_ps[rows].copy()
     noted = trace.host_events(mask(trace.names, lambda name: name.startswith(_END)))
     if not len(noted):
@@ -610,7 +605,6 @@ class _Groups(NamedTuple):
 
 
 def _key_columns(trace: HostTrace, rows: Int64s, module: Int64s) -> list[Int64s]:
-    """Return what tells instructions apart: the id of the program, whether it is known, its name, and the op."""
     program, known = trace.known_at("program_id", rows)
     return [program, known.astype(np.int64), module, trace.number_at("hlo_op", rows, -1)]
 
@@ -624,13 +618,11 @@ def _keys(trace: HostTrace, values: Int64s) -> tuple[Key, ...]:
 
 
 def _op_times(keys: tuple[Key, ...], **columns: npt.NDArray[Any]) -> tuple[OpTime, ...]:
-    """Return a row for each key; `columns` has fields of `OpTime`."""
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return tuple(OpTime(key=key, **dict(zip(columns, row, strict=True))) for key, row in zip(keys, rows, strict=True))
 
 
 # --- what instructions of a program compute and move in one run, and in which numbers ---
-
 
 CONTAINERS = frozenset({"while", "call", "conditional"})
 """What runs other instructions, which have events and costs of their own."""
@@ -695,7 +687,6 @@ def _matrix_types(module: Module, costs: ModuleCost) -> list[str]:
 
 
 def _type_of(module: Module, instruction: Instruction, computation: int, types: list[str]) -> str:
-    """Return the type of what an instruction with products of matrices multiplies."""
     inner = next((types[call] for call in instruction.calls if types[call]), "")
     if inner or not instruction.operands:
         return inner
