@@ -114,7 +114,7 @@ def test_python_between_ops_belongs_to_running_them_one_by_one(tmp_path: Path) -
     assert microseconds(eager.stretch_ps) == [45.0] * 4
     assert eager.stretch_percent == pytest.approx(45.0)
     assert eager.stretch_calls_per_step == 3.0
-    assert eager.kernel_percent == pytest.approx(6.0), "only those of ops"
+    assert eager.percent_of("kernel_ps") == pytest.approx(6.0), "only those of ops"
     assert eager.percent == pytest.approx(25.0)
 
 

@@ -212,7 +212,7 @@ def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | No
     cost = case.ledger.claim(*parts, most=share)
     of_whole, wholes = case.of_whole(case.quantity("fetching", share), cost)
     what = "arrays" if kind == "arrays" else "variables"
-    callback = ", with all that the callback does" * (eager.held_percent >= LEAST_PERCENT)
+    callback = ", with all that the callback does" * (eager.percent_of("held_ps") >= LEAST_PERCENT)
     read = f", {format_number(variables)} {what} each time{how}" if variables else how
     return case.cause(
         code,
@@ -229,7 +229,7 @@ def eager_ops(case: Case) -> Cause | None:
     """Judge ops that Python runs one by one, with the Python between them: `run_eagerly` where Keras does so."""
     eager, program = case.results["functions"].eager, case.program
     whole = eager.stretch_percent or 0.0
-    of_kernels = min(eager.kernel_percent, whole)
+    of_kernels = min(eager.percent_of("kernel_ps"), whole)
     if of_kernels * case.step_ms / 100.0 >= _LARGE_KERNEL_MS * eager.stretch_calls_per_step:
         case.ledger.of_kernels = of_kernels
     share = whole - case.ledger.of_kernels
@@ -526,7 +526,7 @@ def python_between_steps(case: Case) -> Cause | None:
     eager, between = case.results["functions"].eager, _between(case)
     hidden = max(case.program.hidden_python_percent - (eager.stretch_percent or 0.0), 0.0)
     # A callback is one cause: with the calls that it makes, or with what it reads or runs.
-    calls = eager.callback_percent
+    calls = eager.percent_of("callback_ps")
     if case.program.is_tpu or case.ledger.left("all_others") + hidden + calls < LEAST_PERCENT:
         return None
     outside = case.program.outside_calls_percent
@@ -534,7 +534,7 @@ def python_between_steps(case: Case) -> Cause | None:
         return None
     collecting = 0.0 if case.program.collections is None else case.program.collections.alone_percent
     alone = min(case.ledger.left("all_others"), 100.0 if outside is None else max(outside - collecting, 0.0))
-    if between is not None and between.callback and 2.0 * eager.held_percent >= (outside or 0.0):
+    if between is not None and between.callback and 2.0 * eager.percent_of("held_ps") >= (outside or 0.0):
         case.ledger.claim("all_others", most=alone)
         return None  # what is left is not of that callback
     cost = case.ledger.claim("all_others", "host_compute", most=alone + hidden, least=alone)

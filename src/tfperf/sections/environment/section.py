@@ -71,13 +71,11 @@ def _added(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
     yield from _fact("host_memory", "Host memory", memory, "bytes", "as limited by cgroups" if limited else "")
     cuda = _values(facts, "cuda_version")
     driver = _values(facts, "gpu_driver_version")
-    yield from _fact(
-        "gpu_driver_version", "GPU driver", driver, note=f"TensorFlow is built for CUDA {cuda}" * bool(cuda)
-    )
+    built = f"TensorFlow is built for CUDA {cuda}" * bool(cuda)
+    yield from _fact("gpu_driver_version", "GPU driver", driver, note=built)
     overhead = max((each.overhead_percent for each in facts if each.overhead_percent is not None), default=None)
-    yield from _fact(
-        "overhead", "Profiling overhead", overhead, "%", "by which the median step was longer in the capture"
-    )
+    note = "by which the median step was longer in the capture"
+    yield from _fact("overhead", "Profiling overhead", overhead, "%", note)
 
 
 def _fact(key: str, title: str, value: float | str | None, unit: Unit = "", note: str = "") -> Iterator[Fact]:

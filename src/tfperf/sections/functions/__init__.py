@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from tfperf.analysis.registry import Results, SectionSpec, TableSpec
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.trace.known_stats import EAGER
 
 
-def _jitted(results: Results) -> Data | None:
-    return results["functions"].jitted.columns() if results["functions"].jitted.functions else None
+def _columns(part: str, results: Results) -> Data | None:
+    functions = results["functions"]
+    table: Any = functions if part == "functions" else getattr(functions, part)
+    rows = table.op_types if part == "eager" else table.functions
+    columns: Data = table.columns()
+    return columns if rows else None
 
 
-def _functions(results: Results) -> Data | None:
-    return results["functions"].columns() if results["functions"].functions else None
-
-
-def _eager_ops(results: Results) -> Data | None:
-    eager = results["functions"].eager
-    return eager.columns() if eager.op_types else None
-
-
+_WORK = "from the first to the last op of each run, summed; on a TPU, the mean of its chips"
 TF_FUNCTIONS = TableSpec(
     name="tf_functions",
     title="tf.functions by self time",
@@ -38,7 +37,7 @@ TF_FUNCTIONS = TableSpec(
         Column("self_ms", "Self", float, "ms", "time without tf.functions called inside"),
         Column("expensive_call_percent", "Expensive", float, "%", "self time of calls that trace or run eagerly"),
     ),
-    data=_functions,
+    data=partial(_columns, "functions"),
     name_key="function",
     ranked=Ranked("self_ms"),
     aliases=("functions",),
@@ -56,7 +55,7 @@ EAGER_OPS = TableSpec(
         Column("total_ms", "Total", float, "ms", "time of all calls on the host"),
         Column("mean_ms", "Mean", float, "ms", "average time of a call"),
     ),
-    data=_eager_ops,
+    data=partial(_columns, "eager"),
     name_key="op_type",
     ranked=Ranked("total_ms"),
 )
@@ -74,15 +73,9 @@ JITTED_FUNCTIONS = TableSpec(
         Column("compiling_calls", "Compiled", int, "count", "calls in which XLA compiled a program"),
         Column("total_ms", "Calls", float, "ms", "time of the calls on the host, which may return before work is done"),
         Column("compiling_ms", "Compiling", float, "ms", "time of the calls that compiled; on a TPU until XLA is done"),
-        Column(
-            "work_ms",
-            "Work",
-            float,
-            "ms",
-            "from the first to the last op of each run, summed; on a TPU, the mean of its chips",
-        ),
+        Column("work_ms", "Work", float, "ms", _WORK),
     ),
-    data=_jitted,
+    data=partial(_columns, "jitted"),
     name_key="function",
     ranked=Ranked("total_ms"),
 )

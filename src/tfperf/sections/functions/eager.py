@@ -117,20 +117,9 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
         """Return the share of the step time in stretches of ops run eagerly; None is unknown."""
         return self.steps.percent(self.stretch_ps) if self.is_recorded else None
 
-    @property
-    def kernel_percent(self) -> float:
-        """Return the share of the step time in which kernels of these ops run."""
-        return self.steps.percent(self.kernel_ps) or 0.0
-
-    @property
-    def held_percent(self) -> float:
-        """Return the share of the step time of callbacks that runs hold whole."""
-        return self.steps.percent(self.held_ps) or 0.0
-
-    @property
-    def callback_percent(self) -> float:
-        """Return the share of the step time of eager ops in callbacks that are mostly Python."""
-        return self.steps.percent(self.callback_ps) or 0.0
+    def percent_of(self, times: Literal["kernel_ps", "held_ps", "callback_ps"]) -> float:
+        """Return the share of the step time that these times take."""
+        return self.steps.percent(getattr(self, times)) or 0.0
 
     @property
     def stretch_calls_per_step(self) -> float:

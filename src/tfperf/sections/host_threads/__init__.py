@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tfperf.analysis.registry import SectionSpec, TableSpec, fields
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec, fields
 from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked
-
-if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
-
-# --- the table of host threads ---
 
 _COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),

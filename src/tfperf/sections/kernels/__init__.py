@@ -5,31 +5,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import SectionSpec, TableSpec, fields
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec, fields
 from tfperf.base.units import PS_PER_MS, PS_PER_US, percent
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.xla import PROGRAM_ID, program_ids
 from tfperf.trace.known_stats import DEVICE_OPS
 
 if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
     from tfperf.sections.kernels.analysis import Part
 
-# --- the tables of the section about kernels ---
-
 _HOST = Column("host", "Host", str, "", "name of the trace file")
+_SHORT_NAME = "short name: without namespaces, parameters and most template arguments"
+_THREAD_MODE = "gpu_private, gpu_shared or global: whose threads launch (TF_GPU_THREAD_MODE)"
 
 _KERNEL_COLUMNS = (
     Column("rank", "#", int, "count", "place by total time"),
     Column("percent", "Share", float, "%", "total / time of all kernels, summed over streams and devices"),
-    Column(
-        "kernel",
-        "Kernel",
-        str,
-        "",
-        "short name: without namespaces, parameters and most template arguments",
-        whole_key="kernel_name",
-    ),
+    Column("kernel", "Kernel", str, "", _SHORT_NAME, whole_key="kernel_name"),
     Column("kernel_name", "Full name", str, "", "name as recorded", level="data"),
     Column("op_name", "Op", str, "", "op that launched it"),
     Column("op_type", "Op type", str, "", "type of the op", level="data"),
@@ -81,14 +73,7 @@ _LAUNCH_COLUMNS = (
     _per_step("kernels_per_step", "Kernels per step", float, "count", "median over the averaged steps"),
     _per_step("launches_per_step", "Launches per step", float, "count", "median over the averaged steps", level="data"),
     _per_step("step_calls_ms", "Calls", float, "ms", "time of launching calls of a step, over all threads; median"),
-    Column(
-        "thread_mode",
-        "Threads",
-        str,
-        "",
-        "gpu_private, gpu_shared or global: whose threads launch (TF_GPU_THREAD_MODE)",
-        "data",
-    ),
+    Column("thread_mode", "Threads", str, "", _THREAD_MODE, "data"),
     Column("kernel_median_us", "Kernel", float, "us", "median duration of a kernel", level="data"),
     Column("kernel_p95_us", "Kernel p95", float, "us", "95 % of the kernels are shorter", level="data"),
     Column("kernel_max_us", "Kernel max", float, "us", "the longest kernel", level="data"),

@@ -479,10 +479,8 @@ def copies_of(trace: HostTrace, work: DeviceWork) -> tuple[Copies, ...]:
         before = sums.get((plane, kind), {})
         sums[plane, kind] = {key: min(value + before.get(key, 0), MOST) for key, value in added.items()}
     ordered = sorted(sums.items(), key=lambda item: (item[0][0], _ORDER.index(item[0][1])))
-    return tuple(
-        Copies(host=trace.host, device=device_label(trace.planes[plane].name), kind=kind, **numbers)
-        for (plane, kind), numbers in ordered
-    )
+    labels = {plane: device_label(trace.planes[plane].name) for (plane, _), _ in ordered}
+    return tuple(Copies(host=trace.host, device=labels[at], kind=kind, **sums) for (at, kind), sums in ordered)
 
 
 def _kind(name: str, activity: Activity, details: str) -> str:

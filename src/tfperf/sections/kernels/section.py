@@ -48,10 +48,8 @@ def build(results: Results) -> Section:
     each: Level = "brief" if results.view.by == "kernel" else "data"
     by_name: Level = "data" if results.view.by == "kernel" else "brief"
     of_devices: Level = "brief" if len(kernels.devices) > MOST_EACH else "data"
-    has_sums = any(
-        kernel.launch.shared_bytes is not None and kernel.launch.static_shared_bytes is None
-        for kernel in kernels.kernels
-    )
+    launches = [kernel.launch for kernel in kernels.kernels]
+    has_sums = any(each.shared_bytes is not None and each.static_shared_bytes is None for each in launches)
     return Section(
         "kernels",
         "TPU cores" if _is_tpu(kernels) else "GPU kernels",

@@ -5,15 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import SectionSpec, TableSpec
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.trace.known_stats import MEMORY
 
 if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
     from tfperf.sections.memory.analysis import Memory
-
-# --- the tables about memory ---
 
 _OF_ALLOCATOR = (
     Column("host", "Host", str, "", "name of the trace file", level="data"),
@@ -31,6 +28,7 @@ _SUMS = (
     Column("total_bytes", "Total", int, "bytes", "size of all, as allocated"),
     Column("peak_percent", "Share", float, "%", "share of the peak"),
 )
+_ALLOCATED = "sum over all allocations, if all sizes are known"
 _per_step = partial(Column, level="data", over_steps=True)
 _UNNAMED = {
     "tensor": "(no name)",
@@ -91,14 +89,7 @@ ALLOCATORS = TableSpec(
         Column("allocations", "Allocs", int, "count", "allocations in the capture"),
         Column("unsized_allocations", "Unsized", int, "count", "allocations whose size is not recorded", level="data"),
         Column("frees", "Frees", int, "count", "deallocations in the capture"),
-        Column(
-            "allocated_bytes",
-            "Allocated",
-            int,
-            "bytes",
-            "sum over all allocations, if all sizes are known",
-            level="data",
-        ),
+        Column("allocated_bytes", "Allocated", int, "bytes", _ALLOCATED, level="data"),
         _per_step("allocations_per_step", "Allocs/step", float, "count", "average over the averaged steps"),
         _per_step("allocated_bytes_per_step", "Allocated/step", float, "bytes", "average over the averaged steps"),
         _per_step("growth_bytes_per_step", "Growth/step", float, "bytes", "steady growth of what stays; 0: none"),

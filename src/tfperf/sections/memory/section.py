@@ -302,10 +302,8 @@ def _growing(allocator: Allocator) -> Finding | None:
     growth, steps_left = allocator.growth_bytes_per_step, None
     if not growth:
         return None
-    text = (
-        f"grows steadily: over {allocator.growth_steps} steps, what stays in use grows by {format_bytes(growth)} per "
-        "step."
-    )
+    steps, rate = allocator.growth_steps, format_bytes(growth)
+    text = f"grows steadily: over {steps} steps, what stays in use grows by {rate} per step."
     if allocator.capacity_bytes:
         steps_left = (allocator.capacity_bytes - allocator.peak_bytes) / growth
         text += f" At that rate it is full after {int(steps_left):,} more steps."

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tfperf.analysis.registry import Grouping, Results
     from tfperf.sections.ops.analysis import Side
 
-# --- the tables of ops: those of each side, both in one, and ops taken together ---
-
 _SIDE = Column("side", "Side", str, "", "device or host", level="data")
 _RANK = Column("rank", "#", int, "count", "rank by self time among the ops of this side")
 _SHARE = Column("self_percent", "Self", float, "%", "self time / self time of all ops of this side")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import SectionSpec, TableSpec
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec
 from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked, at_levels
 
 if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
     from tfperf.sections.python.analysis import PythonTime, PythonTimes
-
-# --- the tables of Python functions: those of the program, packages, and the functions of packages ---
 
 _OTHERS = "time of a step in which it runs itself, on the thread that makes the calls, and nothing else is recorded"
 _TIMES = (
@@ -31,9 +29,10 @@ _FUNCTION = Column("function", "Function", str, "", "file, first line and name; 
 _PACKAGE = Column("package", "Package", str, "", "package that the function is part of, as its file or module tells")
 
 
-def _own(results: Results) -> Data | None:
+def _functions(of_packages: bool, results: Results) -> Data | None:
     times: PythonTimes = results["python"]
-    return _columns(times, times.own) if times.own else None
+    rows = [function for function in times.functions if bool(function.package) == of_packages]
+    return _columns(times, rows) if rows else None
 
 
 def _packages(results: Results) -> Data | None:
@@ -52,12 +51,6 @@ def _packages(results: Results) -> Data | None:
         "functions": [len(of_package[package.package]) for package in times.packages],
         "most_self": [of_package[package.package][0].function for package in times.packages],
     }
-
-
-def _of_packages(results: Results) -> Data | None:
-    times: PythonTimes = results["python"]
-    folded = [function for function in times.functions if function.package]
-    return _columns(times, folded) if folded else None
 
 
 def _columns(times: PythonTimes, rows: Sequence[PythonTime]) -> Data:
@@ -93,7 +86,7 @@ PYTHON_FUNCTIONS = TableSpec(
         "was open all the time is not recorded."
     ),
     columns=(_FUNCTION, *_TIMES),
-    data=_own,
+    data=partial(_functions, False),
     name_key="function",
     ranked=Ranked("total_ms"),
 )
@@ -123,7 +116,7 @@ PYTHON_PACKAGE_FUNCTIONS = TableSpec(
     row="Python functions of packages",
     details="One row per function of a package that `python_packages` adds up.",
     columns=(_FUNCTION, _PACKAGE, *_PACKAGE_TIMES),
-    data=_of_packages,
+    data=partial(_functions, True),
     name_key="function",
     ranked=Ranked("total_ms"),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -100,7 +101,9 @@ def analyze(host: Host) -> PythonTimes:
     counted = union(steps.start_ps[counts], steps.end_ps[counts])
     main = host.host_states.main
     others = None
-    if _shows_others(host, steps) and main is not None and (frames.line == main).any():
+    # TensorFlow's groups and the steps of TPU cores are stretches of time of their own.
+    in_real_time = not host.as_tensorflow and steps.source != "device steps"
+    if in_real_time and main is not None and (frames.line == main).any():
         others = difference(counted, union_all([*host.busy_times.values()]))
 
     used = np.flatnonzero(np.bincount(frames.name)).tolist()
@@ -118,14 +121,6 @@ def analyze(host: Host) -> PythonTimes:
         all_others_ps=None if others is None else others.total(),
         between=between,
     )
-
-
-def _shows_others(host: Host, steps: Steps) -> bool:
-    """Tell whether steps have the category "all others" in real time, which TensorFlow's groups and TPU cores have not.
-
-    Their steps are stretches of time of their own.
-    """
-    return not host.as_tensorflow and steps.source != "device steps"
 
 
 def _functions(
@@ -187,14 +182,11 @@ def _sums(group: Int64s, values: Int64s, count: int) -> Int64s:
 
 
 _FIELDS = ("calls", "self_ps", "total_ps", "step_calls", "step_self_ps", "step_total_ps", "others_ps")
+_values = attrgetter(*_FIELDS)
 
 
 def _time(key: _Key, values: Iterable[int]) -> PythonTime:
     return PythonTime(function=key[0], package=key[1], **dict(zip(_FIELDS, values, strict=True)))
-
-
-def _values(time: PythonTime) -> tuple[int, ...]:
-    return tuple(getattr(time, field) for field in _FIELDS)
 
 
 def _ordered(times: Iterable[PythonTime]) -> tuple[PythonTime, ...]:

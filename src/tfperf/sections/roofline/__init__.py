@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import SectionSpec, TableSpec
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec
 from tfperf.base.units import PS_PER_MS, percent
 from tfperf.report.model import Column, Data, Ranked
 from tfperf.sections.xla import LAYER, PROGRAM_ID, WORK_COLUMNS, program_ids, work_cells
 from tfperf.trace.known_stats import DEVICE_OPS
 
 if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
     from tfperf.sections.roofline.analysis import Roofline
-
-# --- the table of the roofline: instructions and ops with known work ---
 
 _COLUMNS = (
     Column("op", "Op", str, "", "name of the instruction of XLA, or of the op of TensorFlow"),

@@ -270,8 +270,22 @@ def analyze(host: Host) -> FrameworkWork:
         of_run = work_of(group.shapes, layers) if group.is_counted else None
         if of_run is None:
             untold[group.shapes.type] += group.time_ps
-        else:
-            found.append(_op(group, of_run))
+            continue
+        op = FrameworkOp(
+            op=group.shapes.name,
+            type=group.shapes.type,
+            shapes=group.text,
+            runs=group.runs,
+            events=group.events,
+            in_steps=group.in_steps,
+            time_ps=group.time_ps,
+            matrix_flops=float(of_run.matrix_flops),
+            flops=float(of_run.flops),
+            bytes=None if of_run.bytes is None else float(of_run.bytes),
+            precision=of_run.precision,
+            product=of_run.product,
+        )
+        found.append(op)
     return FrameworkWork(
         ops=_ordered(found),
         untold_ps=dict(untold),
@@ -279,23 +293,6 @@ def analyze(host: Host) -> FrameworkWork:
         peaks=common_peaks([peaks_of(trace.planes[plane], host.peaks) for plane in trace.devices]),
         step_ps=capped_sum(steps.duration_ps[steps.headline]) * len(host.device_times),
         step_count=int(steps.headline.sum()),
-    )
-
-
-def _op(group: _Group, of_run: OpWork) -> FrameworkOp:
-    return FrameworkOp(
-        op=group.shapes.name,
-        type=group.shapes.type,
-        shapes=group.text,
-        runs=group.runs,
-        events=group.events,
-        in_steps=group.in_steps,
-        time_ps=group.time_ps,
-        matrix_flops=float(of_run.matrix_flops),
-        flops=float(of_run.flops),
-        bytes=None if of_run.bytes is None else float(of_run.bytes),
-        precision=of_run.precision,
-        product=of_run.product,
     )
 
 
@@ -635,8 +632,6 @@ _BINARY = frozenset(
 )
 _TO_BOOL = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual", "LogicalAnd", "LogicalOr"})
 _TO_BOOL |= {"LogicalNot", "IsNan", "IsInf", "IsFinite"}
-_SELECT = frozenset({"Select", "SelectV2"})
-_MOVES = frozenset({"Transpose"})
 _PER_ELEMENT = {
     # mean: 1; x - mean, squared, summed: 3; times scale, plus offset: 2
     "FusedBatchNorm": 6,
@@ -670,7 +665,7 @@ def _elementwise(op: OpShapes) -> OpWork | None:
         # In training, the running mean is an empty input, unless it is averaged.
         trains = kind.endswith("Grad") or (len(tensors) == 5 and tensors[3].elements == 0)
         return _known(_PER_ELEMENT[kind] * tensors[0].elements, tensors, tensors[0]) if trains else None
-    if kind in _MOVES:
+    if kind == "Transpose":
         return _known(0, tensors, tensors[0])
     if kind == "AddN":
         dims = {tensor.dims for tensor in tensors}
@@ -700,7 +695,7 @@ def _result_type(op: OpShapes, kind: str, tensors: Sequence[Tensor]) -> str:
         return _C_TYPES.get(found, found)
     if kind in _TO_BOOL:
         return "bool"
-    if kind in _SELECT:
+    if kind in ("Select", "SelectV2"):
         return tensors[-1].type
     is_known = kind in _NO_OPERATION | _UNARY | _BINARY or kind in _PER_ELEMENT
     return tensors[0].type if is_known else ""

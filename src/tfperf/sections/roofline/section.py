@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import counted, format_number, format_percent
@@ -30,16 +30,9 @@ _TPU_NOTES = (
     "Bytes are those of HBM. Copies between host and HBM have no row; their bytes count in the bandwidth of steps.",
 )
 _KERNELS_SHOWN = 3
-_BOUNDS = ("compute", "memory", "latency", "unknown")
 _MARGIN = 2.0
 """How far the chart goes beyond its points."""
-_NAMES: Mapping[str, str] = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp8": "8-bit floats",
-}
+_NAMES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "8-bit floats"}
 
 
 def build(results: Results) -> Section:
@@ -133,7 +126,7 @@ def _source(source: str, stated: str | None) -> str:
 def _judged(roofline: Roofline) -> tuple[Fact, ...]:
     share = Quantity("judged", roofline.judged_percent, of="device time")
     facts = [Fact("judged_percent", "Judged", share.value, "%", "of device time", quantities=(share,))]
-    for bound in _BOUNDS[:3]:
+    for bound in ("compute", "memory", "latency"):
         part = Quantity(f"bound_{bound}", roofline.bound_percent.get(bound), of="device time")
         if part.value is not None:
             note = "of device time" + (": neither peak is near" if bound == "latency" else "")

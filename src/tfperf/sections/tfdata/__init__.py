@@ -14,12 +14,16 @@ def _stages(results: Results) -> Data | None:
     rows = [(pipeline, index, stage) for pipeline in pipelines for index, stage in enumerate(pipeline.stages)]
     if not rows:
         return None
-    stages = [stage for _, _, stage in rows]
+    stages, marked = [stage for _, _, stage in rows], []
+    for pipeline, index, stage in rows:
+        marks = "!" * (index == pipeline.blocking) + "*" * (index == pipeline.limiting)
+        of_several = f"{pipeline.name} " if len(pipelines) > 1 and not index else ""
+        marked.append(f"{of_several}{stage.name} {marks}".rstrip())
     return {
         **fields(_STAGE_COLUMNS, stages),
         "host": [pipeline.host for pipeline, _, _ in rows],
         "pipeline": [pipeline.name for pipeline, _, _ in rows],
-        "stage": [_marked(pipeline, index, several=len(pipelines) > 1) for pipeline, index, _ in rows],
+        "stage": marked,
         "mean_ms": [stage.mean_ps / PS_PER_MS if stage.calls else None for stage in stages],
         "p95_ms": [stage.p95_ps / PS_PER_MS if stage.calls else None for stage in stages],
         "total_ms": [stage.total_ps / PS_PER_MS if stage.calls else None for stage in stages],
@@ -34,12 +38,6 @@ def _stages(results: Results) -> Data | None:
         "is_limiting": [index == pipeline.limiting for pipeline, index, _ in rows],
         "buffer": [_buffer(stage) for stage in stages],
     }
-
-
-def _marked(pipeline: Pipeline, index: int, *, several: bool) -> str:
-    marks = "!" * (index == pipeline.blocking) + "*" * (index == pipeline.limiting)
-    name = f"{pipeline.stages[index].name} {marks}" if marks else pipeline.stages[index].name
-    return f"{pipeline.name} {name}" if several and not index else name
 
 
 def _buffer(stage: StageStats) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import methodcaller
 
 import numpy as np
 from msgspec import Struct
@@ -379,7 +380,8 @@ def links_of(host: Host, drawn: LaneEvents) -> Links:
 
 def _sends(trace: HostTrace, drawn: Int64s) -> _Pairs:
     """Pair sends with receives of the same tensor (`x/_5:_Send`, `x/_5:_Recv`) that end after the send starts."""
-    sends, receives = (_ending(trace, suffix, drawn) for suffix in (":_Send", ":_Recv"))
+    ends = (mask(trace.names, methodcaller("endswith", suffix)) for suffix in (":_Send", ":_Recv"))
+    sends, receives = (rows[lookup(drawn, rows) >= 0] for rows in map(trace.host_events, ends))
     tensors: dict[str, int] = {}
 
     def tensor(name: int) -> int:
@@ -396,11 +398,6 @@ def _sends(trace: HostTrace, drawn: Int64s) -> _Pairs:
     at = np.searchsorted(sent * span + trace.start_ps[sends], received * span + trace.end_ps[receives]) - 1
     is_same = (at >= 0) & (np.append(sent, -1)[at] == received)
     return sends[at[is_same]], receives[is_same]
-
-
-def _ending(trace: HostTrace, suffix: str, drawn: Int64s) -> Int64s:
-    rows = trace.host_events(mask(trace.names, lambda name: name.endswith(suffix)))
-    return rows[lookup(drawn, rows) >= 0]
 
 
 def _fetched(host: Host, drawn: Int64s) -> _Pairs:

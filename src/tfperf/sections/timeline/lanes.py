@@ -78,7 +78,10 @@ def lane_events(host: Host, window: Window, texts: BlockTexts) -> LaneEvents:
     inside = np.flatnonzero((trace.start_ps < window.end_ps) & (trace.end_ps > window.start_ps))
     by_group: dict[str, list[LineRole]] = {}
     busy_ps = np.zeros(len(trace.lines), np.int64)
-    for index, rows in _by_line(trace, inside):
+    edges = np.array([(line.start, line.stop) for line in trace.lines], np.int64).reshape(-1, 2)
+    first, last = np.searchsorted(inside, edges).T
+    for index in np.flatnonzero(last > first).tolist():
+        rows = inside[first[index] : last[index]]
         start = np.maximum(trace.start_ps[rows], window.start_ps)
         busy_ps[index] = union_sorted(start, np.minimum(trace.end_ps[rows], window.end_ps)).total()
     for role in line_roles(host, busy_ps, window):
@@ -107,13 +110,6 @@ def lane_events(host: Host, window: Window, texts: BlockTexts) -> LaneEvents:
         deeper=sum(each.deeper for each in chain.from_iterable(drawn)),
         omitted_groups=max(len(by_group) - _MOST_GROUPS, 0),
     )
-
-
-def _by_line(trace: HostTrace, inside: Int64s) -> Iterator[tuple[int, Int64s]]:
-    first = np.searchsorted(inside, np.array([line.start for line in trace.lines], np.int64))
-    last = np.searchsorted(inside, np.array([line.stop for line in trace.lines], np.int64))
-    for index in np.flatnonzero(last > first).tolist():
-        yield index, inside[first[index] : last[index]]
 
 
 def _lane(trace: HostTrace, inside: Int64s, window: Window, role: LineRole, texts: BlockTexts) -> _DrawnLane:
@@ -294,25 +290,21 @@ def idle_gaps(host: Host, window: Window) -> Iterator[IdleGaps]:
         gaps = gaps_of(host.trace, device, windows, host.launch_links, host.host_states)
         order = np.argsort(gaps.start_ps, kind="stable")
         gaps = gaps.only(order)
-        told = set(np.argsort(-gaps.duration_ps, kind="stable")[:_SPLITS].tolist())
-        shared = (gaps.time_ps > 0).sum(axis=0) > 1
+        splits = [""] * len(order)
+        for gap in np.argsort(-gaps.duration_ps, kind="stable")[:_SPLITS].tolist():
+            causes = [i for i in np.argsort(-gaps.time_ps[:, gap], kind="stable").tolist() if gaps.time_ps[i, gap]]
+            if len(causes) > 1:
+                shares = (int(gaps.time_ps[i, gap]) / 1e9 for i in causes)
+                titles = (CAUSE_TEXTS[CAUSES[i]].title for i in causes)
+                splits[gap] = ", ".join(f"{title} {format_ms(ms)} ms" for title, ms in zip(titles, shares, strict=True))
         yield IdleGaps(
             device=device_label(device.name),
             start_ps=gaps.start_ps,
             end_ps=gaps.end_ps,
             cause=gaps.time_ps.argmax(axis=0),
             causes=tuple(CAUSE_TEXTS[cause].title for cause in CAUSES),
-            splits=tuple(
-                _split(gaps.time_ps[:, gap]) if is_shared and gap in told else ""
-                for gap, is_shared in enumerate(shared.tolist())
-            ),
+            splits=tuple(splits),
         )
-
-
-def _split(time_ps: Int64s) -> str:
-    order = np.argsort(-time_ps, kind="stable")
-    parts = (f"{CAUSE_TEXTS[CAUSES[i]].title} {format_ms(int(time_ps[i]) / 1e9)} ms" for i in order if time_ps[i])
-    return ", ".join(parts)
 
 
 # --- what blocks of a picture say: the name, kind and op of each event, and what is known of work of devices ---

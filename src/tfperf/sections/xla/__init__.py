@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tfperf.analysis.registry import SectionSpec, TableSpec, fields
+from tfperf.analysis.registry import Results, SectionSpec, TableSpec, fields
 from tfperf.base.units import PS_PER_MS, percent
 from tfperf.formats.wire.event_columns import unsigned
 from tfperf.report.model import Column, Data, Ranked, at_levels
 from tfperf.trace.known_stats import DEVICE_OPS, HLO_ENDS, XLA_FACTS
 
 if TYPE_CHECKING:
-    from tfperf.analysis.registry import Results
     from tfperf.formats.hlo.model import BufferSizes
     from tfperf.sections.roofline.bounds import Judged, Work
     from tfperf.sections.xla.analysis import Xla
     from tfperf.sections.xla.instructions import HloModule
-
-# --- columns that the tables `hlo_ops` and `roofline_ops` share ---
 
 PROGRAM_ID = Column("program_id", "Id", int, "", "id of the program in the profile", level="data", is_id=True)
 LAYER = Column("layer", "Layer", str, "", "layer of the model, by the name of the op", level="data")
@@ -39,8 +36,10 @@ _JUDGED = ("compute_percent", "memory_percent", "roofline_percent", "bound")
 
 def work_cells(works: Sequence[Work | None], judged: Sequence[Judged]) -> Data:
     """Return the cells of rates and bounds; None where the work of a row is not known."""
+    rates = {key: [None if work is None else getattr(work, key) for work in works] for key in _RATES}
     return {
-        **{key: [None if work is None else _rounded(getattr(work, key)) for work in works] for key in _RATES},
+        # Three digits: neither operations nor bytes are known better.
+        **{key: [None if rate is None else float(f"{rate:.3g}") for rate in column] for key, column in rates.items()},
         **{key: [getattr(each, key) for each in judged] for key in _JUDGED},
     }
 
@@ -49,12 +48,6 @@ def program_ids(ids: Sequence[int | None]) -> list[int | None]:
     """Return the ids of programs as cells: without a sign, up to 2^64 - 1."""
     return [None if each is None else unsigned(each) for each in ids]
 
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.3g}")
-
-
-# --- the tables of XLA: instructions, and programs ---
 
 _MODULE = Column("module", "Program", str, "", "name of the program")
 _ESTIMATED = Column(

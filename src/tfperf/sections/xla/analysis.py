@@ -156,17 +156,15 @@ def _cut(rows: Sequence[_Row], most: int, others: Callable[[Sequence[_Row]], _Ro
     return short
 
 
-_SUMS = ("runs", "events", "in_steps", "devices", "time_ps", "least_ps")
-
-
 def _merged(rows: Iterable[_Row]) -> list[_Row]:
     merged: dict[object, _Row] = {}
+    fields = ("runs", "events", "in_steps", "devices", "time_ps", "least_ps")
     for row in rows:
         before = merged.get(row.key)
         if before is None:
             merged[row.key] = row
             continue
-        pairs = {field: (getattr(before, field), getattr(row, field)) for field in _SUMS if hasattr(row, field)}
+        pairs = {field: (getattr(before, field), getattr(row, field)) for field in fields if hasattr(row, field)}
         sums = {field: None if None in pair else min(sum(pair), MOST) for field, pair in pairs.items()}
         merged[row.key] = replace(before, is_estimated=before.is_estimated or row.is_estimated, **sums)
     return list(merged.values())

@@ -24,7 +24,11 @@ def build(results: Results) -> Section:
     if not xla.ops:
         return Section("xla", _TITLE, notes=(NO_PROGRAMS,), level="full")
     memory = HLO_MEMORY.build(results)
-    levels = _levels(xla)
+    names = [module.module for module in xla.modules]
+    levels: dict[str, Level] = {} if len(names) > 1 else {"module": "data"}
+    levels |= {"program_id": "brief"} if len({*names}) < len(names) else {}
+    levels |= {PER_DEVICE.key: "brief"} if xla.device_count > 1 else {}
+    levels |= dict.fromkeys(RATES, "data") if xla.place == "cpu" else {}
     of_modules: dict[str, Level] = {**levels, "module": "brief"}
     if memory is not None:
         of_modules |= dict.fromkeys(MEMORY_KEYS, "data")
@@ -46,15 +50,6 @@ def build(results: Results) -> Section:
         notes=tuple(notes),
         pointer="More: -s xla.",
     )
-
-
-def _levels(xla: Xla) -> dict[str, Level]:
-    """Return which columns people need to tell programs apart: none for one, and the id where names are the same."""
-    names = [module.module for module in xla.modules]
-    levels: dict[str, Level] = {} if len(names) > 1 else {"module": "data"}
-    levels |= {"program_id": "brief"} if len({*names}) < len(names) else {}
-    levels |= {PER_DEVICE.key: "brief"} if xla.device_count > 1 else {}
-    return levels | (dict.fromkeys(RATES, "data") if xla.place == "cpu" else {})
 
 
 def _facts(xla: Xla) -> tuple[Fact, ...]:
