@@ -1,10 +1,11 @@
-"""The batch size of a host and of several, and how many batches a step takes."""
+"""The batch size of a host and of several: what shows it, what follows from that, and how many batches a step takes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import event, plane, results_of, space, trace_of
 from places import SHARED
@@ -12,16 +13,23 @@ from sections.batch.jobs import STEPS, allocations, batch_of, fetches, gpu, job,
 
 import tfperf
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
-from tfperf.sections.batch.analysis import Batch
+from tfperf.sections.batch.analysis import (
+    Batch,
+    Conclusion,
+    Evidence,
+    OpOutputs,
+    Replicas,
+    StepWindows,
+    Weighing,
+    leading_dimension,
+    usual,
+)
 from tfperf.trace.read import read_host
+from tfperf.trace.steps.find_steps import find_steps
 
 TRACES = SHARED / "traces"
+
 needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="real profiles lie beside the repository, not in it")
-
-
-def test_a_step_of_one_batch(tmp_path: Path) -> None:
-    batch = batch_of(tmp_path, job(steps(), fetches("[32,64] [32]")))
-    assert (batch.batch.size, batch.replicas, batch.batches_per_step) == (32, 1, 1)
 
 
 def test_several_batches_in_a_step(tmp_path: Path) -> None:
@@ -47,8 +55,6 @@ def test_input_from_elsewhere_is_one_batch_if_each_layer_runs_once(tmp_path: Pat
 
 
 # --- replicas ---
-
-
 def replica(number: int) -> list[Any]:
     return ops(f"replica_{number}/dense/MatMul:MatMul")
 
@@ -91,8 +97,6 @@ def test_two_pipelines_of_different_batches_disagree(tmp_path: Path) -> None:
 
 
 # --- what a capture of tfperf adds ---
-
-
 def stated(**facts: int) -> Any:
     return plane(CAPTURE_PLANE, stats=facts)
 
@@ -108,8 +112,6 @@ def test_a_capture_states_replicas_on_all_workers(tmp_path: Path) -> None:
 
 
 # --- several hosts ---
-
-
 def run_of(tmp_path: Path, *hosts: Any) -> Batch:
     traces = []
     for number, planes in enumerate(hosts):
@@ -145,8 +147,6 @@ def test_hosts_that_take_other_numbers_of_batches_have_no_rate(tmp_path: Path) -
 
 
 # --- real profiles ---
-
-
 @needs_traces
 @pytest.mark.parametrize("folder", sorted(TRACES.glob("keras_rtx5000/*")), ids=lambda folder: folder.name)
 def test_real_keras_on_a_gpu(folder: Path) -> None:
@@ -191,3 +191,259 @@ def test_hostile_shapes_are_no_batch(tmp_path: Path) -> None:
     path.write_bytes(space(job(steps(), ops("a/MatMul:MatMul", "b/MatMul:MatMul", "c/MatMul:MatMul"), odd)))
     assert read_host(path).event_count > STEPS
     assert tfperf.load(path)["batch"].size is None
+
+
+def shown(tmp_path: Path, *planes: object) -> list[tuple[str, int, bool]]:
+    """Source, examples and clearness of each piece of evidence."""
+    found = batch_of(tmp_path, *planes).evidence  # type: ignore[arg-type]
+    return [(each.source, each.examples, each.is_clear) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "leading"),
+    [
+        ("[32,28,28,1] [32]", (32, 2)),
+        ("[256,16]", (256, 1)),
+        ("[32,64] [32] [32,1]", (32, 3)),
+        ("[?,28,28,1] [?]", None),
+        ("[28,28,1] []", None),  # one image and its label
+        ("[32,10] [33]", None),
+        ("<unknown>", None),
+        ("[32] <unknown>", None),
+        ("", None),
+        ("nonsense", None),
+        ("[99999999999999999999]", None),
+    ],
+)
+def test_parts_of_a_batch_share_their_leading_dimension(shapes: str, leading: tuple[int, int] | None) -> None:
+    assert leading_dimension(shapes) == leading
+
+
+@pytest.mark.parametrize(("counts", "number"), [([1, 1, 1, 0], 1), ([4, 4, 4, 4], 4), ([1, 2, 1, 2], None), ([], None)])
+def test_edges_do_not_hide_what_steps_have_in_common(counts: list[int], number: int | None) -> None:
+    assert usual(np.array(counts, np.int64)) == number
+
+
+def test_elements_with_several_parts_are_clear(tmp_path: Path) -> None:
+    assert shown(tmp_path, job(steps(), fetches("[32,64] [32]"))) == [("elements", 32, True)]
+
+
+def test_an_element_with_one_part_may_be_one_example(tmp_path: Path) -> None:
+    assert shown(tmp_path, job(steps(), fetches("[256,16]"))) == [("elements", 256, False)]
+
+
+@pytest.mark.parametrize(
+    ("path", "seen"),
+    [
+        ("Root::Prefetch::BatchV2", True),
+        ("Root::Prefetch::ForeverRepeat[0]::MapAndBatch", True),
+        ("Root::Prefetch::MemoryCache::MemoryCacheImpl::ParallelBatch", True),
+        ("Root::Map::BatchV2", True),
+        ("Root::Rebatch::BatchV2", False),
+        ("Root::Unbatch::BatchV2", False),
+        ("Root::FlatMap[0]::BatchV2", False),
+    ],
+)
+def test_a_batch_stage_counts_if_whole_elements_are_handed_on(tmp_path: Path, path: str, seen: bool) -> None:
+    found = shown(tmp_path, job(steps(), fetches(path=path, stage=16)))
+    assert found == ([("batch stage", 16, True)] if seen else [])
+
+
+def test_batches_of_batches_have_two_sizes(tmp_path: Path) -> None:
+    """`batch(8).batch(4)`: a loop over four batches of eight, or one batch of 32, or of four."""
+    outer = fetches(path="Root::BatchV2", stage=4)
+    inner = [
+        event("Iterator::Root::BatchV2::BatchV2", 100 * n + 6 + call, 1, id=3, parent_id=2, batch_size=8)
+        for n in range(10)
+        for call in range(4)
+    ]
+    batch = batch_of(tmp_path, job(steps(), [*outer, *inner]))
+    assert [(each.source, each.examples) for each in batch.evidence] == [("batch stage", 4), ("batch stage", 8)]
+    assert batch.batch.size is None
+
+
+def test_batches_that_are_taken_apart_again_do_not_count(tmp_path: Path) -> None:
+    outer = fetches(path="Root::BatchV2", stage=64)
+    inner = [
+        event("Iterator::Root::BatchV2::Unbatch::BatchV2", 100 * n + 6, 1, id=4, parent_id=3, batch_size=16)
+        for n in range(10)
+    ]
+    assert shown(tmp_path, job(steps(), [*outer, *inner])) == [("batch stage", 64, True)]
+
+
+def test_a_marker_of_keras_2_says_what_fit_was_given(tmp_path: Path) -> None:
+    assert shown(tmp_path, job(steps(batch_size=64))) == [("marker", 64, False)]
+    assert shown(tmp_path, job(steps(batch_size="None"))) == [], "of a dataset, fit is given none"
+
+
+def test_what_a_device_receives_is_input(tmp_path: Path) -> None:
+    received = allocations(("SameWorkerRecvDone", "[32,3,8,8]"), ("SameWorkerRecvDone", "[32]"), region="dynamic")
+    assert shown(tmp_path, job(steps(), received), gpu()) == [("copied input", 32, True)]
+
+
+def test_received_parameters_are_no_batch(tmp_path: Path) -> None:
+    """Replicas exchange gradients in the same way."""
+    received = allocations(("SameWorkerRecvDone", "[32,8]"), ("SameWorkerRecvDone", "[3,3,64,64]"), region="dynamic")
+    assert shown(tmp_path, job(steps(), received), gpu()) == []
+
+
+def test_what_the_host_receives_is_none(tmp_path: Path) -> None:
+    received = allocations(("SameWorkerRecvDone", "[32,8]"), region="dynamic", allocator="gpu_host_bfc")
+    assert shown(tmp_path, job(steps(), received), gpu()) == []
+
+
+def test_outputs_of_layers_count_and_gradients_and_scratch_do_not(tmp_path: Path) -> None:
+    layers = ops("net/conv/Relu:_FusedConv2D", "net/dense/MatMul:MatMul", "gradient_tape/net/dense/MatMul_1:MatMul")
+    outputs = allocations(("net/conv/Relu", "[32,8,8,4]"), ("net/dense/MatMul", "[32,10]"))
+    gradient = allocations(("gradient_tape/net/dense/MatMul_1", "[256,10]"))
+    scratch = allocations(("net/conv/Relu", "[99999]"), region="temp")
+    weights = allocations(("Adam/Mul", "[256,10]"))
+    found = shown(tmp_path, job(steps(), layers, outputs, gradient, scratch, weights), gpu())
+    assert found == [("op outputs", 32, False)]
+
+
+def test_another_kind_of_step_says_nothing(tmp_path: Path) -> None:
+    """A validation with other batches after the training."""
+    training = [*steps(), *(event("gradient_tape/x:MatMul", 100 * n + 50, 1) for n in range(10))]
+    evaluation = [event("test", 1000 + 100 * n, 100, step_num=n) for n in range(4)]
+    inputs = fetches("[32,64] [32]")
+    others = [
+        each
+        for n in range(4)
+        for each in (
+            event("IteratorGetNextOp::DoCompute", 1005 + 100 * n, 8),
+            event("Iterator::Root", 1005 + 100 * n, 8, id=7, shapes="[128,64] [128]"),
+        )
+    ]
+    assert shown(tmp_path, job([*training, *evaluation], [*inputs, *others])) == [("elements", 32, True)]
+
+
+def test_input_that_comes_just_before_a_step_belongs_to_it(tmp_path: Path) -> None:
+    """Up to a tenth of the step, into the time that no step has."""
+    trace = trace_of(tmp_path, job([event("train", 1000, 100, step_num=0)]))
+    windows = StepWindows.of(find_steps(trace))
+    times = np.array([980, 995, 1050, 1101]) * 1_000_000 - (1000 * 1_000_000 - int(trace.start_ps[0]))
+    assert windows.hold(times).tolist() == [False, True, True, False]
+
+
+ONE = Replicas(1, 1)
+
+SILENT = OpOutputs({}, None, frozenset())
+
+STAGE = Evidence(source="batch stage", examples=32, text="stage BatchV2 of the pipeline", is_clear=True)
+
+BEHIND_MAP = Evidence(
+    source="batch stage",
+    examples=32,
+    text="stage BatchV2 of the pipeline, behind a map",
+    is_clear=True,
+    may_change=True,
+)
+
+ELEMENTS = Evidence(source="elements", examples=32, text="elements of shape [32,64] [32]", is_clear=True)
+
+SINGLE = Evidence(source="elements", examples=32, text="elements of shape [32,64]")
+
+MARKER = Evidence(source="marker", examples=32, text="batch_size of the step marker", is_of_all=True)
+
+CAPTURE = Evidence(source="capture", examples=32, text="what Keras was told", is_of_all=True)
+
+
+def layers(*outputs: tuple[int, int]) -> OpOutputs:
+    """Layers with these leading dimensions and ranks."""
+    return OpOutputs({f"layer{number}": output for number, output in enumerate(outputs)}, 1, frozenset())
+
+
+def conclude(*evidence: Evidence, ops: OpOutputs = SILENT, replicas: Replicas = ONE) -> Conclusion:
+    return Weighing(evidence, ops, replicas).conclusion()
+
+
+@pytest.mark.parametrize(
+    ("evidence", "ops", "confidence"),
+    [
+        ([STAGE], SILENT, "high"),
+        ([BEHIND_MAP], SILENT, "medium"),
+        ([BEHIND_MAP], layers((32, 2)), "high"),
+        ([BEHIND_MAP, MARKER], SILENT, "high"),
+        ([ELEMENTS], SILENT, "medium"),
+        ([ELEMENTS, STAGE], SILENT, "high"),
+        ([CAPTURE], SILENT, "high"),
+        ([MARKER], SILENT, "medium"),
+        ([SINGLE], layers((32, 4), (32, 2)), "medium"),
+        ([], layers((32, 4), (32, 2)), "low"),
+    ],
+)
+def test_it_is_32_and_so_sure(evidence: list[Evidence], ops: OpOutputs, confidence: str) -> None:
+    found = conclude(*evidence, ops=ops)
+    assert (found.size, found.per_replica, found.confidence, found.reason) == (32, 32, confidence, "")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "ops", "words"),
+    [
+        ([], SILENT, "no shape in the trace"),
+        ([SINGLE], SILENT, "elements have one part"),
+        ([], layers((32, 4)), "only outputs of ops"),
+        ([], layers((32, 4), (64, 2)), "only outputs of ops"),
+        ([], layers((1536, 2), (1536, 2), (1536, 2)), "only outputs of ops"),  # batches times words, say
+        ([SINGLE], layers((64, 4), (64, 2)), "disagrees"),
+        ([STAGE, Evidence(source="elements", examples=16, text="b", is_clear=True)], SILENT, "disagrees"),
+        ([STAGE], layers((64, 4), (64, 2), (64, 1)), "disagrees"),
+        ([STAGE, Evidence(source="capture", examples=40, text="b", is_of_all=True)], SILENT, "disagrees"),
+        ([STAGE, Evidence(source="marker", examples=40, text="b", is_of_all=True)], SILENT, "disagrees"),
+        ([MARKER], layers((64, 4), (64, 2), (64, 1)), "disagrees"),
+    ],
+)
+def test_it_is_unknown_and_why(evidence: list[Evidence], ops: OpOutputs, words: str) -> None:
+    found = conclude(*evidence, ops=ops)
+    assert (found.size, found.per_replica, found.confidence) == (None, None, "none")
+    assert words in found.reason
+
+
+def test_what_a_map_made_counts_and_not_what_it_got() -> None:
+    """It joined three versions of each batch."""
+    ahead = Evidence(source="batch stage", examples=32, text="stage", is_clear=True, may_change=True)
+    behind = Evidence(source="elements", examples=96, text="elements", is_clear=True)
+    assert (conclude(ahead, behind).size, conclude(ahead, behind).confidence) == (96, "medium")
+
+
+def test_candidates_that_disagree_are_all_named() -> None:
+    other = Evidence(source="copied input", examples=16, text="a device got [16,8]", is_clear=True)
+    assert conclude(STAGE, other).reason == (
+        "what shows it disagrees (32: stage BatchV2 of the pipeline; 16: a device got [16,8])"
+    )
+
+
+def test_layers_that_fold_other_dimensions_in_do_not_contradict() -> None:
+    """Of a transformer, some work on batches times words."""
+    assert conclude(STAGE, ops=layers((32, 3), (1536, 2), (1536, 2), (1536, 2))).size == 32
+
+
+def test_replicas_add_up() -> None:
+    assert conclude(ELEMENTS, replicas=Replicas(4, 4)).size == 128
+    assert conclude(ELEMENTS, replicas=Replicas(4, 4)).per_replica == 32
+
+
+def test_what_keras_was_told_is_shared_by_all_replicas() -> None:
+    found = conclude(CAPTURE, replicas=Replicas(2, 8))
+    assert (found.size, found.per_replica) == (8, 4), "two of eight replicas are here"
+
+
+def test_a_marker_may_be_about_all_workers() -> None:
+    """Keras 2 on two hosts: each takes half of the batch that fit was given."""
+    assert conclude(Evidence(source="elements", examples=16, text="", is_clear=True), MARKER).size == 16
+
+
+def test_without_the_number_of_replicas_only_that_of_one_is_known() -> None:
+    found = conclude(ELEMENTS, replicas=Replicas(None, None, "some left no events"))
+    assert (found.size, found.per_replica) == (None, 32)
+    assert found.reason == "it is 32 for each replica, but how many there are is unknown: some left no events"
+
+
+def test_what_keras_was_told_needs_no_number_of_replicas() -> None:
+    found = conclude(MARKER, replicas=Replicas(None, None, "some left no events"))
+    assert (found.size, found.per_replica, found.confidence) == (32, None, "medium")
+
+
+def test_a_batch_that_replicas_cannot_share_evenly_is_unknown() -> None:
+    assert "no multiple" in conclude(MARKER, replicas=Replicas(3, 3)).reason

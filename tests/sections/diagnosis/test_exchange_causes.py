@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sections.diagnosis.bounds import bounds
 from sections.hosts.jobs import FETCH, OP, job
 
 from tfperf.analysis.load import Analysis
@@ -29,8 +30,7 @@ def test_a_host_that_computes_for_longer_is_the_first_cause(tmp_path: Path) -> N
     )
     assert first.actions[0].code == "look_at_host"
     after = first.actions[0].step_ms
-    assert after is not None
-    assert (after.low, after.high) == pytest.approx((5.0, 15.0))
+    assert bounds(after) == pytest.approx((5.0, 15.0))
 
 
 def test_slow_input_of_one_host_is_blamed_once(tmp_path: Path) -> None:
@@ -76,8 +76,7 @@ def test_the_exchange_of_healthy_hosts(tmp_path: Path) -> None:
     """It takes 1 of 5 ms, during which ops could run; nobody waits."""
     found = causes(job(tmp_path, sections=ALL, a=[0] * 4, b=[0] * 4))
     cost = found["collectives"].cost_percent
-    assert cost is not None
-    assert (cost.low, cost.high) == pytest.approx((20.0, 20.0))
+    assert bounds(cost) == pytest.approx((20.0, 20.0))
     assert found["collectives_bound"].cost_percent is None
     assert found["collectives_bound"].detail.startswith("without waiting for the last one, it takes 20.0% of the step")
     assert {"straggler", "skewed_input"}.isdisjoint(found)

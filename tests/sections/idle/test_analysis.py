@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Event, Plane, event, host_of, line, plane, trace_of
+from builders import Event, Plane, event, host, host_of, line, plane, trace_of
 from places import ROOT
 from tpu_twin import tpu_twin
 
@@ -16,7 +16,9 @@ from tfperf.sections.idle.analysis import CAUSE_TEXTS, MOST_GAPS, Idle, combine,
 from tfperf.trace.read import read_host
 
 US = 1_000_000
+
 SHARED = ROOT.parent / "shared" / "traces"
+
 CALL = "EagerKernelExecute"
 
 
@@ -47,6 +49,8 @@ def test_shares_are_of_the_step_and_of_the_idle_time(tmp_path: Path) -> None:
     assert idle.columns()["step_percent"] == pytest.approx([40, 20, 5])
     assert idle.columns()["idle_percent"] == pytest.approx([100 * 40 / 65, 100 * 20 / 65, 100 * 5 / 65])
     assert idle.columns()["gaps"] == [1, 1, 1]
+    (gap,) = idle.gaps
+    assert (gap.cause, gap.cause_ps, gap.duration_ps) == ("input", 40 * US, 65 * US)
 
 
 def test_several_devices_are_averaged(tmp_path: Path) -> None:
@@ -91,8 +95,6 @@ def test_a_device_that_recorded_only_moments_is_not_attributed(tmp_path: Path) -
 
 
 # --- hosts ---
-
-
 def test_hosts_are_averaged_over_devices_and_their_gaps_ranked_together(tmp_path: Path) -> None:
     fetch = event("IteratorGetNextOp::DoCompute", 0, 40)
     first = analyzed(tmp_path, cpu(fetch, event(CALL, 40, 60)), gpu(kernel(40, 60)))
@@ -125,8 +127,6 @@ def test_only_the_longest_gaps_of_all_hosts_are_listed(tmp_path: Path) -> None:
 
 
 # --- fewer steps ---
-
-
 def three_steps(tmp_path: Path) -> Host:
     """Three steps of 100 us, in which the device is idle for 10, 20 and 60."""
     marks = [event("train", 100 * step, 100, step_num=step) for step in range(3)]
@@ -152,8 +152,6 @@ def test_the_windows_of_attribution_tensorflow_are_not_its_steps(tmp_path: Path)
 
 
 # --- real traces ---
-
-
 def shared(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (SHARED / folder).rglob("*.xplane.pb"))
 
@@ -222,3 +220,66 @@ def test_without_steps_starting_and_stopping_the_profiler_are_no_time_of_the_pro
     idle: Idle = host_of(trace_of(tmp_path, plane("/host:CPU", python), tpu), "idle")["idle"]
     assert idle.without_steps
     assert idle.idle_percent == 75.0
+
+
+STEP = host(event("train", 0, 100, step_num=0), event("EagerKernelExecute", 0, 100))
+
+
+def numbered(number: int, *events: Event) -> Plane:
+    return plane(f"/device:GPU:{number}", line("Stream #1", *events))
+
+
+def all_uses() -> tuple[Plane, ...]:
+    """GPU 0 computes for 30 us and copies for 10 in the step, GPU 1 only copies; the others do neither in it."""
+    return (
+        STEP,
+        numbered(0, event("gemm", 10, 30), event("MemcpyH2D", 50, 10)),
+        numbered(1, event("MemcpyH2D", 50, 10), event("gemm", 150, 10)),
+        numbered(2, event("gemm", 150, 10)),
+        numbered(3, event("MemcpyH2D", 150, 10)),
+        numbered(4),
+    )
+
+
+def test_every_listed_device_has_a_use(tmp_path: Path) -> None:
+    uses = analyzed(tmp_path, *all_uses()).uses
+    assert [(use.label, use.use) for use in uses] == [
+        ("GPU:0", "works"),
+        ("GPU:1", "copies"),
+        ("GPU:2", "outside"),
+        ("GPU:3", "no kernel"),
+        ("GPU:4", "silent"),
+    ]
+    assert [(use.busy_percent, use.compute_percent) for use in uses] == [
+        (40, 30),
+        (10, 0),
+        (0, 0),
+        (0, 0),
+        (None, None),
+    ]
+
+
+def test_averages_and_gaps_are_of_the_devices_that_work(tmp_path: Path) -> None:
+    idle = analyzed(tmp_path, *all_uses())
+    assert [device.device for device in idle.averaged] == ["/device:GPU:0"]
+    assert idle.idle_percent == pytest.approx(60)
+    assert {gap.device for gap in idle.gaps} == {"/device:GPU:0"}
+    assert idle.gap_count == 3
+
+
+def test_where_none_works_those_that_copy_count_else_all(tmp_path: Path) -> None:
+    _, _, *others = all_uses()
+    assert [device.device for device in analyzed(tmp_path, STEP, *others).averaged] == ["/device:GPU:1"]
+    assert len(analyzed(tmp_path, STEP, *others[1:]).averaged) == 2
+
+
+def test_devices_of_several_hosts_count_together(tmp_path: Path) -> None:
+    """On one host nothing works in the step: alone its device counts, next to one that works it does not."""
+    working, waiting = (
+        analyzed(tmp_path, STEP, numbered(0, event("gemm", 0, 90))),
+        analyzed(tmp_path, STEP, *all_uses()[3:]),
+    )
+    assert len(waiting.averaged) == 2
+    both = combine([working, waiting])
+    assert (len(both.listed), len(both.averaged), len(both.gaps), both.gap_count) == (4, 1, 1, 1)
+    assert both.idle_percent == pytest.approx(10)

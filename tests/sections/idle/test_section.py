@@ -1,20 +1,24 @@
-"""The section says how long the device waits, and for what; times in microseconds."""
+"""The section says how long the device waits, and for what; times in microseconds, one step of 100 us."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, host, line, plane, results_of, trace_of
+from builders import Event, Plane, event, host, host_of, line, plane, results_of, trace_of
 from msgspec.structs import replace
 
 from tfperf.analysis.load import assemble
-from tfperf.report.model import Report, Section, Table
+from tfperf.analysis.registry import TableSpec
+from tfperf.report.model import Data, Finding, Report, Section, Table
 from tfperf.report.render import render
 from tfperf.report.shown import Detail, shown
+from tfperf.sections.idle import IDLE_CAUSES, IDLE_GAPS, TABLES, idle_findings
 from tfperf.sections.idle.analysis import MOST_GAPS
+from tfperf.sections.overview.summary import summarize
 
 BRIEF = Detail("brief", "brief")
+
 FULL = Detail("full", "full")
 
 
@@ -51,8 +55,6 @@ def two_causes() -> tuple[Plane, ...]:
 
 
 # --- whole reports, the section by name, programs ---
-
-
 def test_a_whole_report_has_the_first_finding_and_the_causes(tmp_path: Path) -> None:
     brief = section(tmp_path, *two_causes(), detail=BRIEF)
     assert [finding.code for finding in brief.findings] == ["idle_launch"]
@@ -68,13 +70,6 @@ def test_the_section_by_name_has_all_findings_and_the_gaps(tmp_path: Path) -> No
     assert [table.name for table in full.tables] == ["idle_causes", "idle_gaps"]
     assert titles(table(full, "idle_gaps")) == ["Step", "Start", "Duration", "Mostly", "Thread", "Event"]
     assert full.notes == ("Idle is the step less all time in which any stream of the device computes or copies.",)
-
-
-def test_programs_get_the_devices_and_every_column_too(tmp_path: Path) -> None:
-    (whole,) = report(tmp_path, *two_causes()).sections
-    assert [table.name for table in whole.tables] == ["idle_causes", "idle_devices", "device_use", "idle_gaps"]
-    assert "total_ms" in [column.key for column in table(whole, "idle_causes").columns]
-    assert "thread" in [column.key for column in table(whole, "idle_gaps").columns]
 
 
 def test_several_devices_have_a_table_and_their_names_beside_gaps(tmp_path: Path) -> None:
@@ -104,8 +99,6 @@ def test_without_steps_all_is_of_the_capture(tmp_path: Path) -> None:
 
 
 # --- what is missing ---
-
-
 def test_a_profile_of_the_host_alone_is_one_sentence(tmp_path: Path) -> None:
     whole = report(tmp_path, host(event("train", 0, 100, step_num=0), call()))
     (only,) = whole.sections
@@ -197,3 +190,89 @@ def test_hostile_names_fit_the_terminal(tmp_path: Path, name: str) -> None:
     text = render(full, "table")
     assert all(len(row) <= 80 for row in text.splitlines())
     assert "\x1b" not in text + render(full, "markdown")
+
+
+def found(tmp_path: Path, *planes: Plane) -> tuple[Finding, ...]:
+    found = host_of(trace_of(tmp_path, *planes), "idle")
+    return idle_findings(found["idle"], summarize(found["steps"]))
+
+
+def test_the_largest_cause_comes_first_with_its_share(tmp_path: Path) -> None:
+    """40 us of input, 10 us of launching, 4 us of Python: the last is too little to be named."""
+    fetch = event("IteratorGetNextOp::DoCompute", 0, 40)
+    first, second = found(tmp_path, *job(fetch, call(40, 56), kernels=((50, 46),)))
+    assert (first.code, first.severity) == ("idle_input", "problem")
+    assert first.text == "While the step waits for tf.data, the device is idle for 40.0% of the step time."
+    assert (second.code, second.severity) == ("idle_launch", "hint")
+    assert {first.action, second.action} == {""}, "the diagnosis says what to do"
+    assert [(quantity.key, quantity.value, quantity.of) for quantity in first.quantities] == [
+        ("idle: input", 40.0, "the step time")
+    ]
+    assert "input_wait" in first.causes
+    assert "launch_bound" in second.causes
+
+
+def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
+    other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
+    (one_silent,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other, plane("/device:GPU:2"))
+    assert ", average over 2 of 3 devices (" in one_silent.text
+    (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other)
+    assert finding.text == (
+        "While work is prepared and launched, the device is idle for 50.0% of the step time, average over 2 devices "
+        "(the category Kernel launch has 0.0%, by other rules)."
+    )
+
+
+def test_the_only_device_at_work_is_named_beside_idle_ones(tmp_path: Path) -> None:
+    """Two of four record no work; one works after the step only."""
+    silent = (plane(f"/device:GPU:{number}") for number in (1, 2))
+    after = plane("/device:GPU:3", line("Stream #1", event("gemm", 150, 5)))
+    (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), *silent, after)
+    assert finding.text == (
+        "While work is prepared and launched, GPU:0 (1 of 4 devices) is idle for 50.0% of the step time "
+        "(the category Kernel launch has 0.0%, by other rules)."
+    )
+
+
+def test_little_of_each_is_not_named(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, *job(call(), kernels=((0, 97),)))
+    assert (finding.code, finding.severity) == ("idle_none", "info")
+    assert "idle for 3.0% of the step time" in finding.text
+
+
+def test_without_steps_it_is_of_the_capture_and_no_problem(tmp_path: Path) -> None:
+    """The start of a capture is nobody's fault."""
+    device = plane("/device:GPU:0", line("Stream #1", event("gemm", 40, 60)))
+    finding = found(tmp_path, host(call(0, 50)), device)[0]
+    assert finding.text.startswith("While work is prepared and launched, the device is idle for 40.0% of the capture")
+    assert finding.severity == "hint"
+
+
+def test_unknown_time_is_no_problem_of_the_program(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, *job(kernels=((50, 50),)))
+    assert (finding.code, finding.severity) == ("idle_unknown", "hint")
+    assert "level 2" in finding.text
+
+
+def test_without_device_there_is_nothing_to_say(tmp_path: Path) -> None:
+    assert found(tmp_path, host(event("train", 0, 100, step_num=0), call())) == ()
+
+
+def data(tmp_path: Path, table: TableSpec, *planes: Plane) -> Data:
+    columns = table.data(results_of(trace_of(tmp_path, *planes), sections=["idle"]))
+    assert columns is not None
+    return columns
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_a_profile_without_work_of_a_device_has_none_of_them(tmp_path: Path, table: TableSpec) -> None:
+    assert table.data(results_of(trace_of(tmp_path, host(event("f", 0, 10))), sections=["idle"])) is None
+    marker = plane("/device:GPU:0", line("Stream #1", event("marker", 10, 0)))
+    trace = trace_of(tmp_path, host(event("f", 0, 10)), marker, instants=True)
+    assert table.data(results_of(trace, sections=["idle"])) is None
+
+
+def test_a_device_that_is_never_idle_has_no_gaps(tmp_path: Path) -> None:
+    results = results_of(trace_of(tmp_path, *job(kernels=((0, 100),))), sections=["idle"])
+    assert IDLE_GAPS.data(results) is None
+    assert list(data(tmp_path, IDLE_CAUSES, *job(kernels=((0, 100),)))["cause"]) == []

@@ -1,14 +1,19 @@
+"""What hosts do for input: ops, their classes and their times in microseconds."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 from builders import STEPS_LINE, Line, Plane, event, host, host_of, iterator_call, line, plane, ref, trace_of
+from builders import iterator_call as call
 
-from tfperf.sections.input.analysis import InputPart, InputPipeline, combine, shorten
+from tfperf.sections.input.analysis import InputPart, InputPipeline, combine, ops_by_stage, part_of, shorten
+from tfperf.trace.event_names import parse_op
 from tfperf.trace.host.activities import Attribution
 
 US = 1_000_000
+
 READ = "Iterator::Root::Map::TFRecord"
 
 
@@ -88,15 +93,7 @@ def test_threads_add_up_but_wall_time_does_not(tmp_path: Path) -> None:
     assert max(op.threads or 0 for op in pipeline.ops) == 2
 
 
-def test_percentages_are_of_the_self_time_of_all_input_ops(tmp_path: Path) -> None:
-    pipeline = pipeline_of(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
-    assert pipeline.table["self_percent"].tolist() == [80, 20]
-    assert pipeline.table["total_percent"].tolist() == [100, 20]
-
-
 # --- scaling ---
-
-
 def test_without_enqueue_nothing_is_scaled(tmp_path: Path) -> None:
     pipeline = pipeline_of(tmp_path, host(event("Iterator::Root::Map", 0, 100), event(READ, 10, 20)))
     assert (scaled(pipeline), pipeline.enqueue_shares) == ({"preprocessing": 80, "on_demand_read": 20}, ())
@@ -165,8 +162,6 @@ def test_tensorflow_scales_by_an_enqueue_time_of_zero_then(tmp_path: Path) -> No
 
 
 # --- ends in the same microsecond ---
-
-
 def same_end() -> Plane:
     """Zip holds two stages, of which the outer one and the one inside it end together; all in a stored group."""
     stored = {"group_id": 0}
@@ -195,8 +190,6 @@ def test_tensorflow_loses_the_inner_one_and_what_is_around_both(tmp_path: Path) 
 
 
 # --- nothing to show, and several hosts ---
-
-
 def test_without_tf_data_there_is_nothing(tmp_path: Path) -> None:
     pipeline = pipeline_of(tmp_path, host(event("d/MatMul:MatMul", 0, 10)))
     assert (pipeline.ops, pipeline.largest, pipeline.has_host_events) == ((), None, True)
@@ -243,3 +236,140 @@ def test_ops_beyond_the_first_are_one_of_each_class_whose_wall_time_is_unknown(t
     assert both.parts["preprocessing"].ops == 4
     assert both.columns()["wall_ms"] == [0.18, None, 0.08, 0.07]
     assert both.columns()["total_ms"] == [0.18, None, 0.08, 0.07]
+
+
+@pytest.mark.parametrize(
+    ("name", "corrected", "tensorflow"),
+    [
+        ("Iterator::Root::Map::TFRecord", "on_demand_read", "on_demand_read"),
+        ("Iterator::Root::TextLine", "on_demand_read", "on_demand_read"),
+        ("Iterator::Root::Prefetch::Map::TFRecord", "advanced_read", "advanced_read"),
+        ("Iterator::Root::Interleave[0]::FixedLengthRecord", "advanced_read", "advanced_read"),
+        ("Iterator::Root::ParallelMapV2::RecordIO", "advanced_read", "advanced_read"),
+        ("Iterator::Root::ParallelInterleaveV4[1]::FlatMap[0]::TFRecord", "advanced_read", "on_demand_read"),
+        ("Iterator::Root::MapAndBatch::TFRecord", "advanced_read", "on_demand_read"),
+        ("Iterator::Root::TFRecord::Map", "preprocessing", "preprocessing"),
+        ("Iterator::Root::BatchV2", "preprocessing", "preprocessing"),
+        ("Iterator::Root::ParallelMapV2", "other", "preprocessing"),
+        ("Iterator::Root::MapAndBatch", "other", "preprocessing"),
+        ("Iterator::Root::ParseExampleV2", "other", "preprocessing"),
+        ("Iterator::Prefetch::Generator", "other", "preprocessing"),
+        ("Iterator::Root::Prefetch::Generator", "preprocessing", "preprocessing"),
+        ("Iterator::Root::Prefetch", "other", "preprocessing"),
+        ("Iterator::Root::Map::ParallelInterleaveV4", "other", "preprocessing"),
+        ("train/infeed:InfeedEnqueueTuple", "enqueue", "enqueue"),
+        ("MemcpyHToD", "enqueue", "enqueue"),
+    ],
+)
+def test_each_op_has_a_class(name: str, corrected: InputPart, tensorflow: InputPart) -> None:
+    op = parse_op(name)
+    assert (part_of(op, "corrected"), part_of(op, "tensorflow")) == (corrected, tensorflow)
+
+
+@pytest.mark.parametrize(
+    ("hands_over", "expected"), [(None, "preprocessing"), (False, "preprocessing"), (True, "other")]
+)
+def test_the_stage_knows_better_than_its_name_whether_it_hands_over(
+    hands_over: bool | None, expected: InputPart
+) -> None:
+    op = parse_op("Iterator::Root::Prefetch::Generator")
+    assert part_of(op, "corrected", hands_over=hands_over) == expected
+    assert part_of(op, "tensorflow", hands_over=hands_over) == "preprocessing"
+
+
+WORK = "ExecutorState::Process"
+
+Row = tuple[str, int, float, float, float, int | None]
+
+
+def stages(tmp_path: Path, *lines: Line) -> dict[str, Row]:
+    """(class, count, total us, self us, wall us, threads) by name."""
+    host = host_of(trace_of(tmp_path, plane("/host:CPU", *lines)))
+    found: dict[str, Row] = {
+        op.name: (op.part, op.count, (op.total_ps or 0) / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads)
+        for op, _ in ops_by_stage(host)
+    }
+    for op, stretches in ops_by_stage(host):
+        assert stretches.total() == op.self_ps
+    return found
+
+
+def test_a_map_and_its_function(tmp_path: Path) -> None:
+    run = "InstantiatedCapturedFunction::Run"
+    calls = line("python", call("Root", 0, 90, 1), call("Root::Map", 0, 90, 2, 1), event(run, 10, 70, id=7))
+    pool = line("pool", event(WORK, 20, 30, id=7), event("map/Cast:Cast", 21, 20))
+    assert stages(tmp_path, calls, pool) == {
+        "Iterator::Root": ("preprocessing", 1, 90, 0, 0, 1),
+        "Iterator::Root::Map": ("preprocessing", 1, 90, 20, 20, 1),  # It waits for the pool from 10 to 80.
+        "function of Iterator::Root::Map": ("preprocessing", 1, 30, 30, 30, 1),
+    }
+
+
+def test_calls_of_a_stage_with_threads_wait(tmp_path: Path) -> None:
+    path = "Root::Prefetch"
+    consumer = line("python", call("Root", 0, 50, 1), call(path, 0, 50, 2, 1))
+    reader = line("reader", event("PrefetchProduce", 0, 50), call(f"{path}::TFRecord", 2, 46, 3, 2))
+    assert stages(tmp_path, consumer, reader) == {
+        "Iterator::Root": ("preprocessing", 1, 50, 0, 0, 1),
+        "Iterator::Root::Prefetch": ("other", 1, 50, 50, 50, 1),
+        "threads of Iterator::Root::Prefetch": ("other", 1, 50, 4, 4, 1),
+        "Iterator::Root::Prefetch::TFRecord": ("advanced_read", 1, 46, 46, 46, 1),
+    }
+
+
+def generator(op: str) -> tuple[Line, Line]:
+    """Prefetch > Generator, whose function runs this op for 10 of 90 us."""
+    run = "InstantiatedCapturedFunction::RunWithBorrowedArgs"
+    return (
+        line(
+            "device",
+            call("Root", 0, 100, 1),
+            call("Root::Prefetch", 0, 100, 2, 1),
+            call("Root::Prefetch::Generator", 0, 100, 3, 2),
+            event(run, 5, 90, id=7),
+        ),
+        line("pool", event(WORK, 20, 10, id=7), event(f"{op}:{op}", 21, 8)),
+    )
+
+
+def test_a_generator_of_the_program_works_and_that_of_a_device_waits_for_the_host(tmp_path: Path) -> None:
+    name = "Iterator::Root::Prefetch::Generator"
+    for op, part in (("PyFunc", "preprocessing"), ("RemoteCall", "other")):
+        found = stages(tmp_path, *generator(op))
+        assert found[name] == (part, 1, 100, 10, 10, 1), "not what it waits for"
+        assert found[f"function of {name}"] == (part, 1, 10, 10, 10, 1)
+
+
+def test_alike_inputs_are_one_op(tmp_path: Path) -> None:
+    calls = [call("Root", 0, 50, 1), call("Root::FlatMap", 0, 50, 2, 1)]
+    calls += [call(f"Root::FlatMap[{number}]::TFRecord", 10 * number, 10, 3 + number, 2) for number in range(3)]
+    found = stages(tmp_path, line("python", *calls))
+    assert found["Iterator::Root::FlatMap::TFRecord"] == ("on_demand_read", 3, 30, 30, 30, 1)
+
+
+def test_calls_without_an_id_and_copies_are_known_by_name(tmp_path: Path) -> None:
+    old = event("Iterator::Root::Map", 0, 50), event("Iterator::Root::Map::TFRecord", 10, 20)
+    copying = line("copier", event("MemcpyHToD", 0, 5))
+    assert stages(tmp_path, line("python", *old), copying) == {
+        "Iterator::Root::Map": ("preprocessing", 1, 50, 30, 30, 1),
+        "Iterator::Root::Map::TFRecord": ("on_demand_read", 1, 20, 20, 20, 1),
+        "MemcpyHToD": ("enqueue", 1, 5, 5, 5, 1),
+    }
+
+
+def test_batches_that_are_handed_to_a_device(tmp_path: Path) -> None:
+    """An op sends a batch, the driver copies part of it inside; another op that sends, and one that waits, are none."""
+    sending = line("sender", event("IteratorGetNext/_1:_Send", 0, 20), event("MemcpyH2D", 5, 10))
+    others = line("others", event("cond/_2:_Send", 0, 20), event("IteratorGetNext/_1:_Recv", 0, 30), id=9)
+    assert stages(tmp_path, sending, others) == {
+        "IteratorGetNext/_1:_Send": ("enqueue", 1, 20, 10, 10, 1),
+        "MemcpyH2D": ("enqueue", 1, 10, 10, 10, 1),
+    }
+
+
+def test_a_function_of_an_unknown_stage_is_preprocessing_too(tmp_path: Path) -> None:
+    run = event("InstantiatedCapturedFunction::RunAsync", 0, 1, id=7)
+    found = stages(
+        tmp_path, line("python", call("Root", 0, 9, 1)), line("x", run), line("pool", event(WORK, 5, 20, id=7))
+    )
+    assert found["functions of unknown stages"] == ("preprocessing", 1, 20, 20, 20, 1)

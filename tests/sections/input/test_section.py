@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Line, Plane, event, host, line, plane, ref, results_of, space
+from builders import Line, Plane, event, host, line, plane, ref, results_of, space, trace_of
 from msgspec.structs import replace
 
 from tfperf.report.model import Report, Section, StepChart
 from tfperf.report.shown import Detail, shown
-from tfperf.sections.input import build
+from tfperf.sections.input import INPUT_CLASSES, INPUT_HOSTS, INPUT_STEPS, TABLES, build
 from tfperf.trace.read import read_host
 
 WHOLE_REPORT = Detail("brief", "brief")
+
 BY_NAME = Detail("full", "full")
 
 
@@ -161,8 +162,6 @@ def test_hosts_stand_side_by_side(tmp_path: Path) -> None:
 
 
 # --- what is missing ---
-
-
 def test_without_tf_data_a_sentence_says_so(tmp_path: Path) -> None:
     result = section(tmp_path, [host(*(event("train", 10 * step, 10, step_num=step) for step in range(4)))])
     assert (result.tables, result.charts, result.facts, result.detail_notes) == ((), (), (), ())
@@ -194,18 +193,6 @@ def test_without_steps_the_host_is_shown_and_the_rest_is_unknown(tmp_path: Path)
     assert result.charts == ()
 
 
-# --- how much of it people see ---
-
-
-def test_programs_get_all_tables(tmp_path: Path) -> None:
-    assert names(section(tmp_path, [job(20, reader())])) == [
-        "input_statistics",
-        "input_steps",
-        "input_classes",
-        "input_ops",
-    ]
-
-
 def test_in_a_whole_report_the_section_is_brief(tmp_path: Path) -> None:
     """The verdict and the steps have sections of their own there."""
     brief = seen(section(tmp_path, [job(20, reader())]), WHOLE_REPORT)
@@ -233,3 +220,28 @@ def test_by_name_people_see_all_but_the_table_of_steps(tmp_path: Path) -> None:
     ], "without a device, no time of copies"
     assert len(full.notes) == 2
     assert [len(table) for table in seen(whole, replace(BY_NAME, top=2)).tables] == [6, 2, 2]
+
+
+def test_a_class_without_ops_has_no_times(tmp_path: Path) -> None:
+    """Its work may merely not be recorded."""
+    results = results_of(trace_of(tmp_path, host(event("Iterator::Root::Map", 0, 10))), sections=["input"])
+    data = INPUT_CLASSES.data(results)
+    assert data is not None
+    assert list(data["ops"]) == [0, 0, 1, 0, 0]
+    assert list(data["wall_percent"]) == [None, None, 100, None, None]
+    assert list(data["scaled_ms"]) == [None, None, 0.01, None, None]
+
+
+def test_what_a_profile_does_not_show_has_no_table(tmp_path: Path) -> None:
+    results = results_of(trace_of(tmp_path, host(event("train", 0, 10))), sections=["input"])
+    assert [table.data(results) for table in TABLES] == [None] * len(TABLES)
+
+
+def test_hosts_are_compared_where_there_are_several(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(*(event("train", 10 * step, 10, step_num=step) for step in range(4))))
+    assert INPUT_HOSTS.data(results_of(trace, sections=["input"])) is None
+    both = results_of(trace, trace, sections=["input"])
+    data = INPUT_HOSTS.data(both)
+    assert data is not None
+    assert list(data["input_percent"]) == [None, None]
+    assert INPUT_STEPS.data(both) is None, "no step shows its input"

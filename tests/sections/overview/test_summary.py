@@ -1,4 +1,4 @@
-"""Averages over steps, and the class of the job at its thresholds."""
+"""Averages over steps, their quantities, and the class of the job at its thresholds."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Event, event, host, line, plane, results_of, trace_of
+from builders import Event, event, host, host_of, line, plane, results_of, trace_of
 
-from tfperf.sections.overview.summary import by_kind, input_class, over_hosts, share_class, statistics, summarize
+from tfperf.sections.overview.summary import (
+    Summary,
+    by_kind,
+    input_class,
+    over_hosts,
+    share_class,
+    share_of_step,
+    statistics,
+    step_time,
+    summarize,
+    time_in_step,
+)
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.breakdown import Breakdown, attribute
-from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES
 from tfperf.trace.steps.find_steps import find_steps
 
 
@@ -128,13 +138,6 @@ def test_the_share_is_sum_over_sum(tmp_path: Path) -> None:
     assert summary.category_ms["input"].maximum == pytest.approx(0.06)
 
 
-def test_the_table_has_a_row_per_category(tmp_path: Path) -> None:
-    table = summarize(breakdown(tmp_path, 10, 20, 60)).table
-    assert list(table["category"]) == [CATEGORY_TITLES[key] for key in CATEGORIES]
-    assert table["percent"].sum() == pytest.approx(100.0)
-    assert table.set_index("category").loc["Input", "average_ms"] == pytest.approx(0.03)
-
-
 def test_no_steps_have_no_figures(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(event("A:A", 0, 5)))
     summary = summarize(attribute(trace, find_steps(trace)))
@@ -156,3 +159,25 @@ def test_the_verdict_on_several_hosts_is_that_of_the_worst(tmp_path: Path) -> No
 def test_a_single_host_is_not_the_worst(tmp_path: Path) -> None:
     overview = over_hosts(results_of(waiting(tmp_path, 40, 40, 40), sections=["overview"]))
     assert (overview.worst_host, overview.input_class) == (None, "high")
+
+
+def summary_of(tmp_path: Path) -> Summary:
+    marks = [event("train", 100 * n, 100, step_num=n) for n in range(5)]
+    fetches = [event("IteratorGetNextOp::DoCompute", 100 * n, 30) for n in range(5)]
+    return summarize(host_of(trace_of(tmp_path, host(*marks, *fetches)), "steps")["steps"])
+
+
+def test_parts_of_the_step(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path)
+    assert (str(step_time(summary)), step_time(summary).of) == ("0.100 ms", "train step")
+    share, time = share_of_step(summary, "input_wait", "a"), time_in_step(summary, "input_wait", "a")
+    assert (share.key, str(share), share.of) == ("input_wait", "30.0%", "train step on a")
+    assert (time.key, str(time), time.of) == ("input_wait", "0.030 ms", "train step on a")
+
+
+def test_what_the_trace_cannot_show_is_unknown_not_0(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path)
+    for quantity in (share_of_step(summary, "kernel_launch"), time_in_step(summary, "kernel_launch")):
+        assert (quantity.value, str(quantity)) == (None, "-")
+    empty = Summary(kind="step", step_count=0, averaged_count=0)
+    assert {step_time(empty).value, share_of_step(empty, "input").value, time_in_step(empty, "input").value} == {None}

@@ -1,4 +1,4 @@
-"""Each idle moment of a device has one cause; times in microseconds, steps of 100 us."""
+"""Each idle moment of a device has one cause, and the longest gaps say more; times in microseconds, steps of 100 us."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from builders import Event, Line, Plane, event, host_of, line, plane, trace_of
 
-from tfperf.sections.idle.analysis import CAUSES, DeviceIdle, Idle
+from tfperf.sections.idle.analysis import CAUSES, MOST_GAPS, DeviceIdle, Gap, Idle
 
 US = 1_000_000
+
 CALL = "EagerKernelExecute"
 
 
@@ -48,13 +49,13 @@ def times(idle: Idle, device: int = 0) -> dict[str, float]:
 
 
 # --- what the host does ---
-
-
 def test_waiting_for_input(tmp_path: Path) -> None:
     """Fetch 0 to 40, then the call; the device works from 50."""
     fetch = line("tf_data_iterator_get_next/7", event("IteratorGetNextOp::DoCompute", 0, 40), id=2)
     idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), more=(fetch,)), gpu((kernel(50, 50),)))
     assert times(idle) == {"input": 40, "launch": 10}
+    assert longest(idle) == (0, 50, "input", "tf_data_iterator_get_next/7", "IteratorGetNextOp::DoCompute")
+    assert idle.gaps[0].thread_name == "tf_data_iterator_get_next"
 
 
 def test_python_between_calls(tmp_path: Path) -> None:
@@ -62,22 +63,23 @@ def test_python_between_calls(tmp_path: Path) -> None:
     frame = event("$callbacks.py:10 on_batch_end", 5, 50)
     idle = analyzed(tmp_path, cpu(frame, event(CALL, 60, 40)), gpu((kernel(70, 30),)))
     assert times(idle) == {"python": 60, "launch": 10}
+    assert longest(idle)[2:] == ("python", "python", "$callbacks.py:10 on_batch_end")
 
 
 def test_tracing_and_compiling(tmp_path: Path) -> None:
     tracing = event("tf.function-graph_building", 10, 30)
     idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), tracing), gpu((kernel(50, 50),)))
     assert times(idle) == {"compile": 30, "launch": 20}
+    assert longest(idle)[2:] == ("compile", "python", "tf.function-graph_building")
 
 
 def test_synchronising_counts_only_while_no_thread_is_at_work(tmp_path: Path) -> None:
     """The main thread waits from 50 to 100; meanwhile an op runs on another thread for 20 us."""
     op = line("tf_Compute/1", event("Where:Where", 60, 20), id=2)
     main = (event(CALL, 0, 100), event("cuStreamSynchronize", 50, 50))
-    assert times(analyzed(tmp_path, cpu(*main, more=(op,)), gpu((kernel(0, 50),)))) == {
-        "synchronise": 30,
-        "host_compute": 20,
-    }
+    idle = analyzed(tmp_path, cpu(*main, more=(op,)), gpu((kernel(0, 50),)))
+    assert times(idle) == {"synchronise": 30, "host_compute": 20}
+    assert longest(idle)[3:] == ("python", "cuStreamSynchronize")
 
 
 def test_a_thread_that_waits_for_the_device_does_nothing_else(tmp_path: Path) -> None:
@@ -98,6 +100,7 @@ def test_an_op_around_a_launch_prepares_it_and_one_without_computes(tmp_path: Pa
     )
     idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), more=(ops,)), gpu((kernel(60, 40, 1),)))
     assert times(idle) == {"launch": 40, "host_compute": 20}
+    assert longest(idle)[2:] == ("launch", "tf_Compute/1", "ExecutorState::Process")
 
 
 def test_background_threads_of_tfdata_keep_nobody(tmp_path: Path) -> None:
@@ -129,6 +132,9 @@ def test_threads_that_launch_for_another_device_say_nothing_about_this_one(tmp_p
 def test_without_any_host_event_the_cause_is_unknown(tmp_path: Path) -> None:
     idle = analyzed(tmp_path, gpu((kernel(0, 10), kernel(60, 40))))
     assert times(idle) == {"unknown": 50}
+    (gap,) = idle.gaps
+    assert (gap.cause, gap.thread, gap.thread_name, gap.event, gap.step) == ("unknown", None, None, None, None)
+    assert gap.launched_before_ps is None
     assert idle.no_main_thread
     assert idle.without_steps
 
@@ -139,8 +145,6 @@ def test_markers_alone_do_not_tell_python_from_unknown(tmp_path: Path) -> None:
 
 
 # --- the call that ends a gap ---
-
-
 def test_copying_to_the_device(tmp_path: Path) -> None:
     """The copy call runs from 10 to 40, the device copies from 30 to 40 and computes from 60, launched at 55."""
     calls = line(
@@ -170,8 +174,6 @@ def test_work_that_starts_long_after_its_launch_waited_for_something_unknown(tmp
 
 
 # --- windows ---
-
-
 def test_a_device_is_busy_while_any_stream_is(tmp_path: Path) -> None:
     """Kernels 0 to 30 and 20 to 50, a copy 60 to 70, a kernel 65 to 90: idle 50 to 60 and 90 to 100."""
     streams = (kernel(0, 30), kernel(65, 25)), (kernel(20, 30),), (event("MemcpyD2H", 60, 10),)
@@ -241,3 +243,91 @@ def test_causes_add_up_for_random_events(tmp_path: Path, seed: int) -> None:
     end = device.window_ps.sum() // US
     assert device.busy_ps.sum() // US == is_busy[:end].sum()
     assert device.time_ps["input"].sum() // US == (is_fetching & ~is_busy)[:end].sum()
+
+
+def longest(idle: Idle) -> tuple[float, float, str, str | None, str | None]:
+    gap = idle.gaps[0]
+    return gap.start_ps / US, gap.duration_ps / US, gap.cause, gap.thread, gap.event
+
+
+def test_the_work_around_a_gap_has_its_short_name(tmp_path: Path) -> None:
+    before, after = event("void (anonymous namespace)::f<int>(int)", 0, 30), event("Memcpy HtoD (Pinned)", 60, 40)
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu((before,), (after,)))
+    assert (idle.gaps[0].before, idle.gaps[0].after) == ("f", "Memcpy HtoD")
+    alone = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu((kernel(60, 40),)))
+    assert (alone.gaps[0].before, alone.gaps[0].after) == (None, "gemm")
+
+
+def test_how_long_before_the_work_its_call_started(tmp_path: Path) -> None:
+    """The copy, called at 10, starts at 30; both kernels were launched before 10."""
+    copy = line("tf_Compute/1", event("MemcpyH2D", 10, 30, correlation_id=1), id=2)
+    copied = event("MemcpyH2D", 30, 70, correlation_id=1)
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100), more=(copy,)), gpu((copied,)))
+    assert [gap.launched_before_ps for gap in idle.gaps] == [20 * US]
+    calls = (event("cuLaunchKernel", 0, 5, correlation_id=1), event("cuLaunchKernel", 5, 5, correlation_id=2))
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 20), *calls), gpu((kernel(10, 50, 1), kernel(65, 35, 2))))
+    assert [gap.launched_before_ps for gap in idle.gaps] == [10 * US, 60 * US]
+
+
+def test_only_the_longest_gaps_are_listed_but_all_are_counted(tmp_path: Path) -> None:
+    """Five more gaps than are listed, each a tenth of a nanosecond longer than the one before."""
+    count = MOST_GAPS + 5
+    starts = [at * 0.09 + at * at * 1e-6 for at in range(count + 1)]
+    idle = analyzed(tmp_path, cpu(event(CALL, 0, 100)), gpu(tuple(kernel(start, 0.05) for start in starts)))
+    durations = [gap.duration_ps for gap in idle.gaps]
+    assert len(durations) == MOST_GAPS
+    assert durations == sorted(durations, reverse=True)
+    assert idle.gap_count > MOST_GAPS
+    total_ps = sum(int(times.sum()) for times in idle.devices[0].time_ps.values())
+    assert total_ps > sum(durations)
+
+
+# --- the event of the host that was at work ---
+def longest_gap(tmp_path: Path, *threads: Line, kernel: Event) -> Gap:
+    device = plane("/device:GPU:0", line("Stream #1", kernel))
+    gap: Gap = host_of(trace_of(tmp_path, plane("/host:CPU", *threads), device), "idle")["idle"].gaps[0]
+    return gap
+
+
+def main_thread(*events: Event) -> Line:
+    return line("python", event("train", 0, 100, step_num=0), *events, id=1)
+
+
+def test_the_thread_with_the_longest_work_for_the_cause_is_named(tmp_path: Path) -> None:
+    """Two threads compute: `Long` for 40 us, `Short` for 30; the device waits from 0 to 60."""
+    threads = [
+        line("tf_Compute/1", event("Short:Short", 0, 30), id=2),
+        line("tf_Compute/2", event("Long:Long", 0, 40), id=3),
+    ]
+    gap = longest_gap(tmp_path, main_thread(event(CALL, 0, 100)), *threads, kernel=event("gemm", 60, 40))
+    assert (gap.cause, gap.thread, gap.event) == ("host_compute", "tf_Compute/2", "Long:Long")
+
+
+def test_the_innermost_event_that_covers_half_as_much_tells_more(tmp_path: Path) -> None:
+    """Inside 50 us of `Outer` are 30 us of `Inner`, and inside that 10 us of `Detail`, which is too little."""
+    ops = [event("Outer:Outer", 0, 50), event("Inner:Inner", 10, 30), event("Detail:Detail", 15, 10)]
+    gap = longest_gap(
+        tmp_path, main_thread(event(CALL, 0, 100)), line("tf_Compute/1", *ops, id=2), kernel=event("gemm", 60, 40)
+    )
+    assert gap.event == "Inner:Inner"
+
+
+def test_events_of_other_causes_are_no_evidence(tmp_path: Path) -> None:
+    """The gap from 0 to 60 is mostly a fetch of 35 us; an op runs for 60, but the fetch keeps the step."""
+    fetch = line("tf_data_iterator_get_next/7", event("IteratorGetNextOp::DoCompute", 0, 35), id=2)
+    op = line("tf_Compute/1", event("Mul:Mul", 0, 60), id=3)
+    gap = longest_gap(tmp_path, main_thread(event(CALL, 0, 100)), fetch, op, kernel=event("gemm", 60, 40))
+    assert (gap.cause, gap.thread, gap.event) == (
+        "input",
+        "tf_data_iterator_get_next/7",
+        "IteratorGetNextOp::DoCompute",
+    )
+
+
+def test_a_main_thread_in_no_event_is_still_named(tmp_path: Path) -> None:
+    gap = longest_gap(tmp_path, main_thread(event(CALL, 60, 40)), kernel=event("gemm", 70, 30))
+    assert (gap.cause, gap.thread, gap.event) == ("python", "python", "train")
+    without_marker = line("python", event(CALL, 60, 40), id=1)
+    start = line("other", event("other", 0, 1), id=2)
+    gap = longest_gap(tmp_path, without_marker, start, kernel=event("gemm", 70, 30))
+    assert (gap.cause, gap.thread, gap.event) == ("python", "python", None)
