@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders import event, host, known, logdir_of, results_of, space
 from places import ROOT
-from sections.hosts.jobs import COMPILE, EXCHANGE_US, FETCH, WORK_US, host_of_job, job
+from sections.hosts.jobs import COMPILE, FETCH, host_of_job, job
 from synthetic_tpu import offload_tpu
 
 import tfperf
@@ -179,10 +179,6 @@ STRAGGLERS = {
 def test_the_straggler_of_real_jobs_and_its_cause(name: str) -> None:
     summary = tfperf.load(SHARED / name / "inside", sections=("hosts",)).report(("hosts",)).summary
     assert (summary["straggler"], summary["straggler_cause"]) == STRAGGLERS[name]
-
-
-def test_the_numbers_of_the_synthetic_job() -> None:
-    assert (WORK_US, EXCHANGE_US) == (4_000.0, 1_000.0), "the expected numbers of this file rest on them"
 
 
 def test_chips_of_the_program_that_no_host_recorded(tmp_path: Path) -> None:

@@ -173,32 +173,6 @@ def test_real_traces_add_up_and_agree_with_device_time(path: Path) -> None:
     assert all(0 < gap.cause_ps <= gap.duration_ps for gap in host["idle"].gaps)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real traces are not here")
-def test_real_jobs_wait_for_what_their_batch_size_suggests() -> None:
-    """Small batches leave the device waiting for launches; the same model with large ones much less."""
-    percents = {}
-    for size in (8, 512):
-        path = next(path for path in shared("keras_rtx5000") if f"gpu_bs{size}-" in str(path))
-        idle: Idle = host_of(read_host(path), "idle")["idle"]
-        assert idle.ranked[0] == "launch"
-        assert idle.percents["unknown"] == 0
-        percents[size] = idle.percents["launch"]
-    assert percents[8] > 2 * percents[512]
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real traces are not here")
-def test_a_real_worker_waits_for_input_longest() -> None:
-    """BERT on a worker of a cluster: the one device at work in the step waits for its next batch; nobody's Python."""
-    idle: Idle = host_of(read_host(shared("gpu_8xV100_worker")[0]), "idle")["idle"]
-    (used,) = idle.averaged
-    first, second, *_ = (gap for gap in idle.gaps if gap.device == used.device)
-    assert (first.cause, first.event) == ("input", "IteratorGetNextAsOptionalOp::DoCompute")
-    assert first.thread_name == "tf_data_iterator_get_next_as_optional"
-    assert first.duration_ps > 10 * second.duration_ps
-    assert idle.no_main_thread
-    assert idle.percents["python"] == 0
-
-
 def test_idle_time_before_a_run_of_a_tpu_is_that_of_what_enqueued_it(tmp_path: Path) -> None:
     """The chip's clock is 0.4 ms behind: by it alone, runs would begin before they are called."""
     path = tmp_path / "tpu.xplane.pb"

@@ -91,43 +91,12 @@ def test_each_step_has_its_wait(tmp_path: Path) -> None:
     assert [sum(values) for values in zip(*chart.series.values(), strict=True)] == pytest.approx([0.1] * 4)
 
 
-def test_statistics_are_over_steps(tmp_path: Path) -> None:
-    statistics = data(section(tmp_path, [job(20, reader())]), "input_statistics")
-    assert statistics["statistic"] == [
-        "Average",
-        "Standard deviation",
-        "Minimum",
-        "Maximum",
-        "Median",
-        "95th percentile",
-    ]
-    assert statistics["input_ms"] == pytest.approx([0.0215, 0.00129099, 0.020, 0.023, 0.0215, 0.02285], rel=1e-4)
-    assert statistics["input_percent"][0] == pytest.approx(21.5)
-
-
 def test_waiting_and_copying_stand_apart(tmp_path: Path) -> None:
     result = section(tmp_path, [job(20, reader()), gpu(copy=30)])
     facts = {fact.key: fact.value for fact in result.facts}
     assert facts["input_wait_per_step"] == pytest.approx(0.0215)
     assert facts["host_to_device_per_step"] == pytest.approx(0.030)
     assert codes(result) == ["input_high", "input_enqueue"], "less waiting would not help"
-
-
-def test_classes_have_sums_and_wall_time(tmp_path: Path) -> None:
-    result = section(tmp_path, [job(20, reader(), reader("b", start=100))])
-    classes = data(result, "input_classes")
-    assert classes["part"] == [
-        "On-demand file read",
-        "Advanced file read",
-        "Preprocessing",
-        "Enqueue to device",
-        "Other",
-    ]
-    assert classes["self_ms"] == [pytest.approx(0.08), None, pytest.approx(0.322), None, None]
-    assert classes["wall_percent"] == [pytest.approx(20), None, pytest.approx(65.25), None, None]
-    assert next(table for table in result.tables if table.name == "input_classes").note.startswith(
-        "Self is summed over threads (up to 2 ran the same op)"
-    )
 
 
 def test_what_the_host_works_at_is_named(tmp_path: Path) -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import STEPS_LINE, Plane, event, host, line, plane, results_of, trace_of
-from places import ROOT
 
-from tfperf.analysis.load import load
 from tfperf.report.model import Table
 from tfperf.sections.steps import build
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.steps.categories import CATEGORIES
-
-SHARED = ROOT.parent / "shared" / "traces"
-"""Traces of other people's jobs, which are no part of the project."""
 
 
 def steps_table(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> Table:
@@ -89,24 +83,3 @@ def test_in_attribution_tensorflow_unknown_categories_are_0_as_there(tmp_path: P
     step = event("train", 0, 100, step_num=0, group_id=0, step_name="0"), event("A:A", 10, 60, group_id=0)
     found = cells(steps_table(tmp_path, host(*step), attribution="tensorflow"))
     assert all(isinstance(values[0], float) for values in found.values())
-
-
-@pytest.mark.parametrize(
-    ("trace", "categories"),
-    [("keras_rtx5000/gpu_bs512-20210202-131913", "kernel_launch"), ("../../sample_traces/retracing", "compilation")],
-)
-def test_real_steps_show_where_their_time_goes(trace: str, categories: str, samples: Path) -> None:
-    folder = samples / Path(trace).name if "sample_traces" in trace else SHARED / trace
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there: it is no part of the project")
-    (section,) = load(folder, sections=["steps"]).report(["steps"]).sections
-    assert categories in shown(section.tables[0])
-
-
-def test_a_real_job_that_is_fed_with_arrays_has_no_input_time() -> None:
-    folder = SHARED / "steps_tf221" / "numpybatch"
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there: it is no part of the project")
-    (section,) = load(folder, sections=["steps"]).report(["steps"]).sections
-    assert set(section.tables[0].data["input_ms"]) == {None}
-    json.dumps(section.tables[0].data["input_ms"], allow_nan=False)
