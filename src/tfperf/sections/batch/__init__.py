@@ -13,7 +13,7 @@ from tfperf.trace.known_stats import BATCH
 
 if TYPE_CHECKING:
     from tfperf.analysis.registry import Results
-    from tfperf.sections.batch.analysis import Batch
+    from tfperf.sections.batch.analysis import Batch as Batch
 
 _US_PER_MS = 1000.0
 _MOST_EVIDENCE = 10
@@ -21,7 +21,7 @@ _MOST_EVIDENCE = 10
 
 def build(results: Results) -> Section:
     """Build the section: the batch size, replicas and batches of a step, and what shows them."""
-    batch: Batch = results["batch"]
+    batch = results["batch"]
     facts = (
         Fact("batch_size", "Batch size", batch.size, "count", f"confidence {batch.confidence}" * bool(batch.size)),
         Fact("per_replica_batch_size", "For each replica", batch.per_replica, "count"),
@@ -64,7 +64,7 @@ def examples_per_second(results: Results) -> float | None:
 
 def rate_facts(results: Results) -> tuple[Fact, ...]:
     """Return the facts of the overview: batch size, examples per second, time per example; none if not analyzed."""
-    batch: Batch | None = results["batch"] if "batch" in results.sections else None
+    batch = results["batch"] if "batch" in results.sections else None
     if batch is None or batch.size is None:
         return ()
     example_ms = time_per_example_ms(results)
@@ -83,7 +83,7 @@ def rate_summary(results: Results) -> dict[str, Any]:
     """Return the JSON keys of every report that are about the batch; unknown if it was not analyzed."""
     if "batch" not in results.sections:
         return {"batch_size": None, "batch_size_confidence": "none", "examples_per_second": None}
-    batch: Batch = results["batch"]
+    batch = results["batch"]
     return {
         "batch_size": batch.size,
         "batch_size_confidence": batch.confidence,

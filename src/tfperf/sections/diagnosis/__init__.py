@@ -9,7 +9,8 @@ from tfperf.report.model import Column, Data
 from tfperf.trace.known_stats import CORES, HLO_OPS, MEMORY
 
 if TYPE_CHECKING:
-    from tfperf.sections.diagnosis.cause import Diagnosis, Range
+    from tfperf.sections.diagnosis.cause import Diagnosis as Diagnosis
+    from tfperf.sections.diagnosis.cause import Range
 
 
 def _bounds(key: str, unit: str, ranges: list[Range | None]) -> dict[str, list[float | None]]:
@@ -20,7 +21,7 @@ def _bounds(key: str, unit: str, ranges: list[Range | None]) -> dict[str, list[f
 
 
 def _causes(results: Results) -> Data | None:
-    diagnosis: Diagnosis = results["diagnosis"]
+    diagnosis = results["diagnosis"]
     causes = diagnosis.causes
     if not causes:
         return None
@@ -39,7 +40,7 @@ def _causes(results: Results) -> Data | None:
 
 
 def _actions(results: Results) -> Data | None:
-    diagnosis: Diagnosis = results["diagnosis"]
+    diagnosis = results["diagnosis"]
     pairs: list[tuple[Any, Any]] = [(cause, action) for cause in diagnosis.causes for action in cause.actions]
     if not pairs:
         return None

@@ -64,7 +64,7 @@ class Case(Struct, frozen=True, kw_only=True):
     @property
     def _wall_of_kind(self) -> Wall | None:
         """Return the wall time with steps of this kind counted; None where it is unknown."""
-        wall: Wall = self.results["wall"] if self.pace is None else self.results.hosts[self.pace]["wall"]
+        wall = self.results["wall"] if self.pace is None else self.results.hosts[self.pace]["wall"]
         is_known = wall.kind == self.summary.kind and wall.steady_count and wall.steady_ps
         return wall if is_known else None
 
@@ -87,8 +87,7 @@ class Case(Struct, frozen=True, kw_only=True):
     @property
     def hosts(self) -> Hosts:
         """Return who waits for whom."""
-        hosts: Hosts = self.results["hosts"]
-        return hosts
+        return self.results["hosts"]
 
     @property
     def host(self) -> str:

@@ -15,9 +15,6 @@ from tfperf.trace.host.activities import Activity, tpu_activity
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.step_ops import Output, Work
-    from tfperf.sections.kernels.analysis import Kernels
-    from tfperf.sections.roofline.analysis import Roofline
-    from tfperf.sections.xla.analysis import Xla
 
 _OF_DOUBLE = Range(0.4, 0.8)
 """What float64 costs of its time: float32 has half of the bytes, and real jobs took 40 to 80% less."""
@@ -182,7 +179,7 @@ def _double_percent(case: Case, work: Work | None) -> float:
     """Return in which share of the step ops compute in float64: by what they allocate, or by XLA's programs."""
     if work is None or case.results.has_device:
         return 0.0
-    xla: Xla = case.results["xla"]
+    xla = case.results["xla"]
     ops = xla.ops if xla.place == "cpu" else ()
     whole = sum(op.time_ps for op in ops)
     if not whole:
@@ -262,10 +259,10 @@ def computed(case: Case) -> tuple[Computed, ...]:
 
 def _on_device(case: Case) -> tuple[Computed, ...]:
     """Return the ops with most device time, each with its share of the step and of the roofline."""
-    roofline: Roofline | None = case.results["roofline"]
+    roofline = case.results["roofline"]
     roofs = {} if roofline is None else {row.op.op: row.judged.roofline_percent for row in roofline.ops}
-    kernels: Kernels = case.results["kernels"]
-    xla: Xla = case.results["xla"]
+    kernels = case.results["kernels"]
+    xla = case.results["xla"]
     sums = Counter[str]()
     if case.program.is_tpu:
         for op in xla.ops:

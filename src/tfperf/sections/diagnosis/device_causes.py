@@ -35,10 +35,8 @@ from tfperf.trace.device.kernels import short_name
 from tfperf.trace.steps.breakdown import lacks_devices
 
 if TYPE_CHECKING:
-    from tfperf.sections.idle.analysis import Idle
     from tfperf.sections.kernels.analysis import Kernel, Kernels, Part
-    from tfperf.sections.kernels.tpu_cores import AsyncCopies, AsyncCopy
-    from tfperf.sections.memory.analysis import Memory
+    from tfperf.sections.kernels.tpu_cores import AsyncCopy
     from tfperf.sections.roofline.analysis import Roofline, RooflineOp
     from tfperf.trace.device.device_work import DeviceOp
     from tfperf.trace.device.tpu_copies import Way
@@ -49,7 +47,7 @@ _HOST_WORKS_PERCENT = 50.0
 
 def launch_bound(case: Case) -> Cause | None:
     """Judge the time in which the device waits for the host to launch work."""
-    kernels: Kernels = case.results["kernels"]
+    kernels = case.results["kernels"]
     if not case.matters("kernel_launch") or not len(kernels):
         return None
     launches = max(kernels.launches, key=lambda each: each.kernels, default=None)
@@ -82,7 +80,7 @@ def compute_in_32_bit(case: Case) -> Cause | None:
     """Judge kernels that tensor cores could do in 16 bit, averaged over the devices that work."""
     if not case.results.has_device:
         return None
-    kernels: Kernels = case.results["kernels"]
+    kernels = case.results["kernels"]
     pairs = [(each.eligible_percent, each.most_eligible_percent) for each in kernels.precision]
     known = [(low, high) for low, high in pairs if low is not None and high is not None]
     if not known:
@@ -170,7 +168,7 @@ def _idle_for(case: Case, code: str, title: str, state: IdleCause, parts: tuple[
     """Judge the time in which a device is idle while the host is in a state: a part of these categories."""
     if not case.results.has_device or case.results.is_other_kind or case.program.host_loop is not None:
         return None
-    idle: Idle = case.results["idle"]
+    idle = case.results["idle"]
     share = 0.0 if idle.without_steps else min(idle.percents[state], case.ledger.left(*parts))
     if share < LEAST_PERCENT:
         return None
@@ -188,7 +186,7 @@ def memory_pressure(case: Case) -> Cause | None:
     """Judge memory that is nearly full, fragmented or growing: the gravest in words, the actions for all of it."""
     if not case.is_headline:
         return None
-    memory: Memory = case.results["memory"]
+    memory = case.results["memory"]
     problems = [finding for finding in findings_of(memory) if finding.severity == "problem"]
     if not problems:
         return None
@@ -236,7 +234,7 @@ def layout_conversion(case: Case) -> Cause | None:
     """Judge kernels that only bring arrays of convolutions into another layout."""
     if not case.results.has_device or not case.is_headline:
         return None
-    kernels: Kernels = case.results["kernels"]
+    kernels = case.results["kernels"]
     convolutions = [row for row, kernel in enumerate(kernels.kernels) if _is_convolution(kernel.op)]
     if not convolutions:
         return None
@@ -362,7 +360,7 @@ def unaligned_shapes(case: Case) -> Cause | None:
 
 def _by_alignment(case: Case) -> tuple[list[RooflineOp], list[RooflineOp]]:
     """Return products of aligned and of unaligned sizes; the second are empty if they do as well as the first."""
-    roofline: Roofline | None = case.results["roofline"]
+    roofline = case.results["roofline"]
     if roofline is None or not case.is_headline or not roofline.whole_ps:
         return [], []
     rows = [row for row in roofline.ops if row.op.sizes and _reached(row)]
@@ -418,7 +416,7 @@ def low_utilisation(case: Case) -> Cause | None:
 
 def _bound(case: Case, bound: str) -> list[RooflineOp]:
     """Return the ops with this bound: products if it is latency, else what is no product and converts no layout."""
-    roofline: Roofline | None = case.results["roofline"]
+    roofline = case.results["roofline"]
     if roofline is None or not case.is_headline or not roofline.whole_ps:
         return []
     is_product = bound == "latency"
@@ -506,7 +504,7 @@ _TO_DEVICE, _TO_HOST, _ON_DEVICE = "host_to_device", "output", "device_to_device
 
 def host_copies(case: Case) -> Cause | None:
     """Judge waiting for arrays that the program keeps in the memory of the host: copies to a TPU, and back."""
-    copies: AsyncCopies = case.results["kernels"].async_copies
+    copies = case.results["kernels"].async_copies
     ways: dict[Way, str] = {"to_device": _TO_DEVICE, "to_host": _TO_HOST}
     if not case.results["steps"].copies_are_input:
         parts = [ways[way] for way in ways if _waited_ms(case, way)]
@@ -546,7 +544,7 @@ def _waited_ms(case: Case, way: Way) -> float:
 
 def _in_steps(case: Case, way: Way) -> list[AsyncCopy]:
     """Return the copies one way in the steps, in the order of their arrays' names."""
-    copies: AsyncCopies = case.results["kernels"].async_copies
+    copies = case.results["kernels"].async_copies
     found = {each.array or each.copy: each for each in copies.copies if each.way == way and each.in_steps}
     return [found[name] for name in sorted(found)]
 
@@ -599,8 +597,8 @@ def _rate(case: Case, way: Way) -> str:
 
 def _keep_on_device(case: Case, cost: Range) -> Action | None:
     """Return the advice to keep arrays on the device, if its memory is large enough for them."""
-    copies: AsyncCopies = case.results["kernels"].async_copies
-    memory: Memory = case.results["memory"]
+    copies = case.results["kernels"].async_copies
+    memory = case.results["memory"]
     chips = [allocator for allocator in memory.allocators if allocator.place == "device" and allocator.capacity_bytes]
     action = case.action("keep_on_device", cost)
     if action is None:
@@ -639,7 +637,7 @@ def _overlap(case: Case, cost: Range) -> Action | None:
 
 def kernel_waits(case: Case) -> Cause | None:
     """Judge kernels that wait for their blocks, as they mark it: of several kernels, the one that waits most."""
-    kernels: Kernels = case.results["kernels"]
+    kernels = case.results["kernels"]
     sums: dict[tuple[str, int | None], list[float]] = {}
     for each in kernels.regions.waits:
         times = (each.steps.sum(ps) / max(each.steps.count, 1) / PS_PER_MS for ps in (each.waited_ps, each.kernel_ps))
@@ -674,7 +672,7 @@ def _fed_faster(
 
     At best, it takes as long as the busier of its two limits allows. Both are known if its shapes tell its work.
     """
-    roofline: Roofline | None = case.results["roofline"]
+    roofline = case.results["roofline"]
     rows = () if roofline is None else roofline.ops
     row = next((row for row in rows if (row.op.op, getattr(row.op, "program_id", None)) == key), None)
     if row is None or row.judged.compute_percent is None or row.judged.memory_percent is None:

@@ -18,12 +18,11 @@ from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, Le
 from tfperf.sections.diagnosis.cause import Cause, Computed, Diagnosis, Range
 from tfperf.sections.diagnosis.program import combine, pace_setter
 from tfperf.sections.overview.section import input_cost, why_unknown_slowed
-from tfperf.sections.overview.summary import INPUT_LIMITS, Overview, Summary
+from tfperf.sections.overview.summary import INPUT_LIMITS, Summary
 from tfperf.trace.steps.breakdown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 if TYPE_CHECKING:
-    from tfperf.sections.hosts.analysis import Hosts
     from tfperf.trace.flaw import Flaw
 
 WORTH_FIXING = 0.03
@@ -84,7 +83,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
 
 def diagnose(results: Results) -> Diagnosis:
     """Return the causes of each kind of step, ranked by the share of the step that fixing them likely brings."""
-    overview: Overview = results["overview"]
+    overview = results["overview"]
     case = _case(results, _pace_setter(results))
     if case is None:
         return _without_steps(results)
@@ -111,7 +110,7 @@ def diagnose(results: Results) -> Diagnosis:
 
 def _case(results: Results, pace: int | None = None, *, is_headline: bool = True) -> Case | None:
     """Return the average step, or that of the host that sets the pace; None if no step time was measured."""
-    overview: Overview = results["overview"]
+    overview = results["overview"]
     summary: Summary = overview if pace is None else overview.by_host[pace]
     if summary.step_time_ms is None:
         return None
@@ -131,7 +130,7 @@ def _case(results: Results, pace: int | None = None, *, is_headline: bool = True
 
 def _without_steps(results: Results) -> Diagnosis:
     """Return why there is no step time, and what is wrong whatever the steps are."""
-    overview: Overview = results["overview"]
+    overview = results["overview"]
     case = Case(
         results=results,
         program=combine([times.program for times in results.of_hosts("diagnosis")]),
@@ -149,8 +148,8 @@ def _without_steps(results: Results) -> Diagnosis:
 
 def _pace_setter(results: Results) -> int | None:
     """Return the host that sets the pace of the others: they wait for it in collectives, or for its input."""
-    overview: Overview = results["overview"]
-    hosts: Hosts = results["hosts"]
+    overview = results["overview"]
+    hosts = results["hosts"]
     if not hosts.is_known:
         pace = pace_setter([times.program for times in results.of_hosts("diagnosis")])
     else:

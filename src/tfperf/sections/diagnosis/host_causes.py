@@ -51,7 +51,7 @@ def compilation(case: Case) -> Cause | None:
     outside = compiling_percent(case)
     if not case.matters("compilation") and outside is None:
         return None
-    functions: Functions = case.results["functions"]
+    functions = case.results["functions"]
     detail, action_against, rests_on = _what_compiles(functions)
     steps = case.results["steps"].steps
     traced = [flag == RETRACE for flag, kind in zip(steps.flags, steps.kinds, strict=True) if kind == case.summary.kind]
@@ -510,7 +510,7 @@ def _rare_collections(case: Case) -> Cause | None:
 
 def _between(case: Case) -> BetweenCalls | None:
     """Return what Python's frames show of the time between calls; None without frames, or for another kind of step."""
-    between: BetweenCalls | None = case.results["python"].between
+    between = case.results["python"].between
     is_about_these = case.is_headline and not case.results.is_other_kind
     return between if is_about_these and between is not None and between.total_ps else None
 

@@ -15,7 +15,7 @@ from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, listed_computed, se
 from tfperf.sections.environment.section import clock_notes
 from tfperf.sections.gaps import topics
 from tfperf.sections.overview.section import from_to, input_cost, whose_input
-from tfperf.sections.overview.summary import Overview, of_steps, share_of_step, step_after, usual_step_time
+from tfperf.sections.overview.summary import of_steps, share_of_step, step_after, usual_step_time
 from tfperf.sections.wall import rate_text
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 from tfperf.trace.steps.steps import ITERATION, UNLABELLED, step_word
@@ -43,7 +43,7 @@ _POINTER = "More: tfperf analyze PATH with --full, -s SECTION, or -o report.html
 
 def build(results: Results) -> Section:
     """Build the section: the causes, the best to fix first; the step; its categories; what is unknown."""
-    diagnosis: Diagnosis = results["diagnosis"]
+    diagnosis = results["diagnosis"]
     has_steps = diagnosis.summary.step_time_ms is not None
     notes = [*results["steps"].steps.other_loops, *(() if _is_full(diagnosis) else clock_notes(results["environment"]))]
     if unknown := topics(results):
@@ -130,8 +130,8 @@ def _words(cause: Cause, action: Action) -> str:
 
 def _facts(results: Results) -> tuple[Fact, ...]:
     """Return the step that was judged: its time and rate, and what input takes of it."""
-    overview: Overview = results["overview"]
-    diagnosis: Diagnosis = results["diagnosis"]
+    overview = results["overview"]
+    diagnosis = results["diagnosis"]
     step, time = diagnosis.summary, diagnosis.summary.step_time_ms
     if time is None:
         return ()
@@ -199,7 +199,7 @@ def _is_full(diagnosis: Diagnosis) -> bool:
 
 def document(results: Results) -> Mapping[str, Any]:
     """Return the object `diagnosis` of the JSON document."""
-    diagnosis: Diagnosis = results["diagnosis"]
+    diagnosis = results["diagnosis"]
     return {
         "headline": diagnosis.headline,
         "causes": [_cause(cause) for cause in diagnosis.causes],

@@ -18,7 +18,6 @@ from tfperf.sections.tfdata.whatif import FREE_INPUT
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Straggler
-    from tfperf.sections.kernels.analysis import Kernels
     from tfperf.sections.tfdata.pipeline import Pipeline
 
 _MUCH_PERCENT = 10.0
@@ -96,7 +95,7 @@ def cores_meanwhile(pipeline: Pipeline | None) -> str:
 
 def pipelines_of(case: Case) -> TfData:
     """Return the pipelines, first the one that these steps wait for; none if it is unknown which that is."""
-    tfdata: TfData = case.results["tfdata"]
+    tfdata = case.results["tfdata"]
     return tfdata.for_steps(case.summary.kind) or (TfData(()) if case.results.is_other_kind else tfdata)
 
 
@@ -135,7 +134,7 @@ def input_copy(case: Case) -> Cause | None:
     """Judge copying batches to the device while nothing else goes on."""
     if not case.matters("host_to_device"):
         return None
-    kernels: Kernels = case.results["kernels"]
+    kernels = case.results["kernels"]
     copies = [copy for copy in kernels.copies if copy.kind == "H2D"]
     detail, rests_on = "nothing else goes on meanwhile", [in_categories("input")]
     if copies:

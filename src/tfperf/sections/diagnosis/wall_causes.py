@@ -23,7 +23,6 @@ from tfperf.trace.steps.categories import CATEGORY_TITLES
 if TYPE_CHECKING:
     from tfperf.base.arrays import Int64s
     from tfperf.sections.wall.analysis import Content, Gap, Wall
-    from tfperf.trace.steps.breakdown import Breakdown
 
 _EVALUATION_PERCENT = 20.0
 """Evaluation is a cause from this share of the wall time on."""
@@ -216,7 +215,7 @@ def _longer(case: Case) -> tuple[Wall, Int64s, dict[str, float]] | None:
     if wall is None:
         return None
     slow = wall.slow("averaged")
-    breakdown: Breakdown = case.results["steps"] if case.pace is None else case.results.hosts[case.pace]["steps"]
+    breakdown = case.results["steps"] if case.pace is None else case.results.hosts[case.pace]["steps"]
     steps = breakdown.steps
     is_slow = steps.headline & np.isin(steps.start_ps, wall.starts_ps[slow])
     plain = steps.headline & ~is_slow

@@ -20,7 +20,7 @@ _CLOCK_MS = 5.0
 
 def build(results: Results) -> Section:
     """Build the section; of one host there is nothing to say."""
-    hosts: Hosts = results["hosts"]
+    hosts = results["hosts"]
     if not results.has_several_hosts:
         findings = _missing_chips(hosts)
         notes = () if findings else (f"{hosts.why_unknown.capitalize()}.",)
@@ -95,7 +95,7 @@ def _notes(hosts: Hosts) -> tuple[str, ...]:
 
 def straggler_summary(results: Results) -> dict[str, Any]:
     """Return the JSON keys about a late host: None without a straggler, or if hosts were not analyzed."""
-    found: Straggler | None = results["hosts"].straggler if "hosts" in results.sections else None
+    found = results["hosts"].straggler if "hosts" in results.sections else None
     return {
         "straggler": found.host or None if found is not None else None,
         "straggler_cause": None if found is None else found.cause,
@@ -140,7 +140,7 @@ _STRAGGLER_COLUMNS = (
 
 
 def _hosts(results: Results) -> Data | None:
-    hosts: Hosts = results["hosts"]
+    hosts = results["hosts"]
     rows = hosts.hosts
     if len(rows) < 2:
         return None
@@ -160,7 +160,7 @@ def _hosts(results: Results) -> Data | None:
 
 
 def _stragglers(results: Results) -> Data | None:
-    hosts: Hosts = results["hosts"]
+    hosts = results["hosts"]
     late = hosts.late
     if late is None or not len(late.numbers):
         return None

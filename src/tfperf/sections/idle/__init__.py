@@ -158,7 +158,7 @@ _SHOWN_CAUSES = 4
 
 def build(results: Results) -> Section:
     """Build the section; a whole report has the causes, and the gravest in words."""
-    idle: Idle = results["idle"]
+    idle = results["idle"]
     if not idle.devices:
         return Section("idle", _TITLE, notes=(_NO_WORK,))
     first, *others = idle_findings(idle, results["overview"])
@@ -203,7 +203,7 @@ def _labels(idle: Idle, use: Use) -> list[str]:
 
 def _tables(results: Results) -> tuple[Table, ...]:
     """Build the tables; of several devices, people see those that work, with the largest causes, and in gaps."""
-    idle: Idle = results["idle"]
+    idle = results["idle"]
     titles = {"per_step_ms": "Time", "step_percent": "Of capture"} if idle.without_steps else {}
     cause_columns = (replace(column, title=titles.get(column.key, column.title)) for column in IDLE_CAUSES.columns)
     several_devices, shown = len(idle.averaged) > 1, idle.ranked[:_SHOWN_CAUSES]
@@ -242,7 +242,7 @@ def _tables(results: Results) -> tuple[Table, ...]:
 
 
 def _notes(results: Results) -> tuple[str, ...]:
-    idle: Idle = results["idle"]
+    idle = results["idle"]
     notes = []
     if idle.without_steps:
         notes.append(

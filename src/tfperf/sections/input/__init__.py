@@ -21,9 +21,11 @@ from tfperf.report.model import (
     Table,
     at_levels,
 )
-from tfperf.sections.input.analysis import InputPart, InputPipeline
+from tfperf.sections.input.analysis import InputPart
+from tfperf.sections.input.analysis import InputPipeline as InputPipeline
 from tfperf.sections.overview.section import verdict_of
-from tfperf.sections.overview.summary import Overview, share_of_step, statistics, time_in_step
+from tfperf.sections.overview.summary import Overview as Overview
+from tfperf.sections.overview.summary import share_of_step, statistics, time_in_step
 from tfperf.trace.known_stats import HOST_OPS, TFDATA
 from tfperf.trace.steps.breakdown import Breakdown
 
@@ -52,7 +54,7 @@ _WAITING = "Other is waiting: calls of stages such as Prefetch take what other t
 
 def build(results: Results) -> Section:
     """Build the section: the time of each step, then the classes and ops of the host's side."""
-    pipeline: InputPipeline = results["input"]
+    pipeline = results["input"]
     findings = (verdict_of(results), *_host_work(results))
     return Section(
         "input",
@@ -103,7 +105,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
 
 def _core_facts(results: Results) -> list[Fact]:
     """Return the smallest and the largest share of input in a step of one TPU core, where there are several."""
-    breakdown: Breakdown = results["steps"]
+    breakdown = results["steps"]
     counted = breakdown.steps.headline
     if len(breakdown.cores) < 2 or not counted.any() or not is_input_known(results):
         return []
@@ -143,7 +145,7 @@ def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
 
 def _tables(results: Results) -> tuple[Table, ...]:
     """Return the tables; people see classes that have ops, but no column that says nothing in this profile."""
-    pipeline: InputPipeline = results["input"]
+    pipeline = results["input"]
     shows_copies = results["steps"].has_device and results["steps"].copies_are_input
     hidden: dict[str, Level] = {} if shows_copies else {"host_to_device_ms": "data"}
     if not pipeline.enqueue_shares:
@@ -178,7 +180,7 @@ def _tables(results: Results) -> tuple[Table, ...]:
 
 
 def _notes(results: Results) -> tuple[str, ...]:
-    pipeline: InputPipeline = results["input"]
+    pipeline = results["input"]
     if not pipeline.enqueue_shares:
         scaling = "Nothing was scaled: the trace holds no op of the host that copies batches to a device."
     elif not pipeline.parts["enqueue"].ops:
@@ -197,8 +199,8 @@ def _notes(results: Results) -> tuple[str, ...]:
 
 def _host_work(results: Results) -> list[Finding]:
     """Return what the host does for input, where steps wait for it, or that copies take more."""
-    overview: Overview = results["overview"]
-    pipeline: InputPipeline = results["input"]
+    overview = results["overview"]
+    pipeline = results["input"]
     if overview.input_class not in ("high", "moderate"):
         return []
     copying, wait = (share_of_step(overview, part) for part in ("host_to_device", "input_wait"))

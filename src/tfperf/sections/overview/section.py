@@ -12,15 +12,7 @@ from tfperf.report.model import Fact, Finding, Quantity, Section, Severity
 from tfperf.sections.batch import rate_facts, rate_summary
 from tfperf.sections.hosts import straggler_summary
 from tfperf.sections.overview import CATEGORY_TABLE, KINDS, STEPS_BY_HOST
-from tfperf.sections.overview.summary import (
-    INPUT_LIMITS,
-    OTHER_LIMITS,
-    Overview,
-    Summary,
-    of_steps,
-    share_of_step,
-    step_time,
-)
+from tfperf.sections.overview.summary import INPUT_LIMITS, OTHER_LIMITS, Summary, of_steps, share_of_step, step_time
 from tfperf.sections.wall import wall_summary
 from tfperf.trace.flaw import level_of
 from tfperf.trace.steps.breakdown import Breakdown
@@ -29,7 +21,6 @@ from tfperf.trace.steps.steps import step_word
 from tfperf.trace.steps.tpu_steps import duty_percent
 
 if TYPE_CHECKING:
-    from tfperf.sections.tfdata.analysis import TfData
     from tfperf.sections.tfdata.whatif import Outlook
 
 _OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
@@ -42,8 +33,8 @@ SEVERITIES: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possi
 
 def build(results: Results) -> Section:
     """Build the section: the verdict, facts about steps, and where their time goes."""
-    breakdown: Breakdown = results["steps"]
-    summary: Summary = results["overview"]
+    breakdown = results["steps"]
+    summary = results["overview"]
     time = summary.step_time_ms
     if time is None:
         return Section("overview", "Overview", findings=(verdict_of(results),))
@@ -127,7 +118,7 @@ def _duty_facts(breakdown: Breakdown) -> list[Fact]:
 
 def report_summary(results: Results) -> dict[str, Any]:
     """Return the fixed JSON keys of every report."""
-    breakdown: Breakdown = results["steps"]
+    breakdown = results["steps"]
     steps, summary = breakdown.steps, results["overview"]
     cost = input_cost(results)
     return {
@@ -176,7 +167,7 @@ def _times(summary: Summary) -> dict[str, float | None]:
 
 def verdict_of(results: Results) -> Finding:
     """Return the verdict on a run; of several hosts, it is about the one that waits longest for input."""
-    summary: Overview = results["overview"]
+    summary = results["overview"]
     if summary.worst_host is None:
         return verdict(summary, results["steps"])
     return verdict(summary.by_host[summary.worst_host], results["steps"], results.hosts[summary.worst_host].host)
@@ -265,14 +256,14 @@ def from_to(low: Quantity, high: Quantity) -> str:
 
 def whose_input(results: Results) -> str:
     """Return whose the share of input is: of several hosts, the one that waits longest."""
-    overview: Overview = results["overview"]
+    overview = results["overview"]
     worst = overview.worst_host
     return of_steps(overview.kind, "" if worst is None else results.hosts[worst].host)
 
 
 def outlook_of(results: Results) -> Outlook | None:
     """Return what is known of the pipeline that the steps of these results wait for; None if that is unknown."""
-    tfdata: TfData = results["tfdata"]
+    tfdata = results["tfdata"]
     if results.is_other_kind:
         return tfdata.of_kinds.get(results["overview"].kind)
     return tfdata.outlook
@@ -280,7 +271,7 @@ def outlook_of(results: Results) -> Outlook | None:
 
 def input_cost(results: Results) -> InputCost | None:
     """Return what input costs the step of the overview; None if it is unknown, or tf.data was not analyzed."""
-    overview: Overview = results["overview"]
+    overview = results["overview"]
     if overview.input_percent is None or "tfdata" not in results.sections or "input" in results["steps"].unknown:
         return None
     slowed = slowed_percent(results)
@@ -300,7 +291,7 @@ def slowed_percent(results: Results) -> tuple[float, float] | None:
 
 def why_unknown_slowed(results: Results) -> str:
     """Say why it is unknown how much the threads of the pipelines slow the step; empty if it is known."""
-    tfdata: TfData = results["tfdata"]
+    tfdata = results["tfdata"]
     if tfdata.main is None or results.has_device:
         return ""
     outlook = outlook_of(results)

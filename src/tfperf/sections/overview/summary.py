@@ -167,7 +167,7 @@ def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -
 
 def over_hosts(results: Results) -> Overview:
     """Return the overview of a run."""
-    breakdown: Breakdown = results["steps"]
+    breakdown = results["steps"]
     total = summarize(breakdown)
     by_host = tuple(summarize(host) for host in results.of_hosts("steps"))
     shares = [(host.input_percent, index) for index, host in enumerate(by_host) if host.input_percent is not None]

@@ -162,7 +162,7 @@ TABLES = (STEPS, HOST_STEPS, PAUSES)
 
 def build(results: Results) -> Section:
     """Build the section."""
-    breakdown: Breakdown = results["steps"]
+    breakdown = results["steps"]
     steps = breakdown.steps
     if not len(steps):
         return Section("steps", "Steps", notes=(f"No steps: {steps.explanation}.",))

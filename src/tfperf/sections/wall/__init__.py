@@ -26,7 +26,7 @@ _NO_WALL = ("ms", "steps_ms", "omitted_ms", "other_kinds_ms", "between_ms", "bef
 
 def build(results: Results) -> Section:
     """Build the section: the capture, the wall time per step, and the parts of the capture."""
-    wall: Wall = results["wall"]
+    wall = results["wall"]
     facts = [Fact("capture", "Capture", wall.capture_ps / PS_PER_MS, "ms")]
     if wall.count:
         word = step_word(wall.kind)
@@ -78,7 +78,7 @@ def rate_text(wall: Wall, within_ms: float) -> str:
 
 def wall_summary(results: Results) -> dict[str, Any]:
     """Return the JSON keys of every report about the wall time; unknown where the section was not analyzed."""
-    wall: Wall | None = results["wall"] if "wall" in results.sections else None
+    wall = results["wall"] if "wall" in results.sections else None
     within = results["overview"].step_time_ms
     within_rate = 1000.0 / within.average if within is not None and within.average else None
     if wall is None or not wall.capture_ps:
@@ -134,7 +134,7 @@ class _Row(NamedTuple):
 
 
 def _data(results: Results) -> Data | None:
-    wall: Wall = results["wall"]
+    wall = results["wall"]
     if not wall.capture_ps:
         return None
     rows = [*_rows(wall)]
