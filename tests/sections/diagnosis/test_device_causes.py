@@ -16,7 +16,6 @@ from sections.diagnosis.bounds import bounds, most
 from synthetic_tpu import Offload, offload_tpu
 from tpu_twin import tpu_twin
 
-import tfperf
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis
 from tfperf.sections.diagnosis.section import build
 from tfperf.trace.host_trace import HostTrace
@@ -294,8 +293,6 @@ def test_ops_of_a_tpu_that_only_run_before_the_steps_cost_no_time_of_them(tmp_pa
 
 SHARED = ROOT.parent / "shared" / "traces"
 
-REAL = SHARED / "tpu_v6e" / "offload"
-
 
 def found_in(trace: HostTrace) -> dict[str, Cause]:
     found: Diagnosis = results_of(trace)["diagnosis"]
@@ -437,20 +434,3 @@ def test_barriers_are_told_from_exchanging(tmp_path: Path) -> None:
     cause = found_in(trace_of(tmp_path, core))["collectives"]
     assert most(cause) == pytest.approx(70)
     assert cause.detail.endswith("; 40.0% of the step is waiting at a barrier for cores that come later")
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="the real profiles are no part of the project")
-def test_the_first_screen_of_a_real_program() -> None:
-    diagnosis: Diagnosis = tfperf.load(REAL)["diagnosis"]
-    first = diagnosis.causes[0]
-    assert first.code == "host_copies"
-    assert most(first) == pytest.approx(96.94, abs=0.1)
-    assert "3 arrays f32[5,1024,1024,256] (ws[0], ws[1], ws[2], 5.37 GB each)" in first.detail
-    assert "16.1 GB to the TPU at 27.1 to 27." in first.detail
-    assert "16.1 GB back at 29.4 GB/s" in first.detail
-    after = ranges(first)
-    assert after["keep_on_device"] == pytest.approx((24.05, 24.05), abs=0.3)
-    assert after["halve_copies"] == pytest.approx((392.1, 404.1), abs=0.3)
-    assert after["overlap_copies"] == pytest.approx((593.8, 784.1), abs=1)
-    assert "16.1 GB of 33.6 GB, donated" in first.actions[0].text
-    assert diagnosis.summary.input_class == "none"

@@ -433,19 +433,9 @@ def test_waiting_is_no_fixed_overhead_though_the_device_works_little(tmp_path: P
 
 
 def allocation(at: float, in_use: int) -> Event:
-    return event(
-        "MemoryAllocation",
-        at,
-        0,
-        allocator_name="GPU_0_bfc",
-        bytes_allocated=in_use,
-        bytes_available=1000 - in_use,
-        peak_bytes_in_use=in_use,
-        requested_bytes=in_use,
-        allocation_bytes=in_use,
-        addr=64,
-        fragmentation=0.0,
-    )
+    same = dict.fromkeys(("bytes_allocated", "peak_bytes_in_use", "requested_bytes", "allocation_bytes"), in_use)
+    where = {"allocator_name": "GPU_0_bfc", "addr": 64, "fragmentation": 0.0, "bytes_available": 1000 - in_use}
+    return event("MemoryAllocation", at, 0, **where, **same)
 
 
 def test_memory_that_is_nearly_full(tmp_path: Path) -> None:

@@ -414,10 +414,6 @@ def test_the_twin_waits_for_each_result(tmp_path: Path) -> None:
     path = tmp_path / "twin.xplane.pb"
     path.write_bytes(tpu_twin())
     found: Diagnosis = results_of(read_host(path))["diagnosis"]
-    assert found.headline == (
-        "Waiting for each result before the next call takes 66.0% of the step: block_until_ready after the call in "
-        "pallas_matmul.py:66; the TPU is idle for 0.147 ms of 0.223 ms."
-    )
     (action,) = found.causes[0].actions
     assert action.step_ms is not None
     assert action.step_ms.low == pytest.approx(0.076, abs=5e-4)

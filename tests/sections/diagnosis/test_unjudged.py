@@ -31,21 +31,8 @@ def gpu(*parts: tuple[str, float]) -> Plane:
 def allocations(name: str, *, capacity: bool = True) -> list[Event]:
     """What an allocator notes in each step: 60 of 100 bytes are in use."""
     free = {"bytes_available": 40} if capacity else {}
-    return [
-        event(
-            "MemoryAllocation",
-            100 * n + 5,
-            0,
-            allocator_name=name,
-            bytes_allocated=60,
-            bytes_reserved=0,
-            peak_bytes_in_use=60,
-            allocation_bytes=60,
-            address=n + 1,
-            **free,
-        )
-        for n in range(5)
-    ]
+    same = {"bytes_allocated": 60, "bytes_reserved": 0, "peak_bytes_in_use": 60, "allocation_bytes": 60, **free}
+    return [event("MemoryAllocation", 100 * n + 5, 0, allocator_name=name, address=n + 1, **same) for n in range(5)]
 
 
 def unjudged(tmp_path: Path, *planes: Plane) -> Mapping[str, str]:

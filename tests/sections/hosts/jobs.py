@@ -17,7 +17,7 @@ WORK_US, EXCHANGE_US = 4_000.0, 1_000.0
 """What every host does in a step, and how long the exchange takes when all are there."""
 
 
-def host_of_job(
+def host_of_job(  # noqa: PLR0913  (each is a property of the job)
     delays_us: Sequence[float],
     longest_us: Sequence[float],
     *,
@@ -25,6 +25,7 @@ def host_of_job(
     first: int = 0,
     marked: bool = True,
     clock_us: float = 0.0,
+    exchanges_from: int = 0,
 ) -> bytes:
     """A host that does `what` for its delay in each step, then its work, then exchanges; None of `what` is a pause."""
     events: list[Event] = []
@@ -40,11 +41,9 @@ def host_of_job(
         if what and delay:
             events.append(event(what, start, delay))
         events.append(event("Conv2D:Conv2D", start + delay, WORK_US))
-        events.append(
-            event(
-                REDUCE, start + delay + WORK_US, step - delay - WORK_US, group_key=1, instance_key=number + first + 100
-            )
-        )
+        if number >= exchanges_from:
+            keys = {"group_key": 1, "instance_key": number + first + 100}
+            events.append(event(REDUCE, start + delay + WORK_US, step - delay - WORK_US, **keys))
         start += step
     session = plane("Task Environment", stats={"profile_start_time": 1_795_314_224_000_000_000 + int(1000 * clock_us)})
     return space(host(*events), session)

@@ -90,6 +90,12 @@ def test_steps_without_markers_are_matched_by_what_hosts_exchange(tmp_path: Path
     ]  # fmt: skip
 
 
+def test_steps_before_the_first_exchange_are_left_out(tmp_path: Path) -> None:
+    a, b = (host_of_job([late] * 4, [20_000] * 4, exchanges_from=1) for late in (0, 20_000))
+    analysis = tfperf.load(logdir_of(tmp_path, a=a, b=b), sections=("hosts",))
+    assert columns(analysis, "stragglers", "step", "host", "cause") == [(n, "b", "compute") for n in (1, 2, 3)]
+
+
 def test_clocks_are_told_apart_and_do_not_matter(tmp_path: Path) -> None:
     a, b = host_of_job([0] * 4, [20_000] * 4), host_of_job([20_000] * 4, [20_000] * 4, clock_us=1_000_000)
     analysis = tfperf.load(logdir_of(tmp_path, a=a, b=b), sections=("hosts",))
