@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
 
 from tfperf import RemotePath
 from tfperf.base.errors import TfperfError
-from tfperf.base.storage.remote_path import Listed, located, without_secrets
+from tfperf.base.storage.remote_path import SCHEMES, Listed, located, without_secrets
 
 
 def test_a_text_is_an_address_if_its_scheme_is_known(tmp_path: Path) -> None:
@@ -95,3 +96,24 @@ def test_it_is_small_and_goes_to_other_processes() -> None:
     assert pickle.loads(pickle.dumps(path)) == path
     assert len(pickle.dumps(path)) < 400
     assert len({path, RemotePath("s3://bucket/logs")}) == 2
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMES))
+def test_each_scheme_is_one_of_fsspec_and_its_extra_exists(name: str, root: Path) -> None:
+    from fsspec.registry import known_implementations
+
+    scheme = SCHEMES[name]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert scheme.protocol in known_implementations
+    assert any(requirement.startswith("fsspec") or "tfperf[" in requirement for requirement in extras[scheme.extra])
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMES))
+def test_each_scheme_is_in_the_page(name: str, root: Path) -> None:
+    assert f"`{name}://" in (root / "docs" / "remote.md").read_text()

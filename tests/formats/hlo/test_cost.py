@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,8 +15,27 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tfperf.formats.hlo.cost import Cost, Counting, cost_of
+from tfperf.formats.hlo.cost_rules import (
+    Product,
+    kernel_product,
+    off_multiple,
+    product_by_shapes,
+    product_of,
+    rounded_up,
+    sizes_of,
+    valid_pairs,
+    vmem_bytes,
+)
 from tfperf.formats.hlo.hlo_proto import read_proto
-from tfperf.formats.hlo.model import ConvolutionDims, DotDims, Module, ProgramError, WindowDim
+from tfperf.formats.hlo.model import (
+    ConvolutionDims,
+    DotDims,
+    FoundInstruction,
+    Module,
+    OpMetadata,
+    ProgramError,
+    WindowDim,
+)
 
 NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 KERNEL_GRADIENT = ConvolutionDims(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
@@ -334,3 +354,273 @@ def test_any_operands_give_a_cost_or_one_line(opcode: str, operands: list[str], 
     except ProgramError as error:
         text = str(error)
     assert "\n" not in text
+
+
+BIG, ROW = "f32[128,1000]", "f32[1000]"
+BOTH: tuple[Counting, ...] = ("xla", "corrected")
+
+
+def fusion(result: str, operands: list[str], *inside: FoundInstruction) -> Module:
+    """A fusion of these instructions; its parameters inside are p0, p1, ..."""
+    parameters = [op(f"p{at}", "parameter", each, parameter=at) for at, each in enumerate(operands)]
+    names = [chr(97 + at) for at in range(len(operands))]
+    fused = op("r", "fusion", result, *names, calls=["fused"], fusion_kind="kLoop")
+    return of_one(fused, *operands, called=[named("fused", *parameters, *inside)])
+
+
+def moved(made: Module, counting: Counting = "xla") -> int | None:
+    return cost_of(made, counting).by_name["r"].bytes
+
+
+def test_results_inside_stay_inside() -> None:
+    made = fusion(ROW, [ROW, ROW], op("x", "add", ROW, "p0", "p1"), op("y", "multiply", ROW, "x", "p0"))
+    assert (moved(made), cost_of(made).by_name["r"].flops) == (12_000, 2000)
+
+
+def test_a_slice_reads_what_it_takes() -> None:
+    inside = op("x", "slice", "f32[64,1000]", "p0"), op("y", "negate", "f32[64,1000]", "x")
+    assert moved(fusion("f32[64,1000]", [BIG], *inside)) == 2 * 256_000
+
+
+def test_a_parameter_is_read_for_each_broadcast_and_once_for_all_others() -> None:
+    inside = [op(name, "broadcast", BIG, "p0") for name in ("x", "y")]
+    inside += [op("n", "negate", ROW, "p0"), op("m", "tanh", ROW, "p0"), op("t", "tuple", f"({BIG},{BIG})", "x", "y")]
+    assert moved(fusion(f"({BIG},{BIG})", [ROW], *inside)) == 2 * 512_000 + 3 * 4000
+
+
+def test_an_update_writes_only_what_it_changes() -> None:
+    update = op("r0", "dynamic-update-slice", BIG, "p0", "p1", "p2", "p2")
+    assert moved(fusion(BIG, [BIG, "f32[8,1000]", "s32[]"], update)) == 2 * 32_000 + 4
+
+
+def test_several_results_and_an_update_among_them() -> None:
+    update = op("u", "dynamic-update-slice", BIG, "p0", "p1", "p2", "p2")
+    inside = update, op("n", "negate", ROW, "p1"), op("t", "tuple", f"({BIG},{ROW})", "u", "n")
+    assert moved(fusion(f"({BIG},{ROW})", [BIG, ROW, "s32[]"], *inside)) == (4000 + 4000) + (4000 + 4)
+
+
+@pytest.mark.parametrize(("elements", "xla", "corrected"), [(1, 0, 0), (2, 8, 0), (8, 32, 0), (9, 36, 36)])
+def test_constants_are_read_if_they_are_large(elements: int, xla: int, corrected: int) -> None:
+    shape = f"f32[{elements}]"
+    made = fusion(shape, [shape], op("k", "constant", shape), op("y", "add", shape, "k", "p0"))
+    assert [(moved(made, each) or 0) - 8 * elements for each in BOTH] == [xla, corrected]
+
+
+WORDS, TAKEN = "f32[50000,256]", "f32[512,256]"
+
+
+def test_a_gather_reads_the_rows_that_it_takes() -> None:
+    """XLA counts the whole table, which the corrected counting does not."""
+    inside = op("x", "gather", TAKEN, "p0", "p1"), op("y", "negate", TAKEN, "x")
+    made = fusion(TAKEN, [WORDS, "s32[512,1]"], *inside)
+    assert [moved(made, each) for each in BOTH] == [51_200_000 + 524_288 + 2048, 2 * 524_288 + 2048]
+
+
+def test_a_table_that_something_else_reads_too_is_read_whole() -> None:
+    inside = op("x", "gather", TAKEN, "p0", "p1"), op("n", "negate", WORDS, "p0")
+    made = fusion(WORDS, [WORDS, "s32[512,1]"], *inside)
+    assert moved(made, "corrected") == 2 * 51_200_000 + 2048
+
+
+def test_a_parameter_that_is_the_result_is_read() -> None:
+    made = fusion(ROW, [ROW])
+    assert [moved(made, each) for each in BOTH] == [4000, 8000]
+
+
+def test_a_tuple_is_read_by_its_parts() -> None:
+    pair = f"({ROW},{BIG})"
+    first = op("x", "get-tuple-element", ROW, "p0")
+    assert moved(fusion(ROW, [pair], first, op("y", "negate", ROW, "x"))) == 8000
+
+
+def test_fusions_inside_of_fusions_read_through() -> None:
+    inner = named(
+        "inner", op("q0", "parameter", BIG), op("q1", "parameter", ROW, parameter=1), op("s", "slice", ROW, "q0")
+    )
+    outer = named(
+        "outer",
+        op("p0", "parameter", BIG),
+        op("p1", "parameter", ROW, parameter=1),
+        op("f", "fusion", ROW, "p0", "p1", calls=["inner"]),
+    )
+    parameters = op("a", "parameter", BIG), op("b", "parameter", ROW, parameter=1)
+    made = module(inner, outer, named("main", *parameters, op("r", "fusion", ROW, "a", "b", calls=["outer"])))
+    assert moved(made) == 4000 + 4000
+
+
+FEW = st.integers(1, 12)
+
+
+def counted(size: int, window: int, output: int, dim: WindowDim) -> int:
+    positions = [
+        place * dim.stride + k * dim.window_dilation - dim.low for place in range(output) for k in range(window)
+    ]
+    return sum(at % dim.base_dilation == 0 and 0 <= at // dim.base_dilation < size for at in positions)
+
+
+@given(
+    st.tuples(FEW, FEW, FEW),
+    st.builds(
+        WindowDim,
+        stride=st.integers(1, 5),
+        low=st.integers(-6, 9),
+        window_dilation=st.integers(1, 5),
+        base_dilation=st.integers(1, 6),
+    ),
+)
+def test_as_if_counted(sizes: tuple[int, int, int], dim: WindowDim) -> None:
+    assert valid_pairs(*sizes, dim) == counted(*sizes, dim)
+
+
+def test_a_window_of_three_at_the_edges() -> None:
+    """Same padding: the first and the last output miss one place each."""
+    assert valid_pairs(32, 3, 32, WindowDim(3, low=1, high=1)) == 3 * 32 - 2
+    assert valid_pairs(28, 3, 26, WindowDim(3)) == 3 * 26
+
+
+def test_an_input_gradient_multiplies_as_often_as_its_forward_pass() -> None:
+    forward = valid_pairs(32, 3, 16, WindowDim(3, stride=2, low=0, high=1))
+    backward = valid_pairs(16, 3, 32, WindowDim(3, low=2, high=1, base_dilation=2))
+    assert forward == backward == 3 * 16 - 1
+
+
+def test_huge_sizes_take_no_time() -> None:
+    assert valid_pairs(1 << 62, 1 << 61, 1 << 62, WindowDim(stride=1, low=0)) == (1 << 61) * (1 << 62) - (
+        (1 << 61) * ((1 << 61) - 1) // 2
+    )
+    assert valid_pairs(1 << 62, 1 << 62, 1 << 62, WindowDim(stride=3, base_dilation=1 << 40)) is None
+
+
+def test_nothing_meets_nothing() -> None:
+    assert valid_pairs(0, 3, 5, WindowDim(3)) == 0
+    assert valid_pairs(5, 3, 5, WindowDim(3, stride=0)) == 0
+
+
+IMAGE, KERNEL, MADE = "f16[8,32,32,3]", "f16[3,3,3,64]", "f16[8,32,32,64]"
+GEMM_COST_RULES = (
+    '{"gemm_backend_config":{"dot_dimension_numbers":'
+    '{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}'
+)
+
+
+def sizes(opcode: str, result: str, *operands: str, **fields: Any) -> Mapping[str, int]:
+    names = [chr(97 + at) for at in range(len(operands))]
+    inside = of_one(op("r", opcode, result, *names, **fields), *operands).entry
+    made = inside.instructions[inside.root]
+    return sizes_of(made, [operand.shape for operand in inside.operands_of(made)])
+
+
+def test_a_product_has_three_sizes_and_a_batch() -> None:
+    """M = 4 x 7 rows of the left, N = 9 columns of the right, K = 5; twice, for the batch."""
+    dims = DotDims((3,), (1,), (0,), (0,))
+    assert product_of((2, 4, 7, 5), (2, 5, 9), dims) == Product(28, 9, 5, 2)
+    assert Product(28, 9, 5, 2).flops == 2 * 28 * 9 * 5 * 2
+
+
+def test_dimensions_that_an_operand_does_not_have() -> None:
+    assert product_of((4, 5), (5, 9), DotDims((2,), (0,), (), ())) is None
+    assert product_of((4, 5), (5, 9), DotDims((), (), (), ())) is None
+    assert product_of((4, 5), (5, 9), DotDims((-100,), (0,), (), ())) is None
+    assert product_of((4, 5), (5, 9), DotDims((1,), (0,), (), (-100,))) is None
+
+
+@pytest.mark.parametrize(
+    ("opcode", "fields"),
+    [
+        ("dot", {"dot": DotDims((1,), (0,), (), ())}),
+        ("custom-call", {"target": "__cublas$gemm", "backend_config": GEMM_COST_RULES}),
+    ],
+)
+def test_a_product_in_a_program(opcode: str, fields: dict[str, Any]) -> None:
+    assert sizes(opcode, "f16[100,7]", "f16[100,33]", "f16[33,7]", **fields) == {"M": 100, "N": 7, "K": 33}
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "operands"),
+    [
+        ("Forward", MADE, (IMAGE, KERNEL)),
+        ("BackwardInput", IMAGE, (MADE, KERNEL)),
+        ("BackwardFilter", KERNEL, (IMAGE, MADE)),
+    ],
+)
+def test_a_convolution_and_its_gradients_have_the_same_channels(
+    kind: str, result: str, operands: tuple[str, str]
+) -> None:
+    fields = {"target": f"__cudnn$conv{kind}", "convolution": NHWC, "window": (WindowDim(3), WindowDim(3))}
+    found = sizes("custom-call", f"({result},u8[1024])", *operands, **fields)
+    assert found == {"input channels": 3, "output channels": 64}
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operands", "fields"),
+    [
+        ("add", ("f16[9]", "f16[9]"), {}),
+        ("custom-call", ("f16[9]", "f16[9]"), {"target": "__cublas$gemm"}),  # which dimensions is not said
+        ("custom-call", ("f16[9]", "f16[9]"), {"target": "__cudnn$convForward", "convolution": NHWC}),
+        (
+            "custom-call",
+            (IMAGE, KERNEL),
+            {"target": "__cudnn$convForward", "convolution": replace(NHWC, input_feature=-9)},
+        ),
+        ("custom-call", ("f16[9]",), {"target": "__cudnn$convForward", "convolution": NHWC}),
+    ],
+)
+def test_what_has_no_sizes(opcode: str, operands: tuple[str, ...], fields: dict[str, Any]) -> None:
+    assert sizes(opcode, "f16[9]", *operands, **fields) == {}
+
+
+def test_sizes_off_a_multiple_and_the_next_one() -> None:
+    assert off_multiple({"M": 1, "N": 8, "K": 33}, 8) == {"K": 33}
+    assert (rounded_up(33, 8), rounded_up(40, 8)) == (40, 40)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "result", "product"),
+    [
+        ((8, 5), (5, 3), (8, 3), Product(8, 3, 5)),
+        ((5, 8), (5, 3), (8, 3), Product(8, 3, 5)),
+        ((8, 5), (3, 5), (8, 3), Product(8, 3, 5)),
+        ((4, 4), (4, 4), (4, 4), Product(4, 4, 4)),
+        ((8, 5), (5, 3), (3, 8), None),
+        ((8, 5), (5,), (8,), None),
+        ((8, 5), (8, 5), (8, 5), None),
+    ],
+)
+def test_shapes_tell_a_product(
+    left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...], product: Product | None
+) -> None:
+    assert product_by_shapes(left, right, result) == product
+
+
+@pytest.mark.parametrize(
+    ("name", "op_name", "target", "result", "is_product"),
+    [
+        ("matmul_optimized.1", "", "tpu_custom_call", "f32[8,3]", True),
+        ("call.1", "jit(f)/gemm_kernel", "tpu_custom_call", "f32[8,3]", True),
+        ("call.1", "jit(matmul)/pallas_call", "tpu_custom_call", "f32[8,3]", False),  # the function, not the kernel
+        ("command.1", "", "tpu_custom_call", "f32[8,3]", False),
+        ("matmul.1", "", "Cholesky", "f32[8,3]", False),
+        ("matmul.1", "", "tpu_custom_call", "f32[8,5]", False),
+        ("matmul.1", "", "tpu_custom_call", "s32[8,3]", False),
+    ],
+)
+def test_a_kernel_is_a_product_only_if_its_name_and_shapes_say_so(
+    name: str, op_name: str, target: str, result: str, is_product: bool
+) -> None:
+    """The kernel is not square: a sum of two square arrays has the shapes of a product, too."""
+    made = op(name, "custom-call", result, "a", "b", target=target, metadata=OpMetadata(op_name=op_name))
+    inside = of_one(made, "f32[8,5]", "f32[5,3]").entry
+    call = inside.instructions[inside.root]
+    found = kernel_product(call, [operand.shape for operand in inside.operands_of(call)])
+    assert found == (Product(8, 3, 5) if is_product else None)
+
+
+def test_the_vector_memory_of_a_program_is_that_of_the_instruction_that_works_in_most() -> None:
+    config = (
+        '{"scoped_memory_configs":[{"memory_space":"0","offset":"0","size":"67108864"}],'
+        '"used_scoped_memory_configs":[{"memory_space":"1","offset":"0","size":"%d"}]}'
+    )
+    calls = [op(f"c{size}", "add", "f32[8]", "a", "b", backend_config=config % size) for size in (300, 4000)]
+    instructions = [of_one(call, "f32[8]", "f32[8]").entry.root_instruction for call in calls]
+    assert vmem_bytes(instructions) == 4000
+    assert vmem_bytes([replace(each, backend_config="") for each in instructions]) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hlo_builders import F32, computation, instruction, program, shape
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
@@ -221,12 +223,12 @@ def test_any_change_is_a_program_or_one_line(at: int, left_out: int, put_in: str
 def by_name(module: Module) -> dict[str, Any]:
     """All instructions by name, with the names of what they refer to; XLA writes its configuration in two ways."""
     rows = {}
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            row = asdict(instruction) | {"backend_config": "", "computation": computation.name}
-            row["operands"] = [each.name for each in computation.operands_of(instruction)]
-            row["calls"] = [module.computations[call].name for call in instruction.calls]
-            rows[instruction.name] = row | {"is_root": computation.root_instruction is instruction}
+    for each_computation in module.computations:
+        for each_instruction in each_computation.instructions:
+            row = asdict(each_instruction) | {"backend_config": "", "computation": each_computation.name}
+            row["operands"] = [each.name for each in each_computation.operands_of(each_instruction)]
+            row["calls"] = [module.computations[call].name for call in each_instruction.calls]
+            rows[each_instruction.name] = row | {"is_root": each_computation.root_instruction is each_instruction}
     return rows
 
 
@@ -237,3 +239,27 @@ def test_the_same_program_in_both_forms(text: str, proto: str) -> None:
     assert (one.name, one.entry.name) == (other.name, other.entry.name)
     assert by_name(one) == by_name(other)
     assert cost_of(one).entry == cost_of(other).entry
+
+
+TEXT = "// by hand\nHloModule jit_step\nENTRY main { r = f32[8] iota(), iota_dimension=0 }\n"
+
+
+def test_the_format_is_told_from_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(TEXT)
+    (tmp_path / "proto").write_bytes(program(computation("main", instruction(1, "r", "iota", shape(F32, 8)))))
+    text, proto = (read_program(tmp_path / name) for name in ("text", "proto"))
+    assert (text.name, text.entry.root_instruction.shape) == (proto.name, proto.entry.root_instruction.shape)
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"HloModule m\n{", b"\x00" * 99])
+def test_the_error_names_the_file(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "step.hlo").write_bytes(data)
+    with pytest.raises(ProgramError, match=r"step\.hlo: ") as caught:
+        read_program(tmp_path / "step.hlo")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "gone", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(ProgramError, match=f"cannot be read: {why}"):
+            read_program(path)

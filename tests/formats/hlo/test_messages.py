@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+from hlo_builders import F32, computation, instruction, program, shape
+from hypothesis import given
+from hypothesis import strategies as st
 from protobytes import field, message
 
-from tfperf.formats.hlo.messages import accessed_bytes
+from tfperf.formats.hlo.messages import NamedInstruction, accessed_bytes, read_names
+from tfperf.trace.read import read_host
 
 
 def test_bytes_are_added_up_by_memory() -> None:
@@ -19,3 +26,77 @@ def test_an_empty_one_says_that_nothing_is_touched_and_a_damaged_one_nothing() -
     assert accessed_bytes("\u2603") is None
     negative = field(1, message(field(2, 1), field(3, -5))).decode("latin-1")
     assert accessed_bytes(negative) is None
+
+
+SOURCE = field(7, message(field(1, b"MatMul"), field(2, b"model/dense/MatMul")))
+DOT = instruction(1, "dot.1", "dot", shape(F32, 8), extra=SOURCE)
+PROGRAM = program(computation("main", DOT, instruction(2, "copy.2", "copy", shape(F32, 8), [1])))
+
+
+def test_instructions_name_their_op() -> None:
+    read = read_names(PROGRAM)
+    assert read is not None
+    assert read.module == "jit_step"
+    assert read.instructions == {
+        "dot.1": NamedInstruction("dot", "model/dense/MatMul", "MatMul"),
+        "copy.2": NamedInstruction("copy", "", ""),
+    }
+
+
+def test_devices_of_a_program_are_those_of_all_partitions() -> None:
+    """Two partitions of two replicas; protobuf packs numbers."""
+    assignment = message(*(field(3, field(1, bytes(replicas))) for replicas in ([4, 6], [5, 7])))
+    read = read_names(program(computation("main", DOT), extra=field(15, assignment)))
+    assert read is not None
+    assert read.devices == (4, 5, 6, 7)
+
+
+def test_bytes_that_are_no_program_are_none() -> None:
+    assert read_names(b"\xff\xff\xff") is None
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_survived(data: bytes) -> None:
+    for candidate in (data, PROGRAM[: len(data)] + data, field(1, data)):
+        read = read_names(candidate)
+        assert read is None or isinstance(read.instructions, dict)
+
+
+def named(name: str) -> bytes:
+    return field(1, message(field(1, name.encode()), field(3, computation("main", DOT))))
+
+
+def plane_with(*entries: bytes) -> bytes:
+    """A metadata plane (and a host plane, since a trace without events is none)."""
+    names = [
+        field(5, message(field(1, key), field(2, message(field(1, key), field(2, name)))))
+        for key, name in ((1, b"Hlo Proto"), (2, b"program_id"))
+    ]
+    made = field(1, message(field(2, b"/host:metadata"), *entries, *names))
+    return made + field(1, message(field(2, b"/host:CPU")))
+
+
+def entry(key: int, *stats: bytes) -> bytes:
+    return field(4, message(field(1, key), field(2, message(field(2, b"jit_step(7)"), *stats))))
+
+
+def blob(data: bytes) -> bytes:
+    return field(5, message(field(1, 1), field(6, data)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "made.xplane.pb"
+
+
+def test_the_program_id_is_a_stat_or_the_key(path: Path) -> None:
+    """An id above 2^63 is kept as the signed number that events have for it."""
+    stat = field(5, message(field(1, 2), field(3, (1 << 64) - 5)))
+    path.write_bytes(plane_with(entry(7, blob(named("a"))), entry(8, blob(named("b")), stat)))
+    programs = read_host(path).programs
+    assert {key: each.module for key, each in programs.items()} == {7: "a", -5: "b"}
+
+
+def test_bytes_that_are_no_program_are_left_out(path: Path) -> None:
+    path.write_bytes(plane_with(entry(7, blob(b"\xff\xff\xff")), entry(8)))
+    assert read_host(path).programs == {}

@@ -171,11 +171,6 @@ def _gather(site: Site) -> Work:
     return Work(bytes=2 * site.shape.bytes + site.operands[1].bytes)
 
 
-def _fft(site: Site) -> Work:
-    levels = math.prod([length.bit_length() - 1 for length in site.instruction.fft_length if length > 0])
-    return Work(8 * levels * site.operands[0].elements, bytes=site.default_bytes)
-
-
 def _start(site: Site) -> Work:
     """Count the operands and the second part of the result, which is what the operation makes."""
     return Work(bytes=site.operand_bytes + site.shape.parts[1].bytes)
@@ -221,7 +216,10 @@ RULES: dict[str, Rule] = {
     "dot": lambda site: _matrix_work(site, _dot_flops(site)),
     "dynamic-slice": _gather,
     "dynamic-update-slice": lambda site: Work(bytes=2 * site.operands[1].bytes + site.operands[2].bytes),
-    "fft": _fft,
+    "fft": lambda site: Work(
+        8 * site.operands[0].elements * math.prod(n.bit_length() - 1 for n in site.instruction.fft_length if n > 0),
+        bytes=site.default_bytes,
+    ),
     "gather": _gather,
     "map": lambda site: _repeated(site, site.shape.elements),
     "reduce": lambda site: _repeated(site, site.operands[0].elements - site.first.elements),

@@ -53,18 +53,15 @@ def other_format(head: bytes) -> str:
         return "gzip-compressed; decompress it, or give the *.xplane.pb file beside it"
     if head[:1] in (b"{", b"["):
         return "JSON, not an XSpace; give the *.xplane.pb file of the same run"
-    return (
-        what := _by_signature(head) or next((name for is_it, name in _MESSAGES if is_it(head)), "")
-    ) and f"{what}, not an XSpace; give a *.xplane.pb file"
-
-
-def _by_signature(head: bytes) -> str:
     if b"brain.Event:" in head[_RECORD_HEADER : _RECORD_HEADER + int.from_bytes(head[:8], "little")]:
-        return "an event file of TensorBoard"
-    if is_text(head) and head.strip() and (len(head) >= _SHORTEST_TEXT or head[:1] not in _FIRST_BYTES):
-        start = head.lstrip().lower()
-        return next((what for signature, what in _TEXTS if start.startswith(signature)), "a text file")
-    return next((what for signature, what in _SIGNATURES if head.startswith(signature)), "")
+        what = "an event file of TensorBoard"
+    elif is_text(head) and head.strip() and (len(head) >= _SHORTEST_TEXT or head[:1] not in _FIRST_BYTES):
+        begin = head.lstrip().lower()
+        what = next((what for signature, what in _TEXTS if begin.startswith(signature)), "a text file")
+    else:
+        found = [what for signature, what in _SIGNATURES if head.startswith(signature)]
+        what = found[0] if found else next((what for is_it, what in _MESSAGES if is_it(head)), "")
+    return what and f"{what}, not an XSpace; give a *.xplane.pb file"
 
 
 def is_text(data: bytes) -> bool:

@@ -300,8 +300,14 @@ class _EventReader(Struct, frozen=True):
         else:
             stats, every = wanted_stats(serialized, self.header.stat_names, self.wanted, narrowed), None
         carried, nameless = serialized.named(self.header.stat_names)
+        bounds = (decoder.offsets(lists) - decoder.offsets(lists)[0]).tolist()
+        names, display_names = (decoder.texts(lines.field(key)) for key in ("name", "display_name"))
+        ids, timestamps = (lines.field(key).to_pylist() for key in ("id", "timestamp_ns"))
+        # The id of the line of steps comes as int32 or as its unsigned form.
+        ids = [number - (1 << 32) if is_derived(number - (1 << 32)) else number for number in ids]
+        columns = (ids, names, bounds[:-1], bounds[1:], display_names, timestamps)
         return EventColumns(
-            lines=self._lines(lines, (decoder.offsets(lists) - decoder.offsets(lists)[0]).tolist()),
+            lines=tuple(Line(self.plane, *values) for values in zip(*columns, strict=True)),
             name=name,
             start_ps=decoder.numbers(events.column("offset_ps")),
             duration_ps=decoder.numbers(events.column("duration_ps")),
@@ -312,14 +318,6 @@ class _EventReader(Struct, frozen=True):
             stat_names=carried,
             nameless_stats=nameless,
         )
-
-    def _lines(self, lines: Any, bounds: list[int]) -> tuple[Line, ...]:
-        names, display_names = (decoder.texts(lines.field(key)) for key in ("name", "display_name"))
-        ids, timestamps = (lines.field(key).to_pylist() for key in ("id", "timestamp_ns"))
-        # The id of the line of steps comes as int32 or as its unsigned form.
-        ids = [number - (1 << 32) if is_derived(number - (1 << 32)) else number for number in ids]
-        columns = (ids, names, bounds[:-1], bounds[1:], display_names, timestamps)
-        return tuple(Line(self.plane, *values) for values in zip(*columns, strict=True))
 
 
 class WantedStats(Struct, frozen=True):
