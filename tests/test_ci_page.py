@@ -29,7 +29,7 @@ from shared_runs import make_program
 from tfperf.judge import grammar
 from tfperf.judge.config import read_config
 from tfperf.judge.grammar import read_limit
-from tfperf.judge.limits import FIGURES, NAMED, Metric, NamedLimit
+from tfperf.judge.limits import FIGURES, NAMED, Figure, Metric
 from tfperf.judge.measure import RESTS_ON, rests_on_steps
 from tfperf.trace.flaw import Part
 
@@ -53,13 +53,13 @@ def fenced(language: str, heading: str) -> str:
 def limit_table() -> str:
     """Table of all named limits."""
     rows = [
-        f"| `--{name}` | {named.unit} | {_demand(named)}`{named.example}` | {FIGURES[named.figure].meaning} |"
+        f"| `--{name}` | {named.unit} | {_demand(named)}`{named.example}` | {named.meaning} |"
         for name, named in NAMED.items()
     ]
     return "\n".join(["| option | unit | example | measured value |", "|---|---|---|---|", *rows]) + "\n"
 
 
-def _demand(named: NamedLimit) -> str:
+def _demand(named: Figure) -> str:
     if named.of_cause:
         return ""
     return "at most " if named.relation == "<=" else "at least "
@@ -68,7 +68,7 @@ def _demand(named: NamedLimit) -> str:
 def doubt_table() -> str:
     """Parts of a profile that figures and tables depend on."""
     names_of: dict[str, list[str]] = {}
-    for name, parts in RESTS_ON.items():
+    for name, parts in sorted(RESTS_ON.items(), key=lambda item: bool(item[1])):
         shown = [part for part in get_args(Part) if part in parts]
         over_steps = not parts or (name in FIGURES and rests_on_steps(Metric(name)))
         shown += ["step detection"] if over_steps else []

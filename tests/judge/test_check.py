@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -9,20 +10,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, host, space
+from builders import Plane, event, host, line, logdir_of, plane, ref, space
 from click.testing import Result
-from judge.example_jobs import analysis_of, bare_job, input_job, job_without_steps, noisy_job
+from judge.example_jobs import (
+    analysis_of,
+    bare_job,
+    input_job,
+    job_without_steps,
+    noisy_job,
+    pipeline_job,
+    two_kinds_job,
+)
+from places import ROOT
 
 import tfperf
-from tfperf.analysis.registry import default_sections
+from tfperf.analysis.registry import default_sections, section_names
+from tfperf.base.errors import TfperfError
 from tfperf.formats.wire.capture_plane import CaptureFacts
-from tfperf.judge.check import check, check_profile, needed_sections
+from tfperf.judge.check import check, check_profile, evidence_of, evidence_sections, needed_sections
 from tfperf.judge.config import CheckConfig
-from tfperf.judge.grammar import read_limit
-from tfperf.judge.limits import LimitError, named_limit
+from tfperf.judge.grammar import limit_tables, read_limit
+from tfperf.judge.limits import FIGURES, REGRESSION, LimitError, Metric, named_limit
+from tfperf.judge.measure import judged_hosts
 from tfperf.judge.outcome import Judged, Outcome, not_judged
 from tfperf.judge.run_summary import baseline_text
 from tfperf.judge.summarize import summarize_run
+from tfperf.report.model import Finding
 from tfperf.report.render import render
 
 
@@ -116,12 +129,6 @@ def test_fewer_steps_suffice_if_that_is_set_but_never_none(tmp_path: Path) -> No
     assert outcome_of(two_steps, "input_bound <= 99%", min_steps=0).exit_code == 0
     no_steps = analysis_of(tmp_path / "2", a=input_job(30, steps=0))
     assert outcome_of(no_steps, "input_bound <= 99%", min_steps=0).exit_code == 1
-
-
-def test_input_that_the_trace_does_not_show_is_unknown(tmp_path: Path) -> None:
-    judged = judged_by(analysis_of(tmp_path, a=bare_job(*[100] * 5)), "input_bound <= 99%")
-    assert (judged.status, judged.measured) == ("unknown", None)
-    assert "does not show where input comes from" in judged.why
 
 
 def test_the_statistic_of_step_times_can_be_chosen(tmp_path: Path) -> None:
@@ -493,3 +500,295 @@ def test_without_a_profile_every_limit_is_unknown() -> None:
     outcome = not_judged(limits, "logs/ does not exist")
     assert (outcome.exit_code, outcome.hosts, outcome.step_count) == (1, (), 0)
     assert [(judged.status, judged.why) for judged in outcome.judged] == [("unknown", "logs/ does not exist")] * 2
+
+
+# --- a gate on a job with steps of several kinds ---
+
+
+Run = Callable[..., Result]
+SHARED = ROOT.parent / "shared" / "traces"
+"""Traces of other people's jobs, which are no part of the project."""
+
+
+def test_without_a_kind_the_gate_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """Train steps wait for 10 us of 100, eval steps for 70."""
+    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%")
+    (judged,) = outcome.judged
+    assert (judged.status, judged.measured) == ("pass", 10.0)
+    assert judged.why == "over 5 train steps; 4 eval steps are not judged: --by-kind eval."
+    assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (5, "train", {"eval": 4})
+    assert outcome.notes[0] == "Figures are over train steps; 4 eval steps are not judged: --by-kind eval."
+
+
+def test_the_steps_that_are_left_have_no_kind_if_all_are_skipped(tmp_path: Path) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", skip_first=100)
+    assert outcome.notes[0].startswith("Figures are over steps; 5 train steps and 4 eval steps are not judged")
+
+
+def test_a_kind_is_judged_in_place_of_the_main_one(tmp_path: Path) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", by_kind="eval")
+    (judged,) = outcome.judged
+    assert (judged.status, judged.measured) == ("breach", 70.0)
+    assert judged.why == "over 4 eval steps; 5 train steps are not judged: --by-kind train."
+    assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (4, "eval", {"train": 5})
+    assert outcome.notes[0].startswith("Limits on steps are over eval steps; 5 train steps")
+
+
+@pytest.mark.parametrize(
+    ("limit", "of_all", "of_eval"),
+    [
+        ("count(steps.step) <= 99", 9.0, 4.0),
+        ("max(steps.input_ms) <= 1ms", 0.07, 0.07),
+        ("min(steps.input_ms) <= 1ms", 0.01, 0.07),
+        ("max(categories.percent[category=Input]) <= 99", 10.0, 70.0),
+    ],
+)
+def test_tables_of_steps_hold_only_steps_of_the_kind(tmp_path: Path, limit: str, of_all: float, of_eval: float) -> None:
+    analysis = analysis_of(tmp_path, a=two_kinds_job())
+    measured = [outcome_of(analysis, limit, by_kind=kind).judged[0].measured for kind in (None, "eval")]
+    assert measured == [pytest.approx(of_all), pytest.approx(of_eval)]
+
+
+def test_a_column_that_cannot_be_cut_to_a_kind_is_unknown(tmp_path: Path) -> None:
+    gpu = plane("/device:GPU:0", line("Stream #1", *(event("gemm", 100 * n, 30, correlation_id=n) for n in range(9))))
+    marks = [event("train" if n < 5 else "test", 100 * n, 100, step_num=n) for n in range(9)]
+    tape = [event("gradient_tape/x:MatMul", 100 * n + 50, 10) for n in range(5)]
+    analysis = analysis_of(tmp_path, a=space(host(*marks, *tape), gpu))
+    (judged,) = outcome_of(analysis, "max(idle_devices.gaps) <= 99", by_kind="eval").judged
+    assert (judged.status, judged.why) == ("unknown", "idle_devices.gaps also counts steps that are not judged.")
+
+
+def test_limits_on_tables_alone_need_no_note(tmp_path: Path) -> None:
+    """The table of steps has every kind."""
+    assert outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "count(steps.step) <= 9").notes == ()
+
+
+def test_the_first_steps_that_are_skipped_are_those_of_the_kind(tmp_path: Path) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "step_time < 1s", by_kind="eval", skip_first=1)
+    assert (outcome.step_count, outcome.exit_code) == (3, 0)
+    assert outcome.notes[1] == "Skipped: the first eval step."
+
+
+def test_too_few_steps_of_the_kind_are_unknown(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=two_kinds_job())
+    (judged,) = outcome_of(analysis, "step_time < 1s", by_kind="eval", min_steps=5).judged
+    assert judged.why.startswith("4 whole eval steps count (of 9 recorded), but --min-steps asks for 5")
+
+
+def test_a_kind_that_no_step_is_of_names_those_that_there_are(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=two_kinds_job())
+    with pytest.raises(TfperfError) as error:
+        outcome_of(analysis, "input_bound <= 50%", by_kind="evaluation")
+    expected = (
+        "no step is of the kind 'evaluation' that --by-kind asks for; the kinds are: train (5 steps), eval (4 steps)"
+    )
+    assert str(error.value) == expected
+
+
+def test_without_steps_there_is_no_wrong_kind(tmp_path: Path) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=job_without_steps()), "input_bound <= 50%", by_kind="eval")
+    assert (outcome.exit_code, outcome.step_kind, outcome.judged[0].status) == (1, "", "unknown")
+
+
+def test_a_host_without_steps_of_the_kind_is_unknown(tmp_path: Path) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job(), b=input_job(30)), "step_time < 1s", by_kind="eval")
+    assert outcome.judged[0].why.startswith("host b: 0 whole")
+    assert outcome.other_kinds == {"train": 5}
+
+
+def test_a_baseline_is_of_one_kind(tmp_path: Path) -> None:
+    """That of train steps says nothing about eval steps."""
+    analysis, baseline = analysis_of(tmp_path, a=two_kinds_job()), tmp_path / "baseline.json"
+    baseline.write_text(baseline_text(summarize_run(analysis, "run")))
+    (judged,) = outcome_of(analysis, baseline=(baseline,), by_kind="eval").judged
+    assert judged.status == "unknown"
+    assert "Kind of step: train before, eval now" in judged.why
+    assert summarize_run(analysis, "run", kind="eval").hosts[0].input_percent == 70.0
+
+
+def test_the_command_line_the_file_and_the_library_take_a_kind(tmp_path: Path, run_tfperf: Run) -> None:
+    logdir = logdir_of(tmp_path, a=two_kinds_job())
+    limit = ("check", logdir, "--max-input-bound", "50%", "--no-config")
+    assert run_tfperf(*limit).exit_code == 0
+    chosen = run_tfperf(*limit, "--by-kind", "eval", "--format", "json")
+    summary = json.loads(chosen.stdout)["summary"]
+    assert (chosen.exit_code, summary["step_kind"], summary["other_step_kinds"]) == (3, "eval", {"train": 5})
+    config = tmp_path / "tfperf.toml"
+    config.write_text('[check]\nmax-input-bound = "50%"\nby-kind = "eval"\n')
+    assert run_tfperf("check", logdir, "--config", config).exit_code == 3
+    assert run_tfperf("check", logdir, "--config", config, "--by-kind", "train").exit_code == 0
+    assert check_profile(logdir, max_input_bound="50%", by_kind="eval").exit_code == 3
+
+
+def test_a_wrong_kind_ends_with_one_line_and_a_failed_test(tmp_path: Path, run_tfperf: Run) -> None:
+    junit = tmp_path / "tfperf.xml"
+    arguments = ("--max-input-bound", "50%", "--no-config", "--by-kind", "evl", "--junit", junit)
+    result = run_tfperf("check", logdir_of(tmp_path, a=two_kinds_job()), *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the kinds are: train (5 steps), eval (4 steps)" in result.stderr
+    assert 'errors="1"' in junit.read_text()
+
+
+def test_of_a_real_job_the_eval_steps_wait_longer() -> None:
+    logdir = SHARED / "steps_tf221" / "val"
+    if not logdir.is_dir():
+        pytest.skip(f"{logdir} is not there: it is no part of the project")
+    analysis = tfperf.load(logdir)
+    (train,) = outcome_of(analysis, "input_bound <= 50%").judged
+    (evaluation,) = outcome_of(analysis, "input_bound <= 50%", by_kind="eval").judged
+    assert (train.status, evaluation.status) == ("pass", "breach")
+    assert evaluation.measured == pytest.approx(74, abs=1)
+    costs = [check_profile(analysis, max_cost="input_wait=50%", by_kind=kind).judged[0] for kind in ("train", "eval")]
+    assert [cost.measured for cost in costs] == [train.measured, evaluation.measured]
+
+
+# --- what explains a breach ---
+
+
+def evidence(tmp_path: Path, limit: str, data: bytes) -> tuple[Finding, ...]:
+    """What explains a breach of a limit in a run of one host."""
+    (judged,) = judged_hosts(analysis_of(tmp_path, a=data), stat="mean", skip_first=0, min_steps=3)
+    return evidence_of(read_limit(limit).metric, judged)
+
+
+# --- which sections explain what ---
+
+
+@pytest.mark.parametrize(
+    ("limit", "sections"),
+    [
+        ("input_bound <= 1%", ("tfdata", "diagnosis")),
+        ("input_cost <= 1%", ("tfdata", "diagnosis")),
+        ("cause_cost[eager_ops] <= 1%", ("diagnosis",)),
+        ("cause[memory_pressure] <= 0", ("diagnosis",)),
+        ("tfdata_stages.p95_ms < 1", ("tfdata", "diagnosis")),
+        ("retraces <= 0", ("functions", "diagnosis")),
+        ("functions.traced_calls < 1", ("functions", "diagnosis")),
+        ("memory < 1kB", ("memory", "diagnosis")),
+        ("memory_by_op.total_bytes < 1", ("memory", "diagnosis")),
+        ("device_busy >= 99%", ("idle", "diagnosis")),
+        ("device_time.idle_ms < 1", ("idle", "diagnosis")),
+        ("kernels.total_us < 1", ("diagnosis",)),
+        ("step_time < 1us", ("diagnosis",)),
+        ("steps.step_time_ms < 1us", ("diagnosis",)),
+        ("ops.self_ms < 1us", ()),
+        ("device_ops.self_ms < 1us", ()),
+        ("op_types.self_ms < 1us", ()),
+        ("count(environment.host) < 1", ()),
+        ("pauses.duration_ms < 1us", ()),
+    ],
+)
+def test_sections_that_explain_a_breach(limit: str, sections: tuple[str, ...]) -> None:
+    assert evidence_sections(read_limit(limit).metric) == sections
+
+
+def test_every_metric_is_explained_by_sections_that_there_are() -> None:
+    metrics = [Metric(name) for name in (*FIGURES, REGRESSION)]
+    metrics += [Metric(table.columns[0].key, name) for name, table in limit_tables().items()]
+    for metric in metrics:
+        assert set(evidence_sections(metric)) <= set(section_names()), metric
+
+
+# --- input ---
+
+
+def test_a_breach_of_input_names_the_stage_that_is_waited_for(tmp_path: Path) -> None:
+    first, *_ = evidence(tmp_path, "input_bound <= 10%", pipeline_job(wait_us=400))
+    assert first.code == "input_wait"
+    assert "the stage waited for is Map" in first.text
+    assert first.action
+
+
+def test_a_breach_below_the_threshold_of_advice_says_what_input_takes(tmp_path: Path) -> None:
+    """1 % of the step time is no cause, but a limit may be lower."""
+    (finding,) = evidence(tmp_path, "input_bound <= 0.5%", pipeline_job(wait_us=10))
+    assert finding.code == "input_share"
+    # What is copied to a device that is not in the profile is unknown.
+    assert finding.text == "Waiting for tf.data takes 1.0% of the step time."
+    assert finding.action == "see what each stage takes: tfperf analyze -s tfdata"
+
+
+# --- functions ---
+
+
+def traced_calls(*names: str) -> bytes:
+    """Calls that all trace their function; the tracing counts run on, as if it was traced before the capture."""
+    calls = [
+        event(name, 10.0 * number, 5, tf_function_call=ref("traced-nonXla"), tracing_count=number + 1)
+        for number, name in enumerate(names)
+    ]
+    return space(host(*calls))
+
+
+def test_a_breach_of_retraces_names_the_functions(tmp_path: Path) -> None:
+    (finding, *_) = evidence(tmp_path, "retraces <= 0", traced_calls("train_step", "train_step", "train_step"))
+    assert finding.text == "Traced again in the capture: train_step (2 times)."
+    assert "input_signature" in finding.action
+
+
+def test_only_the_functions_traced_most_are_named(tmp_path: Path) -> None:
+    names = [name for number, name in enumerate("abcde") for _ in range(6 - number)]
+    (finding, *_) = evidence(tmp_path, "retraces <= 0", traced_calls(*names))
+    assert finding.text == "Traced again in the capture: a (5 times), b (5 times), c (4 times) and 2 more."
+
+
+def test_names_from_the_trace_are_cut(tmp_path: Path) -> None:
+    name = "x" * 100_000 + "\x1b[31m"
+    for limit in ("retraces <= 0", "functions.traced_calls < 1"):
+        retraced = evidence(tmp_path, limit, traced_calls(name, name, name))[0]
+        assert retraced.code == "retraced"
+        assert len(retraced.text) < 300
+
+
+# --- devices and memory ---
+
+
+def steps() -> list[Plane]:
+    return [host(*(event("train", 100 * number, 100, step_num=number) for number in range(5)))]
+
+
+def test_a_breach_of_device_time_names_what_the_device_waits_for_and_the_cause(tmp_path: Path) -> None:
+    """The host launches for 90 us of each step of 100 us."""
+    marks = [event("train", 100 * number, 100, step_num=number) for number in range(5)]
+    launching = [event("ExecutorState::Process", 100 * number, 90) for number in range(5)]
+    stream = line("Stream #1", *(event("gemm", 100 * number + 90, 10) for number in range(5)))
+    data = space(
+        plane("/host:CPU", line("python", *marks), line("executor", *launching)), plane("/device:GPU:0", stream)
+    )
+    fact, cause = evidence(tmp_path, "device_busy >= 99%", data)
+    assert (fact.code, fact.action, fact.causes) == ("idle_launch", "", ())
+    assert cause.code == "small_work_per_step"
+    assert cause.action
+
+
+def test_a_breach_of_memory_names_the_largest_part_of_the_peak(tmp_path: Path) -> None:
+    held = event(
+        "MemoryAllocation",
+        5,
+        0,
+        allocator_name="mklcpu",
+        bytes_allocated=4096,
+        bytes_available=1 << 20,
+        peak_bytes_in_use=4096,
+        requested_bytes=3072,
+        allocation_bytes=3072,
+        addr=64,
+        tf_op="dense/MatMul",
+    )
+    findings = evidence(tmp_path, "memory < 1kB", space(host(held)))
+    largest = next(finding for finding in findings if finding.code == "memory_largest")
+    assert largest.text == "The largest part of the peak is dense/MatMul: 3.07 kB, 75.0%."
+    assert largest.action
+
+
+# --- everything else ---
+
+
+@pytest.mark.parametrize("limit", ["all_others <= 1%", "step_time <= 1us", "steps.step_time_ms < 1us"])
+def test_other_breaches_have_the_advice_of_the_report(tmp_path: Path, limit: str) -> None:
+    findings = evidence(tmp_path, limit, bare_job(*[100] * 5))
+    assert [finding.code for finding in findings] == ["python_between_steps"]
+
+
+def test_what_nothing_in_the_report_explains_has_no_evidence(tmp_path: Path) -> None:
+    assert evidence(tmp_path, "host_ops.self_ms < 1us", pipeline_job(wait_us=400)) == ()

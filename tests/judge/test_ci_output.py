@@ -100,13 +100,6 @@ def test_what_was_judged_despite_doubt_is_a_warning() -> None:
     assert list(map(parsed, commands)) == [("warning", said, "some events are missing")]
 
 
-def test_a_reason_that_limits_share_is_given_once() -> None:
-    lines = annotation_text(not_judged([INPUT, STEP], "logs/ does not exist")).splitlines()
-    assert [parsed(line) for line in lines] == [
-        ("error", "max-input-bound 10%, max-step-time 50ms could not be judged", "logs/ does not exist")
-    ]
-
-
 def test_hostile_names_stay_inside_their_command() -> None:
     text = annotation_text(outcome(hostile("x,y::z\r\n::stop-commands::t\n%0A%\x1b[0m" + "é" * 100_000)))
     assert len(text.splitlines()) == 1

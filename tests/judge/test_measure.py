@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import STEPS_LINE, Event, Line, Plane, event, host, line, logdir_of, plane, ref, space
-from judge.example_jobs import analysis_of, bare_job, input_job
+from judge.example_jobs import analysis_of, bare_job, input_job, job_without_steps, two_kinds_job
 from msgspec.structs import replace
 from synthetic_tpu import Offload, offload_tpu
 
 import tfperf
-from tfperf.judge.grammar import read_limit
-from tfperf.judge.limits import Measurement
-from tfperf.judge.measure import JudgedHost, judged_hosts, measure, measure_skew, retraces_of
-from tfperf.trace.flaw import Flaw
+from tfperf.judge.grammar import limit_tables, read_limit
+from tfperf.judge.limits import FIGURES, REGRESSION, Metric, Status
+from tfperf.judge.measure import (
+    RESTS_ON,
+    JudgedHost,
+    Measurement,
+    is_over_steps,
+    judged_hosts,
+    measure,
+    measure_rows,
+    measure_skew,
+    metric_title,
+    parts_of,
+    retraces_of,
+)
+from tfperf.report.model import Data
+from tfperf.trace.flaw import EVERYTHING, TIMES, Flaw
+from tfperf.trace.steps.steps import no_steps
 
 
 def cpu(*more: Event, steps: int = 4, lines: tuple[Line, ...] = ()) -> Plane:
@@ -249,14 +264,6 @@ def test_retraces_of_a_function_without_a_tracing_count_are_unknown(tmp_path: Pa
 # --- skew ---
 
 
-def test_skew_is_the_slowest_host_over_the_median(tmp_path: Path) -> None:
-    analysis = analysis_of(tmp_path, a=input_job(step_us=100), b=input_job(step_us=130), c=input_job(step_us=100))
-    measurement = measure_skew(judged_hosts(analysis, stat="mean", skip_first=0, min_steps=3)[:-1])
-    assert measurement.value == pytest.approx(30.0)
-    assert measurement.host == "b"
-    assert measurement.why == "its steps take 0.130 ms, the median of 3 hosts is 0.100 ms"
-
-
 def test_skew_compares_hosts(tmp_path: Path) -> None:
     assert "only one host" in measure_skew([judged_host(tmp_path, cpu())]).gap
 
@@ -364,3 +371,260 @@ def test_columns_of_a_device_are_unknown_without_one(tmp_path: Path) -> None:
 def test_input_of_steps_is_unknown_where_it_is_not_visible(tmp_path: Path) -> None:
     measurement = measured("max(steps.input_ms) <= 1ms", judged_host(tmp_path, cpu()))
     assert (measurement.value, "does not show where input comes from" in measurement.gap) == (None, True)
+
+
+# --- hosts as a gate judges them ---
+
+
+def only_host(tmp_path: Path, data: bytes, *, skip_first: int = 0) -> JudgedHost:
+    """The only host of a run, as the gate sees it."""
+    (judged,) = judged_hosts(analysis_of(tmp_path, a=data), stat="mean", skip_first=skip_first, min_steps=3)
+    return judged
+
+
+def test_each_host_is_judged_alone_and_all_together_for_what_is_over_hosts(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=input_job(10), b=input_job(30))
+    *alone, together = judged_hosts(analysis, stat="mean", skip_first=1, min_steps=3)
+    assert [(judged.name, len(judged.results.hosts)) for judged in alone] == [("a", 1), ("b", 1)]
+    assert (together.name, len(together.results.hosts)) == ("", 2)
+    assert [judged.summary.averaged_count for judged in alone] == [4, 4]
+    assert [judged.recorded_steps for judged in alone] == [5, 5]
+    assert all(judged.results.is_narrowed for judged in (*alone, together))
+    assert not together.results.is_other_kind
+
+
+def test_steps_of_another_kind_are_told_apart(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=two_kinds_job())
+    for kind, is_other in (("", False), ("train", False), ("eval", True)):
+        (judged,) = judged_hosts(analysis, stat="mean", skip_first=0, min_steps=3, kind=kind)
+        assert (judged.results.is_narrowed, judged.results.is_other_kind) == (is_other, is_other)
+
+
+def test_the_analysis_is_not_changed(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, a=input_job(steps=5))
+    hosts = judged_hosts(analysis, stat="mean", skip_first=2, min_steps=3)
+    assert len(hosts[0].breakdown.steps) == 3
+    assert len(analysis["steps"].steps) == len(analysis.hosts[0]["steps"].steps) == 5
+
+
+def test_steps_without_a_kind_are_not_called_step_steps(tmp_path: Path) -> None:
+    """Where all steps are skipped, those that are left are of no kind."""
+    judged = only_host(tmp_path, bare_job(100), skip_first=1)
+    assert judged.too_few_steps.startswith("0 whole steps count (of 1 recorded)")
+
+
+def test_a_host_without_steps_says_why_there_are_none(tmp_path: Path) -> None:
+    judged = only_host(tmp_path, job_without_steps())
+    why = judged.breakdown.steps.explanation
+    assert judged.too_few_steps == f"0 whole steps count ({why}), but --min-steps asks for 3: profile longer"
+    assert why
+
+
+def test_findings_about_devices_need_a_device(tmp_path: Path) -> None:
+    assert only_host(tmp_path, bare_job(*[100] * 4)).findings("idle") == ()
+    marks = host(*(event("train", 100 * number, 100, step_num=number) for number in range(4)))
+    gpu = plane("/device:GPU:0", line("Stream #1(Compute)", *(event("gemm", 100 * number, 10) for number in range(4))))
+    assert only_host(tmp_path / "2", space(marks, gpu)).findings("idle")
+
+
+# --- what metrics rest on ---
+
+
+MARKED = replace(no_steps(""), source="markers")
+FOUND = replace(no_steps(""), source="tf.function calls")
+
+
+@pytest.mark.parametrize(
+    ("limit", "of_marked", "of_found"),
+    [
+        ("step_time < 1s", {"steps"}, TIMES),
+        ("skew < 1%", {"steps"}, TIMES),
+        ("input_bound < 1%", TIMES, TIMES),
+        ("device_busy > 1%", {"steps", "device"}, TIMES),
+        ("retraces < 1", {"calls"}, {"calls"}),
+        ("memory < 1GB", {"memory"}, {"memory"}),
+        ("cause[compilation] <= 0", TIMES, TIMES),
+        ("cause[memory_pressure] <= 0", EVERYTHING, EVERYTHING),
+        ("sum(kernels.total_us) < 1s", {"device"}, {"device"}),
+        ("max(idle_devices.idle_percent) < 5", {"steps", "device"}, TIMES),
+        ("max(tfdata_stages.p95_ms) < 5", {"input"}, {"input"}),
+        ("max(steps.step_time_ms) < 5", EVERYTHING, EVERYTHING),
+    ],
+)
+def test_parts_of_a_metric(limit: str, of_marked: object, of_found: object) -> None:
+    metric = read_limit(limit).metric
+    assert (parts_of(metric, [MARKED]), parts_of(metric, [FOUND])) == (of_marked, of_found)
+    assert parts_of(metric, [MARKED, FOUND]) == of_found, "what any host rests on"
+
+
+def test_a_regression_rests_on_the_steps() -> None:
+    assert is_over_steps(Metric(REGRESSION))
+    assert parts_of(Metric(REGRESSION), [MARKED]) == {"steps"}
+
+
+def test_what_a_step_ends_by_counts() -> None:
+    metric = Metric("step_time")
+    assert parts_of(metric, [replace(MARKED, end_known=False)]) == TIMES
+    assert parts_of(metric, [replace(MARKED, source="device steps")]) == {"steps", "device"}
+
+
+def test_what_is_declared_exists_and_every_figure_is() -> None:
+    assert RESTS_ON.keys() <= {*FIGURES, *limit_tables(), REGRESSION}
+    assert FIGURES.keys() <= RESTS_ON.keys()
+
+
+# --- a column of a table as one number ---
+
+
+KERNELS: Data = {
+    "kernel_name": ["ncclAllReduce", "ncclGather", "gemm", None],
+    "kernel": ["ncclAllReduce", "ncclGather", "gemm", "copy"],
+    "op_name": ["a", None, "b", "c"],
+    "total_us": [300.0, 150.0, 900.0, 10.0],
+    "mean_us": [30.0, None, math.nan, 10.0],
+    "occurrences": [10, 5, 3, None],
+    "is_kernel_using_tensor_core": [False, None, True, False],
+}
+
+
+def measured_in(text: str, data: Data = KERNELS) -> Measurement:
+    return measure_rows(read_limit(text), data)
+
+
+def judged_in(text: str, data: Data = KERNELS) -> tuple[Status, float | None]:
+    measurement = measured_in(text, data)
+    return measurement.status(read_limit(text)), measurement.value
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "value"),
+    [
+        ("kernels.total_us[name~nccl] <= 300", "pass", 300),
+        ("kernels.total_us[name~nccl] < 300", "breach", 300),
+        ("kernels.total_us[name!~nccl] < 300", "breach", 900),  # an unknown name is empty text, without nccl
+        ("kernels.total_us[name~nccl] >= 150", "pass", 150),
+        ("kernels.total_us[name~nccl] > 150", "breach", 150),
+        ("kernels.total_us[name=gemm] < 1ms", "pass", 900),
+        ("kernels.total_us[op_name=''] < 1ms", "pass", 150),
+        ("sum(kernels.total_us[name~nccl]) <= 450us", "pass", 450),
+        ("sum(kernels.total_us[name~'(?i)NCCL',kernel!=ncclGather]) <= 450us", "pass", 300),
+        ("max(kernels.total_us) <= 450us", "breach", 900),
+        ("min(kernels.total_us) >= 10us", "pass", 10),
+        ("min(kernels.total_us) <= 9us", "breach", 10),
+        ("mean(kernels.total_us[name~nccl]) < 225", "breach", 225),
+        ("median(kernels.total_us[name~nccl]) <= 225", "pass", 225),
+        ("p95(kernels.total_us[name~nccl]) < 292.5", "breach", 292.5),  # 150 + 0.95 * 150
+        ("count(kernels.kernel[name~nccl]) <= 1", "breach", 2),
+        ("count(kernels.kernel[name~xyz]) <= 0", "pass", 0),
+        ("count(kernels.kernel[occurrences>=5,total_us>100]) <= 2", "pass", 2),  # the row without a count: 10 us
+    ],
+)
+def test_known_cells(text: str, status: Status, value: float) -> None:
+    assert judged_in(text) == (status, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "value"),
+    [
+        # No row meets the conditions.
+        ("kernels.total_us[name~xyz] < 5", "unknown", None),
+        ("sum(kernels.total_us[name~xyz]) < 5", "unknown", None),
+        # A cell is unknown: a known one that breaches the limit is enough.
+        ("kernels.mean_us < 20", "breach", 30),
+        ("kernels.mean_us < 99", "unknown", 30),
+        ("kernels.mean_us[kernel=copy] < 99", "pass", 10),
+        ("kernels.mean_us[kernel=gemm] < 99", "unknown", None),
+        ("max(kernels.mean_us) < 20", "breach", 30),
+        ("max(kernels.mean_us) < 99", "unknown", 30),
+        ("sum(kernels.mean_us) < 39", "breach", 40),
+        ("sum(kernels.mean_us) < 99", "unknown", 40),
+        ("sum(kernels.mean_us) > 99", "unknown", None),
+        ("mean(kernels.mean_us) < 5", "unknown", None),
+        ("min(kernels.mean_us) < 5", "unknown", None),
+        ("max(kernels.mean_us) > 99", "unknown", None),
+        # It is unknown whether a row meets the conditions.
+        ("kernels.total_us[is_kernel_using_tensor_core=false] < 200", "breach", 300),
+        ("kernels.total_us[is_kernel_using_tensor_core=false,kernel=copy] < 200", "pass", 10),
+        ("kernels.total_us[is_kernel_using_tensor_core!=true] < 400", "pass", 300),  # 150 us hold it as well
+        ("kernels.total_us[is_kernel_using_tensor_core=true] < 100", "breach", 900),
+        ("kernels.total_us[is_kernel_using_tensor_core=true] > 200", "unknown", 900),
+        ("sum(kernels.total_us[is_kernel_using_tensor_core=false]) < 400", "unknown", 310),
+        ("sum(kernels.total_us[is_kernel_using_tensor_core=false]) < 310", "breach", 310),
+        ("count(kernels.kernel[occurrences>=5]) <= 1", "breach", 2),
+        ("count(kernels.kernel[occurrences>=5]) <= 2", "unknown", 2),
+        ("count(kernels.kernel[occurrences>=5]) >= 2", "unknown", None),
+        ("count(kernels.kernel[occurrences>=5]) >= 3", "unknown", None),
+    ],
+)
+def test_unknown_cells(text: str, status: Status, value: float | None) -> None:
+    assert judged_in(text) == (status, value)
+
+
+@pytest.mark.parametrize("cell", [math.nan, math.inf, -math.inf, None, "text", True, 10**400])
+def test_cells_that_are_not_numbers_are_unknown(cell: object) -> None:
+    for text in ("kernels.total_us < 9", "kernels.total_us > 9", "sum(kernels.total_us) < 9"):
+        assert judged_in(text, {**KERNELS, "total_us": [cell] * 4}) == ("unknown", None)
+
+
+def test_the_worst_row_is_named() -> None:
+    assert measured_in("kernels.total_us[kernel~nccl] < 1").why == "kernel_name ncclAllReduce, the worst of 2 rows"
+    assert measured_in("kernels.total_us[kernel=copy] < 1").why == "row 4"
+    long_names = {**KERNELS, "kernel_name": ["x" * 10_000] * 4}
+    assert len(measured_in("kernels.total_us < 1", long_names).why) < 200
+
+
+def test_the_host_of_the_worst_row_is_kept() -> None:
+    by_host: Data = {"host": ["a", "b"], "average_ms": [1.0, 2.0]}
+    assert measured_in("steps_by_host.average_ms < 1", by_host).host == "b"
+    assert measured_in("kernels.total_us < 1").host == ""
+
+
+def test_a_function_says_over_how_many_rows() -> None:
+    assert measured_in("sum(kernels.total_us[kernel~nccl]) < 1").why == "over 2 rows"
+    assert measured_in("sum(kernels.total_us[kernel=gemm]) < 1").why == "over 1 row"
+    assert measured_in("count(kernels.kernel[kernel~nccl]) <= 1").why == "of 4 rows"
+
+
+@pytest.mark.parametrize(
+    ("text", "gap"),
+    [
+        ("kernels.mean_us < 99", "kernels.mean_us is unknown in 2 rows"),
+        ("sum(kernels.mean_us[occurrences>5]) < 99", "it is unknown whether 1 row meets the conditions"),
+        (
+            "sum(kernels.mean_us[occurrences>3]) < 99",
+            "kernels.mean_us is unknown in 1 row; it is unknown whether 1 row meets the conditions",
+        ),
+        ("count(kernels.kernel[occurrences>=5]) <= 2", "it is unknown whether 1 row meets the conditions"),
+        ("kernels.total_us[name~xyz] < 5", "no such kernel ran; if that is fine, end the limit in: or none"),
+    ],
+)
+def test_what_is_unknown_is_reported(text: str, gap: str) -> None:
+    assert measured_in(text).gap == gap
+
+
+def test_a_table_without_rows_has_only_a_count() -> None:
+    empty: Data = {key: [] for key in KERNELS}
+    assert judged_in("count(kernels.kernel) <= 0", empty) == ("pass", 0)
+    assert measured_in("kernels.total_us < 5", empty).gap == "no kernel ran; if that is fine, end the limit in: or none"
+
+
+@pytest.mark.parametrize("function", ["", "sum", "max", "min", "mean"])
+@pytest.mark.parametrize("relation", ["<", ">="])
+def test_a_limit_may_hold_where_no_row_is_chosen(function: str, relation: str) -> None:
+    def judge(condition: str, column: str = "total_us") -> tuple[Status, float | None]:
+        text = f"kernels.{column}[{condition}]"
+        return judged_in(f"{function}({text}) {relation} 5 or none" if function else f"{text} {relation} 5 or none")
+
+    assert judge("name~xyz") == ("pass", None)
+    assert judge("name~nccl")[0] == ("breach" if relation == "<" else "pass")
+    # That it is unknown whether a row is chosen, or what a row holds, is not that there is none.
+    assert judge("name~xyz,occurrences>5") == ("pass", None)
+    assert judge("kernel=copy,occurrences>5") == ("unknown", None)
+    assert judge("kernel=gemm", "mean_us") == ("unknown", None)
+
+
+def test_titles_are_the_metric_in_words() -> None:
+    assert metric_title(read_limit("sum( kernels.total_us [name ~ nccl] )<5")) == (
+        "sum of kernels.total_us[kernel_name~nccl]"
+    )
+    assert metric_title(read_limit("kernels.total_us<5")) == "kernels.total_us"

@@ -282,13 +282,12 @@ def _steps_and_causes() -> Iterator[Entry]:
 
 
 def _figures_and_rules() -> Iterator[Entry]:
-    from tfperf.judge.limits import FIGURES, NAMED
+    from tfperf.judge.limits import FIGURES
     from tfperf.models.linter.rules import RULES
 
     for name, figure in FIGURES.items():
-        options = [f"--{option}" for option, limit in NAMED.items() if limit.figure == name]
         details = [f"unit: {figure.unit}"] if figure.unit else []
-        details.append(f"limit: {', '.join(options) or '--limit'}")
+        details.append(f"limit: --{figure.option}")
         names = (name, figure.title) if not figure.of_cause else (name,)
         yield Entry("figure", names, plain_text(figure.meaning), "docs/ci.md", tuple(details))
     for rule in RULES.values():

@@ -227,90 +227,74 @@ def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tup
     What a run does not know is not a difference: not every profile shows its batch size, and the version of TensorFlow
     and the host's CPU are only in captures of tfperf.
     """
+    runs = (before, after)
+    has_steps = all(any(host.step_ms for host in run.hosts) for run in runs)
     unordered = [
-        *_doubts(before, after),
-        *_speeds(before, after),
-        *_machines(before, after),
-        *_steps(before, after),
-        *_work(before, after, per),
-        *_remarks(before, after),
+        *_times(runs),
+        *_machines(runs),
+        *(_steps(before, after) if has_steps else ()),
+        *(_work(before, after, per) if has_steps else ()),
+        *_remarks(runs, has_steps=has_steps),
     ]
     return tuple(sorted(unordered, key=lambda difference: not difference.unfair))
 
 
-def _doubts(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
-    """Yield why the step times of a run are doubtful: missing events are not a change of the program."""
-    if before.doubt or after.doubt:
-        text = "a profile that may be incomplete or wrong can have other step times: capture that run again"
-        yield _unfair(SOUNDNESS, before.doubt or "sound", after.doubt or "sound", text)
+def _differ(
+    what: str, values: Sequence[str | int], text: str, *, unfair: bool = True, known: bool = True
+) -> Iterator[Difference]:
+    """Yield a difference if the values of two runs differ, and (`known`) neither is empty."""
+    if values[0] != values[1] and (all(values) or not known):
+        shown = [f"{value:,}" if isinstance(value, int) else value for value in values]
+        yield Difference(what, shown[0], shown[1], unfair, f"{text}.")
 
 
-def _speeds(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
-    """Yield step times that are no two states of one job."""
-    times = [[ms for host in run.hosts for ms in host.step_ms] for run in (before, after)]
-    if not all(times):
-        return
-    medians = [median(np.array(of_run)) for of_run in times]
+def _times(runs: Sequence[RunSummary]) -> Iterator[Difference]:
+    doubts = [run.doubt or "sound" for run in runs]
+    if doubts != ["sound", "sound"]:
+        # Missing events are not a change of the program.
+        text = "a profile that may be incomplete or wrong can have other step times: capture that run again."
+        yield Difference(SOUNDNESS, doubts[0], doubts[1], True, text)
+    times = [[ms for host in run.hosts for ms in host.step_ms] for run in runs]
+    medians = [median(np.array(of_run)) for of_run in times] if all(times) else [0.0, 0.0]
     if max(medians) > _OTHER_JOB * min(medians):
         text = f"no change makes a job {_OTHER_JOB} times as fast: another job, or a damaged file"
-        before_ms, after_ms = (f"{format_ms(ms)} ms" for ms in medians)
-        yield _unfair("Step time", before_ms, after_ms, text)
+        yield from _differ("Step time", [f"{format_ms(ms)} ms" for ms in medians], text)
 
 
-def _machines(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
-    runs = (before, after)
-    types = [_distinct({host.device_type for host in run.hosts}) for run in runs]
-    models = [_distinct({host.device_model for host in run.hosts}) for run in runs]
-    if types[0] != types[1] and all(types):
-        text = "a different kind of device is a different machine, whatever the code does"
-        yield _unfair("Device type", types[0], types[1], text)
-    elif models[0] != models[1] and all(models):
-        text = "the devices differ, so the ratio is also that of their speeds"
-        yield _unfair("Device model", models[0], models[1], text)
-    cpus = [_distinct({host.cpu_model for host in run.hosts}) for run in runs]
-    if cpus[0] != cpus[1] and all(cpus):
-        yield _unfair("Host CPU", cpus[0], cpus[1], "the CPUs differ, so the ratio is also that of their speeds")
-    cores = [_distinct({f"{host.cores:g}" for host in run.hosts if host.cores}) for run in runs]
-    if cores[0] != cores[1] and all(cores):
-        yield _unfair(
-            "Host cores", cores[0], cores[1], "with other cores, the input and the host's ops take other times"
-        )
-    if before.host_count != after.host_count:
-        text = "with a different number of hosts, each does a different share of the work"
-        yield _unfair("Hosts", before.host_count, after.host_count, text)
-    counts = [sum(host.device_count for host in run.hosts) for run in runs]
-    if counts[0] != counts[1] and all(len(run.hosts) == run.host_count for run in runs):
+def _machines(runs: Sequence[RunSummary]) -> Iterator[Difference]:
+    def listed_of(value: Callable[[HostSummary], str]) -> list[str]:
+        return [listed(sorted({*map(value, run.hosts)} - {""}), _VALUES_LISTED) for run in runs]
+
+    text = "a different kind of device is a different machine, whatever the code does"
+    types = [*_differ("Device type", listed_of(lambda host: host.device_type), text)]
+    text = "the devices differ, so the ratio is also that of their speeds"
+    yield from types or _differ("Device model", listed_of(lambda host: host.device_model), text)
+    text = "the CPUs differ, so the ratio is also that of their speeds"
+    yield from _differ("Host CPU", listed_of(lambda host: host.cpu_model), text)
+    text = "with other cores, the input and the host's ops take other times"
+    yield from _differ("Host cores", listed_of(lambda host: f"{host.cores:g}" if host.cores else ""), text)
+    text = "with a different number of hosts, each does a different share of the work"
+    yield from _differ("Hosts", [run.host_count for run in runs], text, known=False)
+    if all(len(run.hosts) == run.host_count for run in runs):
         text = "with a different number of devices, each does a different share of the work"
-        yield _unfair("Devices", counts[0], counts[1], text)
-
-
-def _distinct(values: set[str]) -> str:
-    return listed(sorted(values - {""}), _VALUES_LISTED)
+        counts = [sum(host.device_count for host in run.hosts) for run in runs]
+        yield from _differ("Devices", counts, text, known=False)
+    text = "attributions find different steps and categories; analyze both runs with the same one"
+    yield from _differ("Attribution", [run.attribution for run in runs], text, known=False)
 
 
 def _steps(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
-    if before.attribution != after.attribution:
-        text = "attributions find different steps and categories; analyze both runs with the same one"
-        yield _unfair("Attribution", before.attribution, after.attribution, text)
-    if not (_has_steps(before) and _has_steps(after)):
-        return
-    if before.step_kind != after.step_kind:
-        # "step" is what a step is called of which nothing shows the kind.
-        unfair = "step" not in (before.step_kind, after.step_kind)
-        text = "steps of different kinds do different work" if unfair else "the kind of steps of one run is unknown"
-        yield Difference("Kind of step", before.step_kind, after.step_kind, unfair, f"{text}.")
-    if before.step_source != after.step_source:
-        text = "steps were found in different ways; name the same event in both with --step-marker"
-        yield _unfair("Steps found by", before.step_source, after.step_source, text)
-    if before.skip_first != after.skip_first:
-        text = "only one of them may include the warm-up; save the baseline with the same --skip-first"
-        yield _unfair("First steps skipped", before.skip_first, after.skip_first, text)
+    # "step" is what a step is called of which nothing shows the kind.
+    unfair = "step" not in (before.step_kind, after.step_kind)
+    text = "steps of different kinds do different work" if unfair else "the kind of steps of one run is unknown"
+    yield from _differ("Kind of step", (before.step_kind, after.step_kind), text, unfair=unfair, known=False)
+    text = "steps were found in different ways; name the same event in both with --step-marker"
+    yield from _differ("Steps found by", (before.step_source, after.step_source), text, known=False)
+    text = "only one of them may include the warm-up; save the baseline with the same --skip-first"
+    yield from _differ("First steps skipped", (before.skip_first, after.skip_first), text, known=False)
 
 
 def _work(before: RunSummary, after: RunSummary, per: Per) -> Iterator[Difference]:
-    """Compare how many examples a step takes."""
-    if not (_has_steps(before) and _has_steps(after)):
-        return
     examples = before.examples_per_step, after.examples_per_step
     unfair, text = True, "a step is other work, and more examples at once take less time each: compare equal batches"
     if None not in examples and examples[0] == examples[1]:
@@ -321,40 +305,27 @@ def _work(before: RunSummary, after: RunSummary, per: Per) -> Iterator[Differenc
         ("Batches per step", (before.batches_per_step, after.batches_per_step)),
         ("Batch size", (before.batch_size, after.batch_size)),
     ):
-        if sizes[0] is not None and sizes[1] is not None and sizes[0] != sizes[1]:
-            yield Difference(title, f"{sizes[0]:,}", f"{sizes[1]:,}", unfair, f"{text}.")
+        if sizes[0] is not None and sizes[1] is not None:
+            yield from _differ(title, (sizes[0], sizes[1]), text, unfair=unfair, known=False)
 
 
-def _has_steps(run: RunSummary) -> bool:
-    return any(host.step_ms for host in run.hosts)
-
-
-def _remarks(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
+def _remarks(runs: Sequence[RunSummary], *, has_steps: bool) -> Iterator[Difference]:
     precisions = [
-        [host.half_precision_percent for host in run.hosts if host.half_precision_percent is not None]
-        for run in (before, after)
+        [host.half_precision_percent for host in run.hosts if host.half_precision_percent is not None] for run in runs
     ]
     means = [sum(percents) / len(percents) for percents in precisions if percents]
     if len(means) == 2 and abs(means[0] - means[1]) >= _PRECISION_POINTS:
         texts = [f"{format_percent(mean)}%" for mean in means]
         yield Difference("16-bit compute", texts[0], texts[1], False, "the precision of the device's work changed.")
-    counts = [min((len(host.step_ms) for host in run.hosts), default=0) for run in (before, after)]
-    if counts[0] != counts[1] and (max(counts) >= 2 * min(counts) or min(counts) < _FEW_STEPS):
-        text = "the captures differ in length; the shorter one makes the interval wide."
-        yield Difference("Whole steps", f"{counts[0]:,}", f"{counts[1]:,}", False, text)
-    confidences = (before.step_confidence, after.step_confidence)
-    if confidences[0] != confidences[1] and _has_steps(before) and _has_steps(after):
-        text = "the steps of one run were found with less confidence."
-        yield Difference("Confidence in steps", confidences[0], confidences[1], False, text)
-    tensorflows = (before.tensorflow_version, after.tensorflow_version)
-    if tensorflows[0] != tensorflows[1] and all(tensorflows):
-        yield Difference("TensorFlow", tensorflows[0], tensorflows[1], False, "the change may be that of TensorFlow.")
-    versions = (before.tfperf_version, after.tfperf_version)
-    if versions[0] != versions[1]:
-        text = "different versions of tfperf read the runs; save the baseline again if figures look odd."
-        yield Difference("tfperf", versions[0], versions[1], False, text)
-
-
-def _unfair(what: str, before: str | int, after: str | int, text: str) -> Difference:
-    shown = [f"{value:,}" if isinstance(value, int) else value for value in (before, after)]
-    return Difference(what, shown[0], shown[1], True, f"{text}.")
+    counts = [min((len(host.step_ms) for host in run.hosts), default=0) for run in runs]
+    if max(counts) >= 2 * min(counts) or min(counts) < _FEW_STEPS:
+        text = "the captures differ in length; the shorter one makes the interval wide"
+        yield from _differ("Whole steps", counts, text, unfair=False, known=False)
+    if has_steps:
+        text = "the steps of one run were found with less confidence"
+        confidences = [run.step_confidence for run in runs]
+        yield from _differ("Confidence in steps", confidences, text, unfair=False, known=False)
+    versions = [run.tensorflow_version for run in runs]
+    yield from _differ("TensorFlow", versions, "the change may be that of TensorFlow", unfair=False)
+    text = "different versions of tfperf read the runs; save the baseline again if figures look odd"
+    yield from _differ("tfperf", [run.tfperf_version for run in runs], text, unfair=False, known=False)

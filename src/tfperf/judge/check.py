@@ -27,7 +27,6 @@ from tfperf.judge.limits import (
     REGRESSION,
     Limit,
     LimitError,
-    Measurement,
     Metric,
     NamedLimits,
     Status,
@@ -35,10 +34,10 @@ from tfperf.judge.limits import (
     named_limits,
     quoted,
     regression_tolerance,
-    unknown,
 )
 from tfperf.judge.measure import (
     JudgedHost,
+    Measurement,
     fullest_allocator,
     is_over_steps,
     judged_hosts,
@@ -49,6 +48,7 @@ from tfperf.judge.measure import (
     rests_on_steps,
     retraces_of,
     unjudged_steps,
+    unknown,
     why_step_time_unknown,
 )
 from tfperf.judge.outcome import Judged, Outcome
@@ -153,7 +153,11 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
 
         baselines = [read_baseline(path) for path in config.baseline]
     profile = profile.more(needed_sections(config))
-    _check_kind(profile, config.by_kind)
+    kinds = Counter(kind for host in profile.of_hosts("steps") for kind in host.steps.kinds)
+    if config.by_kind is not None and kinds and config.by_kind not in kinds:
+        there = ", ".join(f"{name} ({counted(count, 'step')})" for name, count in kinds.items())
+        asked = f"no step is of the kind {quoted(config.by_kind)} that --by-kind asks for"
+        raise TfperfError(f"{asked}; the kinds are: {there}")
     hosts = _hosts_of(profile, config)
     judged = [_judge(limit, hosts) for limit in config.limits]
     if baselines:
@@ -161,11 +165,12 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         tolerance = MAX_REGRESSION if config.max_regression is None else config.max_regression
         after = summarize_run(profile, profile.run.name, skip_first=config.skip_first or 0, kind=config.by_kind or "")
         judged.append(_judge_regression(after, hosts, baselines, tolerance))
-    if profile.missing:
-        judged = [_without_missing(each, profile.missing_text) for each in judged]
-    foreign = next((f"host {host}: {flaw.text}" for host, flaw in profile.flaws if flaw.code in FOREIGN), "")
-    if foreign:
-        judged = [_without_missing(each, foreign) for each in judged]
+    foreign = (f"host {host}: {flaw.text}" for host, flaw in profile.flaws if flaw.code in FOREIGN)
+    missing = profile.missing_text if profile.missing else next(foreign, "")
+    if missing:
+        # A missing host might breach the limit.
+        unjudged = {"status": "unknown", "measured": None, "host": "", "why": _sentence(missing)}
+        judged = [replace(each, **unjudged) if each.status == "pass" else each for each in judged]
     if profile.run.newer:
         why = _sentence(f"{profile.run.newer_text}; to check it, name it with --run")
         judged = [replace(each, status="unknown", measured=None, host="", why=why) for each in judged]
@@ -181,21 +186,6 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         notes=(*filter(None, [profile.sample]), *_doubt_notes(hosts, judged), *_notes(hosts, config)),
         config_file=str(config.file or ""),
     )
-
-
-def _check_kind(profile: Analysis, kind: str | None) -> None:
-    """Raise TfperfError if there are steps, but none of the kind."""
-    counts = Counter(other for host in profile.of_hosts("steps") for other in host.steps.kinds)
-    if kind is not None and counts and kind not in counts:
-        there = ", ".join(f"{name} ({counted(count, 'step')})" for name, count in counts.items())
-        raise TfperfError(f"no step is of the kind {quoted(kind)} that --by-kind asks for; the kinds are: {there}")
-
-
-def _without_missing(judged: Judged, missing: str) -> Judged:
-    """Return a result that does not pass where hosts are missing or foreign: a missing one might breach the limit."""
-    if judged.status != "pass":
-        return judged
-    return replace(judged, status="unknown", measured=None, host="", why=_sentence(missing))
 
 
 def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:
@@ -226,19 +216,18 @@ def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig)
         return tuple(judged)
     try:
         hosts = _hosts_of(profile.more(sections), config)
-        evidence = [evidence_of(each.limit.metric, _explaining(each, hosts)) for each in breached]
+        single = _single(hosts)
+        named = {host.name: host for host in single}
+        # All together explain a cause, else the host that decided does.
+        evidence = [
+            evidence_of(each.limit.metric, hosts[-1] if each.limit.metric.cause else named.get(each.host, single[0]))
+            for each in breached
+        ]
     except TfperfError as error:
         # A file that is gone by now takes the evidence away, not the verdict.
         evidence = [(Finding("no_evidence", "info", f"What explains this cannot be read: {error}"),)] * len(breached)
     explained = iter(evidence)
     return tuple(replace(each, evidence=next(explained)) if each in breached else each for each in judged)
-
-
-def _explaining(judged: Judged, hosts: Sequence[JudgedHost]) -> JudgedHost:
-    """Return the host that explains a breach: all together for a cause, else the one that decided."""
-    single = _single(hosts)
-    named = {host.name: host for host in single}
-    return hosts[-1] if judged.limit.metric.cause else named.get(judged.host, single[0])
 
 
 def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
@@ -344,7 +333,6 @@ def _judge_regression(
 
 
 def _doubt_notes(hosts: Sequence[JudgedHost], judged: Sequence[Judged]) -> Iterator[str]:
-    """Say what makes the profile doubtful, unless the reason of an unknown limit says it."""
     hosts_of: dict[str, list[str]] = {}
     for host in _single(hosts):
         doubts = [(name, flaw) for name, flaw in host.doubts() if not any(flaw.text in each.why for each in judged)]
@@ -382,54 +370,49 @@ _NAMED_FUNCTIONS = 3
 _LONGEST_NAME = 120
 
 
-class _Topic(Struct, frozen=True):
+class Topic(Struct, frozen=True):
     """What a limit is about: sections that explain a breach, and codes of the causes that do."""
 
     sections: tuple[str, ...] = ("diagnosis",)
     codes: tuple[str, ...] = ()
 
 
-_INPUT = _Topic(("tfdata", "diagnosis"), ("input_wait", "input_contention", "input_copy"))
-_LAUNCHES = _Topic(codes=("launch_bound", "small_work_per_step"))
-_IDLE = _Topic(("idle", "diagnosis"))
-_MEMORY = _Topic(("memory", "diagnosis"), ("memory_pressure",))
-_FUNCTIONS = _Topic(("functions", "diagnosis"), ("compilation", "warm_up"))
-_ANYTHING = _Topic()
-_FIGURES: Mapping[str, _Topic] = {
-    "input_bound": _INPUT,
-    "kernel_launch": _LAUNCHES,
-    "all_others": _Topic(codes=("python_between_steps", "eager_ops", "run_eagerly", "waiting_in_calls")),
-    "device_busy": _IDLE,
-    "memory": _MEMORY,
-    "retraces": _FUNCTIONS,
-    "input_cost": _INPUT,
+TOPICS: Mapping[str, Topic] = {
+    "anything": Topic(),
+    "nothing": Topic(()),
+    "input": Topic(("tfdata", "diagnosis"), ("input_wait", "input_contention", "input_copy")),
+    "launches": Topic(codes=("launch_bound", "small_work_per_step")),
+    "all_others": Topic(codes=("python_between_steps", "eager_ops", "run_eagerly", "waiting_in_calls")),
+    "idle": Topic(("idle", "diagnosis")),
+    "memory": Topic(("memory", "diagnosis"), ("memory_pressure",)),
+    "functions": Topic(("functions", "diagnosis"), ("compilation", "warm_up")),
+    "kernels": Topic(codes=("device_compute_32bit", "launch_bound")),
+    "copies": Topic(codes=("input_copy", "output_copy")),
+    "eager_ops": Topic(codes=("eager_ops", "run_eagerly")),
 }
-_NOTHING = _Topic(())
-_TABLES: Mapping[str, _Topic] = {
-    **dict.fromkeys(("input_", "tfdata_", "iterators", "what_if"), _INPUT),
-    **dict.fromkeys(("functions", "tf_functions"), _FUNCTIONS),
-    **dict.fromkeys(("idle_", "device_time"), _IDLE),
-    "memory_": _MEMORY,
-    "kernels": _Topic(codes=("device_compute_32bit", "launch_bound")),
-    "launches": _LAUNCHES,
-    "copies": _Topic(codes=("input_copy", "output_copy")),
-    "eager_ops": _Topic(codes=("eager_ops", "run_eagerly")),
-    **dict.fromkeys(("environment", "ops", "op_", "host_ops", "device_ops", "pauses"), _NOTHING),
+_TABLES: Mapping[str, str] = {
+    **dict.fromkeys(("input_", "tfdata_", "iterators", "what_if"), "input"),
+    **dict.fromkeys(("functions", "tf_functions"), "functions"),
+    **dict.fromkeys(("idle_", "device_time"), "idle"),
+    "memory_": "memory",
+    "kernels": "kernels",
+    "launches": "launches",
+    "copies": "copies",
+    "eager_ops": "eager_ops",
+    **dict.fromkeys(("environment", "ops", "op_", "host_ops", "device_ops", "pauses"), "nothing"),
 }
-"""How the name of a table starts, and what it is about."""
+"""How the name of a table starts, and its topic."""
 
 
-def _topic(metric: Metric) -> _Topic:
+def _topic(metric: Metric) -> str:
     if not metric.table:
-        return _FIGURES.get(metric.name, _ANYTHING)
-    return next((topic for prefix, topic in _TABLES.items() if metric.table.startswith(prefix)), _ANYTHING)
+        return FIGURES[metric.name].topic if metric.name in FIGURES else "anything"
+    return next((topic for prefix, topic in _TABLES.items() if metric.table.startswith(prefix)), "anything")
 
 
 def evidence_sections(metric: Metric) -> tuple[str, ...]:
     """Return the sections that explain a breach."""
-    if metric.cause:
-        return ("diagnosis",)
-    return _topic(metric).sections
+    return ("diagnosis",) if metric.cause else TOPICS[_topic(metric)].sections
 
 
 def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
@@ -442,20 +425,36 @@ def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
     return tuple(dict.fromkeys(_explanations(_topic(metric), host)))[:_MOST]
 
 
-def _explanations(topic: _Topic, host: JudgedHost) -> Iterator[Finding]:
-    causes = host.findings("diagnosis") if "diagnosis" in topic.sections else ()
-    by_code = [finding for code in topic.codes for finding in causes if finding.code == code]
-    if topic is _ANYTHING:
+def _explanations(topic: str, host: JudgedHost) -> Iterator[Finding]:
+    causes = host.findings("diagnosis") if "diagnosis" in TOPICS[topic].sections else ()
+    by_code = [finding for code in TOPICS[topic].codes for finding in causes if finding.code == code]
+    if topic == "anything":
         yield from (finding for finding in causes if finding.code != "nothing")
-    elif topic is _INPUT:
-        yield from by_code or _input(host)
-    elif topic is _FUNCTIONS:
-        yield from (*_retraced(host), *by_code)
-    elif topic is _IDLE:
+    elif topic == "input":
+        yield from by_code
+        percent = host.summary.percent
+        if not by_code and percent and host.summary.input_percent is not None:
+            # Too little to be a cause.
+            text = f"Waiting for tf.data takes {format_percent(percent['input_wait'])}% of the step time"
+            if host.breakdown.has_device and host.breakdown.copies_are_input:
+                text += f", copying batches to the device {format_percent(percent['host_to_device'])}%"
+            yield Finding("input_share", "problem", f"{text}.", "see what each stage takes: tfperf analyze -s tfdata")
+    elif topic == "functions":
+        from tfperf.sections.diagnosis.catalogue import ADVICE  # only a breach needs it
+
+        functions: tuple[FunctionStats, ...] = host.host["functions"].functions
+        counts = {function.name: retraces_of(function) or 0 for function in functions}
+        again = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
+        if again:
+            named = [f"{brief(name, _LONGEST_NAME)} ({counted(counts[name], 'time')})" for name in again]
+            text = f"Traced again in the capture: {listed(named, _NAMED_FUNCTIONS)}."
+            yield Finding("retraced", "problem", text, ADVICE["keep_signature"].texts["tensorflow"])
+        yield from by_code
+    elif topic == "idle":
         for fact in _facts(host, "idle"):
             yield replace(fact, causes=())
             yield from (finding for finding in causes if finding.code in fact.causes)
-    elif topic is _MEMORY:
+    elif topic == "memory":
         yield from (*(by_code or _facts(host, "memory")), *_largest_in_memory(host))
     else:
         yield from by_code
@@ -463,32 +462,6 @@ def _explanations(topic: _Topic, host: JudgedHost) -> Iterator[Finding]:
 
 def _facts(host: JudgedHost, section: str) -> list[Finding]:
     return [finding for finding in host.findings(section) if finding.severity != "info"]
-
-
-def _input(host: JudgedHost) -> Iterator[Finding]:
-    """Yield what input takes, where it is too little to be a cause."""
-    percent = host.summary.percent
-    if percent and host.summary.input_percent is not None:
-        text = f"Waiting for tf.data takes {format_percent(percent['input_wait'])}% of the step time"
-        if host.breakdown.has_device and host.breakdown.copies_are_input:
-            text += f", copying batches to the device {format_percent(percent['host_to_device'])}%"
-        yield Finding("input_share", "problem", f"{text}.", "see what each stage takes: tfperf analyze -s tfdata")
-
-
-def _retraced(host: JudgedHost) -> Iterator[Finding]:
-    functions: tuple[FunctionStats, ...] = host.host["functions"].functions
-    counts = {function.name: retraces_of(function) or 0 for function in functions}
-    again = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
-    if again:
-        named = [f"{brief(name, _LONGEST_NAME)} ({counted(counts[name], 'time')})" for name in again]
-        text = f"Traced again in the capture: {listed(named, _NAMED_FUNCTIONS)}."
-        yield Finding("retraced", "problem", text, _same_arguments())
-
-
-def _same_arguments() -> str:
-    from tfperf.sections.diagnosis.catalogue import ADVICE  # only a breach needs it
-
-    return ADVICE["keep_signature"].texts["tensorflow"]
 
 
 def _largest_in_memory(host: JudgedHost) -> Iterator[Finding]:

@@ -114,15 +114,6 @@ def is_own_junit(path: Path) -> bool:
 
 def junit_text(outcome: Outcome) -> str:
     """Return the XML document of JUnit. Unprintable characters, and so all that XML cannot hold, are escaped."""
-    suite = ElementTree.Element(
-        "testsuite",
-        name=_SUITE,
-        tests=str(len(outcome.judged)),
-        failures=str(len(outcome.breached)),
-        errors=str(len(outcome.unknown)),
-        skipped="0",
-    )
-    properties = ElementTree.SubElement(suite, "properties")
     values = {
         "run": outcome.run,
         "folder": outcome.folder,
@@ -130,17 +121,21 @@ def junit_text(outcome: Outcome) -> str:
         "limits from": outcome.config_file,
         "verdict": headline(outcome),
     }
-    for name, value in values.items():
-        if value:
-            ElementTree.SubElement(properties, "property", name=name, value=brief(value, _LONGEST_NAME))
-    suite.extend(_test_case(judged) for judged in outcome.judged)
-    return junit_document(suite)
+    properties = {name: brief(value, _LONGEST_NAME) for name, value in values.items() if value}
+    return junit_document(_SUITE, properties, list(map(_test_case, outcome.judged)))
 
 
-def junit_document(suite: ElementTree.Element) -> str:
+def junit_document(name: str, properties: Mapping[str, str], cases: Sequence[ElementTree.Element]) -> str:
     """Return the XML document of a suite of tests."""
     root = ElementTree.Element("testsuites")
-    root.append(suite)
+    failures, errors = (str(sum(case.find(kind) is not None for case in cases)) for kind in ("failure", "error"))
+    suite = ElementTree.SubElement(
+        root, "testsuite", name=name, tests=str(len(cases)), failures=failures, errors=errors, skipped="0"
+    )
+    within = ElementTree.SubElement(suite, "properties")
+    for key, value in properties.items():
+        ElementTree.SubElement(within, "property", name=key, value=value)
+    suite.extend(cases)
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 

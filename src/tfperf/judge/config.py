@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -116,19 +116,17 @@ def read_config(path: Path, *, is_named: bool = True) -> CheckConfig:
             raise ConfigError(f"{origin}: this is set twice, with - and with _")
         keys.add(key)
         if key in NAMED:
-            of_key = _texts if NAMED[key].of_cause else _text
-            values = of_key(value, NAMED[key].example, origin)
-            limits += _in_file(partial(named_limits, place=origin), key, values, origin)
+            limits += _named(key, value, origin)
         elif key == "limits":
             if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
                 raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
             if len(value) > _MOST_LIMITS:
                 raise ConfigError(f"{origin}: it has {len(value):,} limits; {_MOST_LIMITS:,} are read")
             limits += [_in_file(read_limit, text, origin) for text in value]
-        elif key in _SETTINGS:
-            settings[key.replace("-", "_")] = _SETTINGS[key](value, origin, path)
+        elif key in _KEYS:
+            settings[key.replace("-", "_")] = _setting(key, value, origin, path)
         else:
-            close = did_you_mean(key, (*NAMED, "limits", *_SETTINGS))
+            close = did_you_mean(key, _KEYS)
             raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {close}")
     addresses = [place for place in settings.get("baseline", ()) if isinstance(place, RemotePath)]
     if addresses and not is_named:
@@ -180,11 +178,13 @@ def _text(value: Any, example: str, origin: str) -> str:
     return str(value)
 
 
-def _texts(value: Any, example: str, origin: str) -> list[str]:
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ConfigError(f'{origin}: it must be text such as "{example}", or a list of such texts')
-    return texts
+def _named(key: str, value: Any, origin: str) -> Sequence[Limit]:
+    values: Any = [value] if isinstance(value, str) else value
+    if not NAMED[key].of_cause:
+        values = _text(value, NAMED[key].example, origin)
+    elif not isinstance(values, list) or not all(isinstance(text, str) for text in values):
+        raise ConfigError(f'{origin}: it must be text such as "{NAMED[key].example}", or a list of such texts')
+    return _in_file(partial(named_limits, place=origin), key, values, origin)
 
 
 def _in_file(read: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -194,31 +194,25 @@ def _in_file(read: Callable[..., _Result], *arguments: Any) -> _Result:
         raise ConfigError(str(error)) from None
 
 
-def _integer_from(least: int) -> Callable[[Any, str, Path], int]:
-    def read(value: Any, origin: str, _: Path) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            raise ConfigError(f"{origin}: it must be an integer from {least} to {_MOST}")
-        return value
-
-    return read
-
-
-def _stat(value: Any, origin: str, _: Path) -> StepStatistic:
-    if value not in STATISTICS:
-        raise ConfigError(f"{origin}: it must be one of {', '.join(STATISTICS)}")
-    return cast("StepStatistic", value)
-
-
-def _truth(value: Any, origin: str, _: Path) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{origin}: it must be true or false")
+def _setting(key: str, value: Any, origin: str, file: Path) -> Any:
+    if key == "baseline":
+        return _paths(value, origin, file)
+    if key == "max-regression":
+        return _in_file(regression_tolerance, _text(value, "5%", origin), origin)
+    if not _SETTINGS[key].holds(value):
+        raise ConfigError(f"{origin}: it must be {_SETTINGS[key].must}")
     return value
 
 
-def _kind(value: Any, origin: str, _: Path) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f'{origin}: it must be a kind of steps, such as "train" or "eval"')
-    return value
+class _Setting(NamedTuple):
+    """What a setting of a file may be: a test, and words for those that fail it."""
+
+    holds: Callable[[Any], bool]
+    must: str
+
+
+def _integer_from(least: int) -> _Setting:
+    return _Setting(lambda value: type(value) is int and least <= value <= _MOST, f"an integer from {least} to {_MOST}")
 
 
 def _paths(value: Any, origin: str, file: Path) -> tuple[Location, ...]:
@@ -232,16 +226,13 @@ def _paths(value: Any, origin: str, file: Path) -> tuple[Location, ...]:
     return tuple(file.parent / place if isinstance(place, Path) else place for place in places)
 
 
-def _tolerance(value: Any, origin: str, _: Path) -> float:
-    return _in_file(regression_tolerance, _text(value, "5%", origin), origin)
-
-
-_SETTINGS: Mapping[str, Callable[[Any, str, Path], Any]] = {
+_SETTINGS: Mapping[str, _Setting] = {
     "skip-first": _integer_from(0),
     "min-steps": _integer_from(1),
-    "stat": _stat,
-    "by-kind": _kind,
-    "allow-doubt": _truth,
-    "baseline": _paths,
-    "max-regression": _tolerance,
+    "stat": _Setting(lambda value: value in STATISTICS, f"one of {', '.join(STATISTICS)}"),
+    "by-kind": _Setting(
+        lambda value: isinstance(value, str) and bool(value), 'a kind of steps, such as "train" or "eval"'
+    ),
+    "allow-doubt": _Setting(lambda value: isinstance(value, bool), "true or false"),
 }
+_KEYS = (*NAMED, "limits", *_SETTINGS, "baseline", "max-regression")

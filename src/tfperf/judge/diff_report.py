@@ -107,16 +107,16 @@ def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> 
         shown = [_one_line(first), *(replace(section, level="full") for section in others)]
     else:
         # Sections that have nothing to say are for programs only.
-        shown = [section if _has_news(section) else replace(section, level="full") for section in sections]
+        shown = [
+            section
+            if section.name in _ALWAYS_SHOWN or any(table.level == "brief" for table in section.tables)
+            else replace(section, level="full")
+            for section in sections
+        ]
     return Report(source, _summary(comparison), tuple(shown))
 
 
-def _has_news(section: Section) -> bool:
-    return section.name in _ALWAYS_SHOWN or any(table.level == "brief" for table in section.tables)
-
-
 def _is_unchanged(comparison: RunComparison, sections: Sequence[Section]) -> bool:
-    """Tell whether two runs differ in nothing that people are told of."""
     if len(comparison.runs) > 2:
         return False
     rankings = {f"{name}_changes" for name in (*RANKING_TITLES, "memory")}
@@ -128,7 +128,6 @@ def _is_unchanged(comparison: RunComparison, sections: Sequence[Section]) -> boo
 
 
 def _one_line(section: Section) -> Section:
-    """Return the comparison of runs that do not differ: for people its verdict alone."""
     verdict, *others = section.findings
     return replace(
         section,
@@ -158,11 +157,19 @@ def _summary(comparison: RunComparison) -> dict[str, Any]:
 
 
 def _overview(comparison: RunComparison) -> Section:
+    unfair = []
+    for run, unlike in zip(comparison.runs[1:], comparison.differences, strict=True):
+        label = f"{run.label}: " if len(comparison.runs) > 2 else ""
+        for difference in unlike:
+            if difference.unfair:
+                what = f"{difference.what.lower()} {difference.before} -> {difference.after}"
+                text = f"{label}Not a fair comparison: {what}; {difference.text}"
+                unfair.append(Finding("diff_unfair", "problem", text))
     findings = (
         _verdict(comparison),
         *_wall(comparison),
         *_largest_change(comparison),
-        *_unfair(comparison),
+        *unfair,
         _input_bound(comparison),
     )
     notes = [
@@ -196,7 +203,13 @@ def _verdict(comparison: RunComparison) -> Finding:
         change = f"takes {ratio.value:.3g} times as long"
     severity: Severity = "problem" if comparison.direction == "slower" else "info"
     text = f"{comparison.after.label} {change} per {comparison.per}: {measured}."
-    return Finding(f"diff_{comparison.direction}", severity, f"{text}{_work_of_steps(comparison)}")
+    if comparison.per == "example":
+        # Steps are what other commands show.
+        runs = (comparison.runs[0], comparison.runs[-1])
+        examples = [run.examples_per_step for run in runs]
+        times = [summary_of_run(run, comparison)["step_ms"] for run in runs]
+        text += f" A step takes {examples[0]:,} -> {examples[1]:,} examples, and {format_times(times[0], times[1])}."
+    return Finding(f"diff_{comparison.direction}", severity, text)
 
 
 def _wall(comparison: RunComparison) -> Iterator[Finding]:
@@ -212,15 +225,6 @@ def _wall(comparison: RunComparison) -> Iterator[Finding]:
     is_change = max(times) > _WALL_RATIO * min(times)
     text = f"Wall time per step, with omitted steps and the time between steps: {format_times(times[0], times[-1])}."
     yield Finding("diff_wall", "hint" if is_change else "info", text)
-
-
-def _work_of_steps(comparison: RunComparison) -> str:
-    """Say how long the steps take, where examples are compared: steps are what other commands show."""
-    if comparison.per == "step":
-        return ""
-    examples = [run.examples_per_step for run in (comparison.runs[0], comparison.runs[-1])]
-    times = [summary_of_run(run, comparison)["step_ms"] for run in (comparison.runs[0], comparison.runs[-1])]
-    return f" A step takes {examples[0]:,} -> {examples[1]:,} examples, and {format_times(times[0], times[1])}."
 
 
 def _largest_change(comparison: RunComparison) -> Iterator[Finding]:
@@ -241,15 +245,6 @@ def _largest_change(comparison: RunComparison) -> Iterator[Finding]:
             times = format_times(stage.before_ms, stage.after_ms, unit)
             text += f"; of the tf.data stages, waiting for {stage.entry.detail} changed most, {times}"
     yield Finding("diff_explained", "hint", f"{text}.")
-
-
-def _unfair(comparison: RunComparison) -> Iterator[Finding]:
-    for run, unlike in zip(comparison.runs[1:], comparison.differences, strict=True):
-        label = f"{run.label}: " if len(comparison.runs) > 2 else ""
-        for difference in unlike:
-            if difference.unfair:
-                what = f"{difference.what.lower()} {difference.before} -> {difference.after}"
-                yield Finding("diff_unfair", "problem", f"{label}Not a fair comparison: {what}; {difference.text}")
 
 
 def _input_bound(comparison: RunComparison) -> Finding:
@@ -561,7 +556,6 @@ def ranking_tables(comparison: RunComparison, names: Sequence[RankingName]) -> l
 
 
 def _for_people(table: Table, is_notable: Sequence[bool]) -> Table:
-    """Return a table of which people see only some rows, or nothing; pages and programs have all."""
     rows = tuple(row for row, is_shown in enumerate(is_notable) if is_shown)
     return replace(table, rows_for_people=rows, level="brief" if rows else "full")
 

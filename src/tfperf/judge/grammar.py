@@ -191,7 +191,14 @@ def _cause(reader: _Reader, figure: str) -> str:
 
 def _column(reader: _Reader, table: str, at: int, function: str) -> Metric:
     if table not in limit_tables():
-        reader.wrong(_no_table(table), at)
+        close = did_you_mean(table, limit_tables())
+        message = f"there is no table {table[:80]}: {close or 'tfperf query --schema lists all tables'}"
+        if table == "host_steps":
+            message = "host_steps cannot be limited: each host is judged alone, and the table steps holds its steps"
+        elif table in {recorded.name for recorded in RECORDED}:
+            message = f"{table} holds what was recorded: limits are on tables of the analysis, for example"
+            message += " kernels.total_us"
+        reader.wrong(message, at)
     column, at = _named_column(reader, table, "the name of a column")
     if not holds_numbers(column) and function != "count":
         reader.wrong(f"{table}.{column.key} does not hold numbers: only count({table}.{column.key}) can be limited", at)
@@ -220,15 +227,6 @@ def _columns(table: str) -> str:
     names = [column.key for column in limit_tables()[table].columns]
     more = len(names) - _SHOWN_COLUMNS
     return ", ".join(names[:_SHOWN_COLUMNS]) + (f" or one of {more} more (tfperf query --schema)" if more > 0 else "")
-
-
-def _no_table(table: str) -> str:
-    if table == "host_steps":
-        return "host_steps cannot be limited: each host is judged alone, and the table steps holds its steps"
-    if table in {recorded.name for recorded in RECORDED}:
-        return f"{table} holds what was recorded: limits are on tables of the analysis, for example kernels.total_us"
-    close = did_you_mean(table, limit_tables())
-    return f"there is no table {table[:80]}: {close or 'tfperf query --schema lists all tables'}"
 
 
 def _bound(reader: _Reader, text: str, metric: Metric, relation: Relation) -> float:
@@ -269,7 +267,6 @@ def _condition(reader: _Reader, table: str) -> Condition:
 
 
 def _typed(column: Column, operator: str, value: str) -> str | float:
-    """Return a value of the kind that the column holds; raises ValueError."""
     if holds_numbers(column):
         try:
             return read_bound(value, column.unit, bare=True, signed=True)

@@ -1,4 +1,4 @@
-"""Limits on a profile: their parts, the named ones, their bounds (`10%`, `50ms`), and what a measured value means.
+"""Limits on a profile: their parts, the named ones, their bounds (`10%`, `50ms`), and the figures that have names.
 
 The command line needs the named limits for its help, so this imports next to nothing.
 """
@@ -18,6 +18,7 @@ from tfperf.base.units import DURATIONS, SIZES, converted, did_you_mean, split_q
 
 if TYPE_CHECKING:
     from tfperf.base.units import Unit
+    from tfperf.trace.flaw import Parts
 
 Relation = Literal["<", "<=", ">", ">="]
 RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -74,51 +75,30 @@ class Limit(Struct, frozen=True):
     """Whether it holds too where no row is chosen."""
 
 
-class Measurement(Struct, frozen=True):
-    """The value of a metric. `gap` says what is unknown about it; empty if nothing is.
+class Figure(Struct, frozen=True, kw_only=True):
+    """A figure that a limit can name without a table: all that tfperf knows of it.
 
-    With a gap, `value` is the smallest that is possible (for an upper limit) or the largest (for a lower one): if even
-    that breaches a limit, the limit is breached. It is None where nothing is known.
+    An option of `tfperf check`, which is also a key of a file, limits it.
     """
 
-    value: float | None
-    why: str = ""
-    """What the value rests on."""
-    gap: str = ""
-    host: str = ""
-    """The host with this value, where the metric itself is about several."""
-    is_none: bool = False
-    """Whether there is nothing to measure, and the limit says that this is fine."""
-
-    @property
-    def reason(self) -> str:
-        """Return why a limit on it is unknown, where it is."""
-        return self.gap or "the measured value is not a number"
-
-    def status(self, limit: Limit) -> Status:
-        """Return the result of a limit, unrounded: a breach counts in spite of gaps, and unknown is never a pass."""
-        if self.is_none:
-            return "pass"
-        if self.value is None or not math.isfinite(self.value):
-            return "unknown"
-        if not RELATIONS[limit.relation](self.value, limit.bound):
-            return "breach"
-        return "unknown" if self.gap else "pass"
-
-
-def unknown(gap: str) -> Measurement:
-    """Return a measurement without a value, and why it has none."""
-    return Measurement(None, gap=gap)
-
-
-class Figure(Struct, frozen=True):
-    """A figure that a limit can name without a table."""
-
+    name: str
     title: str
     unit: Unit
     meaning: str
+    option: str
+    """The option without its dashes. One about a cause can be given several times."""
+    help: str
+    measure: str = ""
+    """`module:function` that measures it, called with a host and the metric; empty for what compares hosts."""
     sections: tuple[str, ...] = ("steps",)
     """The sections whose results it is taken from; with steps, it rests on averaged ones."""
+    parts: Parts | None = frozenset()
+    """The parts of a profile that it rests on, besides those that show its steps; None: those that times rest on."""
+    topic: str = "anything"
+    """What explains a breach: see `check.TOPICS`."""
+    relation: Relation = "<="
+    bound: float | None = None
+    """None: the user gives it."""
     is_share: bool = False
     """Whether it is at most 100 %."""
     functions: tuple[str, ...] = ()
@@ -128,155 +108,185 @@ class Figure(Struct, frozen=True):
     over_hosts: bool = False
     """Whether it is one number over all hosts; otherwise the worst host decides."""
 
-
-CAUSE = "cause"
-"""The figure of `--fail-on`, which is yes or no."""
-FIGURES: Mapping[str, Figure] = {
-    "input_bound": Figure(
-        "Input-bound",
-        "%",
-        "share of the step time that goes to input: waiting for tf.data, and copying batches in",
-        is_share=True,
-    ),
-    "step_time": Figure(
-        "Step time",
-        "ms",
-        "step time: the mean unless --stat or a function says otherwise",
-        functions=("mean", "median", "p95", "max", "min"),
-    ),
-    "wall_step_time": Figure(
-        "Wall time per step",
-        "ms",
-        "wall time of training per step: from the first step to the last one, with what is between them, and without "
-        "evaluation",
-        sections=("steps", "wall"),
-    ),
-    "kernel_launch": Figure(
-        "Kernel launch", "%", "share of the step time that goes to launching kernels", is_share=True
-    ),
-    "all_others": Figure(
-        "All others", "%", "share of the step time that is in no category: Python, I/O, idle", is_share=True
-    ),
-    "device_busy": Figure(
-        "Device busy",
-        "%",
-        "share of the step time in which the least busy device works (a TPU that waits for data does not)",
-        sections=("steps", "idle"),
-        is_share=True,
-    ),
-    "memory": Figure(
-        "Peak memory",
-        "bytes",
-        "bytes in use at the peak of the fullest allocator (of devices, if there are any)",
-        sections=("memory",),
-    ),
-    "retraces": Figure(
-        "Retraces",
-        "count",
-        "calls in the capture that traced a tf.function again, beyond its first tracing",
-        sections=("functions",),
-    ),
-    "skew": Figure("Skew", "%", "step time of the slowest host / median of the hosts - 1"),
-    "straggler_loss": Figure(
-        "Straggler loss",
-        "%",
-        "share of the step time that is lost because hosts wait for the last one; 0 below 3 ms per step",
-        sections=("steps", "hosts"),
-        is_share=True,
-        over_hosts=True,
-    ),
-    "input_cost": Figure(
-        "Input cost",
-        "%",
-        "what input costs of the step time, at least: the low end of `input_cost_percent`",
-        sections=("steps", "diagnosis"),
-        is_share=True,
-        over_hosts=True,
-    ),
-    "cause_cost": Figure(
-        "Cost of",
-        "%",
-        "what a cause of the diagnosis costs of the step time, at most; 0 where it is not named",
-        sections=("steps", "diagnosis"),
-        is_share=True,
-        of_cause=True,
-        over_hosts=True,
-    ),
-    CAUSE: Figure(
-        "Cause",
-        "",
-        "whether the diagnosis names a cause: 1 or 0",
-        sections=("steps", "diagnosis"),
-        of_cause=True,
-        over_hosts=True,
-    ),
-}
-_EXAMPLE_CAUSE = "compilation"
-REGRESSION = "regression"
-"""The name of the metric that compares with a baseline; it is not a figure of one profile."""
-
-
-class NamedLimit(Struct, frozen=True):
-    """A limit that is an option, and a key of a file. One about a cause can be given several times."""
-
-    figure: str
-    relation: Relation
-    help: str
-    bound: float | None = None
-    """None: the user gives it."""
-
-    @property
-    def unit(self) -> Unit:
-        """Return the unit of the bound."""
-        return FIGURES[self.figure].unit
-
-    @property
-    def of_cause(self) -> bool:
-        """Tell whether it is about one cause of the diagnosis."""
-        return FIGURES[self.figure].of_cause
-
     @property
     def example(self) -> str:
-        """Return a value as one may write it."""
+        """Return a value of the option as one may write it."""
         bound = EXAMPLES[self.unit] if self.bound is None else ""
-        return "=".join(filter(None, (_EXAMPLE_CAUSE * self.of_cause, bound)))
+        return "=".join(filter(None, ("compilation" * self.of_cause, bound)))
 
     @property
     def metavar(self) -> str:
-        """Return what a value consists of, as help shows it."""
+        """Return what a value of the option consists of, as help shows it."""
         return "=".join(["CODE"] * self.of_cause + ["LIMIT"] * (self.bound is None))
 
 
-NAMED: Mapping[str, NamedLimit] = {
-    "max-input-bound": NamedLimit("input_bound", "<=", "Largest share of the step time for input, for example 10%."),
-    "max-step-time": NamedLimit(
-        "step_time", "<=", "Longest step time, for example 50ms; --stat chooses the statistic."
+CAUSE = "cause"
+"""The figure of `--fail-on`, which is yes or no."""
+REGRESSION = "regression"
+"""The name of the metric that compares with a baseline; it is not a figure of one profile."""
+_FIGURES = (
+    Figure(
+        name="input_bound",
+        title="Input-bound",
+        unit="%",
+        meaning="share of the step time that goes to input: waiting for tf.data, and copying batches in",
+        option="max-input-bound",
+        help="Largest share of the step time for input, for example 10%.",
+        measure="tfperf.judge.measure:input_bound",
+        parts=None,
+        topic="input",
+        is_share=True,
     ),
-    "max-wall-step-time": NamedLimit(
-        "wall_step_time", "<=", "Longest wall time per step, with the time between steps, for example 80ms."
+    Figure(
+        name="step_time",
+        title="Step time",
+        unit="ms",
+        meaning="step time: the mean unless --stat or a function says otherwise",
+        option="max-step-time",
+        help="Longest step time, for example 50ms; --stat chooses the statistic.",
+        measure="tfperf.judge.measure:step_time",
+        functions=("mean", "median", "p95", "max", "min"),
     ),
-    "max-kernel-launch": NamedLimit("kernel_launch", "<=", "Largest share of the step time for launching kernels."),
-    "max-all-others": NamedLimit("all_others", "<=", "Largest share of the step time in no category (Python, I/O)."),
-    "min-device-busy": NamedLimit(
-        "device_busy",
-        ">=",
-        "Smallest share of the step time in which a device works (a TPU that waits for data does not).",
+    Figure(
+        name="wall_step_time",
+        title="Wall time per step",
+        unit="ms",
+        meaning="wall time of training per step: from the first step to the last one, with what is between them, and "
+        "without evaluation",
+        option="max-wall-step-time",
+        help="Longest wall time per step, with the time between steps, for example 80ms.",
+        measure="tfperf.judge.measure:wall_step_time",
+        sections=("steps", "wall"),
     ),
-    "max-memory": NamedLimit("memory", "<=", "Largest peak of an allocator, for example 10GiB."),
-    "max-retraces": NamedLimit("retraces", "<=", "Most calls that trace a tf.function again, for example 0."),
-    "max-skew": NamedLimit("skew", "<=", "How much slower than the median host the slowest may be."),
-    "max-straggler-loss": NamedLimit(
-        "straggler_loss", "<=", "Largest share of the step time that is lost because hosts wait for the last one."
+    Figure(
+        name="kernel_launch",
+        title="Kernel launch",
+        unit="%",
+        meaning="share of the step time that goes to launching kernels",
+        option="max-kernel-launch",
+        help="Largest share of the step time for launching kernels.",
+        measure="tfperf.judge.measure:share",
+        parts=None,
+        topic="launches",
+        is_share=True,
     ),
-    "max-input-cost": NamedLimit(
-        "input_cost", "<=", "Largest share of the step time that input costs: the low end of its range counts."
+    Figure(
+        name="all_others",
+        title="All others",
+        unit="%",
+        meaning="share of the step time that is in no category: Python, I/O, idle",
+        option="max-all-others",
+        help="Largest share of the step time in no category (Python, I/O).",
+        measure="tfperf.judge.measure:share",
+        parts=None,
+        topic="all_others",
+        is_share=True,
     ),
-    "max-cost": NamedLimit(
-        "cause_cost", "<=", "Largest share of the step time that a cause costs: the high end counts (repeatable)."
+    Figure(
+        name="device_busy",
+        title="Device busy",
+        unit="%",
+        meaning="share of the step time in which the least busy device works (a TPU that waits for data does not)",
+        option="min-device-busy",
+        help="Smallest share of the step time in which a device works (a TPU that waits for data does not).",
+        measure="tfperf.judge.measure:device_busy",
+        sections=("steps", "idle"),
+        parts=frozenset({"device"}),
+        topic="idle",
+        relation=">=",
+        is_share=True,
     ),
-    "fail-on": NamedLimit(CAUSE, "<=", "A cause that the diagnosis must not name (repeatable).", bound=0.0),
-}
-"""Option without its dashes -> what it limits."""
+    Figure(
+        name="memory",
+        title="Peak memory",
+        unit="bytes",
+        meaning="bytes in use at the peak of the fullest allocator (of devices, if there are any)",
+        option="max-memory",
+        help="Largest peak of an allocator, for example 10GiB.",
+        measure="tfperf.judge.measure:memory",
+        sections=("memory",),
+        parts=frozenset({"memory"}),
+        topic="memory",
+    ),
+    Figure(
+        name="retraces",
+        title="Retraces",
+        unit="count",
+        meaning="calls in the capture that traced a tf.function again, beyond its first tracing",
+        option="max-retraces",
+        help="Most calls that trace a tf.function again, for example 0.",
+        measure="tfperf.judge.measure:retraces",
+        sections=("functions",),
+        parts=frozenset({"calls"}),
+        topic="functions",
+    ),
+    Figure(
+        name="skew",
+        title="Skew",
+        unit="%",
+        meaning="step time of the slowest host / median of the hosts - 1",
+        option="max-skew",
+        help="How much slower than the median host the slowest may be.",
+    ),
+    Figure(
+        name="straggler_loss",
+        title="Straggler loss",
+        unit="%",
+        meaning="share of the step time that is lost because hosts wait for the last one; 0 below 3 ms per step",
+        option="max-straggler-loss",
+        help="Largest share of the step time that is lost because hosts wait for the last one.",
+        measure="tfperf.judge.measure:straggler_loss",
+        sections=("steps", "hosts"),
+        parts=None,
+        is_share=True,
+        over_hosts=True,
+    ),
+    Figure(
+        name="input_cost",
+        title="Input cost",
+        unit="%",
+        meaning="what input costs of the step time, at least: the low end of `input_cost_percent`",
+        option="max-input-cost",
+        help="Largest share of the step time that input costs: the low end of its range counts.",
+        measure="tfperf.judge.measure:input_cost",
+        sections=("steps", "diagnosis"),
+        parts=None,
+        topic="input",
+        is_share=True,
+        over_hosts=True,
+    ),
+    Figure(
+        name="cause_cost",
+        title="Cost of",
+        unit="%",
+        meaning="what a cause of the diagnosis costs of the step time, at most; 0 where it is not named",
+        option="max-cost",
+        help="Largest share of the step time that a cause costs: the high end counts (repeatable).",
+        measure="tfperf.judge.measure:cause_cost",
+        sections=("steps", "diagnosis"),
+        parts=None,
+        is_share=True,
+        of_cause=True,
+        over_hosts=True,
+    ),
+    Figure(
+        name=CAUSE,
+        title="Cause",
+        unit="",
+        meaning="whether the diagnosis names a cause: 1 or 0",
+        option="fail-on",
+        help="A cause that the diagnosis must not name (repeatable).",
+        bound=0.0,
+        measure="tfperf.judge.measure:cause",
+        sections=("steps", "diagnosis"),
+        parts=None,
+        of_cause=True,
+        over_hosts=True,
+    ),
+)
+FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in _FIGURES}
+NAMED: Mapping[str, Figure] = {figure.option: figure for figure in _FIGURES}
+"""Option without its dashes -> the figure that it limits."""
 
 
 class NamedLimits(TypedDict, total=False):
@@ -309,12 +319,17 @@ def named_limit(name: str, value: str, origin: str = COMMAND_LINE, *, place: str
     named, cause, text = NAMED[name], "", value
     try:
         if named.of_cause:
-            cause, text = _cause_and_bound(value, has_bound=named.bound is None)
+            cause, mark, text = (
+                (part.strip() for part in value.partition("=")) if named.bound is None else (value, "", "")
+            )
+            check_cause(cause)
+            if named.bound is None and not mark:
+                raise ValueError(f"{cause} has no bound: write {cause}={EXAMPLES['%']}")
         bound = read_bound(text, named.unit, bare=False) if named.bound is None else named.bound
-        check_bound(bound, named.unit, named.relation, is_share=FIGURES[named.figure].is_share)
+        check_bound(bound, named.unit, named.relation, is_share=named.is_share)
     except ValueError as error:
         raise LimitError(f"{place or f'{origin}: {name}'}: {error}") from None
-    return Limit(f"{name} {value}", Metric(named.figure, cause=cause), named.relation, bound, origin)
+    return Limit(f"{name} {value}", Metric(named.name, cause=cause), named.relation, bound, origin)
 
 
 def named_limits(
@@ -327,15 +342,6 @@ def named_limits(
         where = place or f"{origin}: {name.replace('_', '-')}"
         raise LimitError(f"{where}: it takes one value, such as {named.example}")
     return tuple(named_limit(name, value, origin, place=place) for value in several)
-
-
-def _cause_and_bound(value: str, *, has_bound: bool) -> tuple[str, str]:
-    """Return the two parts of `compilation=10%`, the second empty without a bound. Raises ValueError."""
-    code, mark, bound = (part.strip() for part in value.partition("=")) if has_bound else (value, "", "")
-    check_cause(code)
-    if has_bound and not mark:
-        raise ValueError(f"{code} has no bound: write {code}={EXAMPLES['%']}")
-    return code, bound
 
 
 def check_cause(code: str) -> None:

@@ -70,39 +70,24 @@ def sentence(violation: Violation) -> str:
 
 def github_text(result: LintResult, fail_on: Level | None) -> str:
     """Return a workflow command for each finding: an error if it breaks the limit, else a warning, or a notice."""
-    commands = [
-        workflow_command(
-            _kind(violation, fail_on),
-            f"{violation.rule} {RULES[violation.rule].title}",
-            [f"{violation.ops[0]}: {violation.what}", f"Try: {violation.advice}", f"Unless: {violation.unless}"],
-        )
-        for violation in result.violations
-    ]
+    commands = []
+    for violation in result.violations:
+        kind = "notice" if violation.level == "info" else "warning"
+        if fail_on is not None and at_least(violation.level, fail_on):
+            kind = "error"
+        lines = [f"{violation.ops[0]}: {violation.what}", f"Try: {violation.advice}", f"Unless: {violation.unless}"]
+        commands.append(workflow_command(kind, f"{violation.rule} {RULES[violation.rule].title}", lines))
     if result.is_empty:
         commands.append(workflow_command("error", "nothing could be judged", [result.headline]))
     return "".join(f"{command}\n" for command in commands) or f"{result.headline}\n"
 
 
-def _kind(violation: Violation, fail_on: Level | None) -> str:
-    if fail_on is not None and at_least(violation.level, fail_on):
-        return "error"
-    return "notice" if violation.level == "info" else "warning"
-
-
 def junit_text(result: LintResult, fail_on: Level | None) -> str:
     """Return JUnit XML. Each rule that was applied is a test; it fails if a finding breaks the limit (or `low`)."""
     limit: Level = fail_on or "low"
-    cases = list(_cases(result, limit))
-    failures = sum(case.find("failure") is not None for case in cases)
-    errors = sum(case.find("error") is not None for case in cases)
-    suite = ElementTree.Element(
-        "testsuite", name=_SUITE, tests=str(len(cases)), failures=str(failures), errors=str(errors), skipped="0"
-    )
-    properties = ElementTree.SubElement(suite, "properties")
-    for name, value in (("source", result.source), ("device", result.device), ("verdict", result.headline)):
-        ElementTree.SubElement(properties, "property", name=name, value=brief(value, _LONGEST_TEXT))
-    suite.extend(cases)
-    return junit_document(suite)
+    values = {"source": result.source, "device": result.device, "verdict": result.headline}
+    properties = {name: brief(value, _LONGEST_TEXT) for name, value in values.items()}
+    return junit_document(_SUITE, properties, list(_cases(result, limit)))
 
 
 def _cases(result: LintResult, limit: Level) -> Iterator[ElementTree.Element]:

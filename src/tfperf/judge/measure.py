@@ -15,7 +15,8 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from tfperf.base.errors import TfperfError
 from tfperf.base.patterns import pattern
 from tfperf.base.units import counted, format_ms, format_percent
 from tfperf.judge.grammar import column_of, limit_tables, metric_text
-from tfperf.judge.limits import CAUSE, FIGURES, REGRESSION, RELATIONS, Condition, Limit, Measurement, Metric, unknown
+from tfperf.judge.limits import FIGURES, REGRESSION, RELATIONS, Condition, Limit, Metric, Status
 from tfperf.judge.summarize import whole_steps
 from tfperf.report.model import Data, Finding
 from tfperf.report.render.values import brief
@@ -61,18 +62,52 @@ if TYPE_CHECKING:
     from tfperf.trace.steps.breakdown import Breakdown
     from tfperf.trace.steps.steps import Steps
 
-_NOTHING: Parts = frozenset()
+
+class Measurement(Struct, frozen=True):
+    """The value of a metric on one host, or on all together; `Judged` is what becomes of the limit on it.
+
+    `gap` says what is unknown about the value; empty if nothing is. With a gap, `value` is the smallest that is
+    possible (for an upper limit) or the largest (for a lower one): if even that breaches a limit, the limit is
+    breached. It is None where nothing is known.
+    """
+
+    value: float | None
+    why: str = ""
+    """What the value rests on."""
+    gap: str = ""
+    host: str = ""
+    """The host with this value, where the metric itself is about several."""
+    is_none: bool = False
+    """Whether there is nothing to measure, and the limit says that this is fine."""
+
+    @property
+    def reason(self) -> str:
+        """Return why a limit on it is unknown, where it is."""
+        return self.gap or "the measured value is not a number"
+
+    def status(self, limit: Limit) -> Status:
+        """Return the result of a limit, unrounded: a breach counts in spite of gaps, and unknown is never a pass."""
+        if self.is_none:
+            return "pass"
+        if self.value is None or not math.isfinite(self.value):
+            return "unknown"
+        if not RELATIONS[limit.relation](self.value, limit.bound):
+            return "breach"
+        return "unknown" if self.gap else "pass"
+
+
+def unknown(gap: str) -> Measurement:
+    """Return a measurement without a value, and why it has none."""
+    return Measurement(None, gap=gap)
+
+
 _CALLS: Parts = frozenset({"calls", "host"})
 _DEVICES: Parts = frozenset({"device"})
 _MEMORY: Parts = frozenset({"memory"})
 _INPUT: Parts = frozenset({"input"})
 RESTS_ON: Mapping[str, Parts] = {
-    **dict.fromkeys(("step_time", "wall_step_time", "skew", REGRESSION), _NOTHING),
-    **dict.fromkeys(("input_bound", "kernel_launch", "all_others", "straggler_loss"), TIMES),
-    **dict.fromkeys(("input_cost", "cause_cost", CAUSE), TIMES),
-    "device_busy": _DEVICES,
-    "memory": _MEMORY,
-    "retraces": frozenset({"calls"}),
+    **{name: TIMES if figure.parts is None else figure.parts for name, figure in FIGURES.items()},
+    REGRESSION: frozenset(),
     **dict.fromkeys(("tfdata_stages", "tfdata_functions", "tfdata_pipelines", "tfdata_code"), _INPUT),
     **dict.fromkeys(("tf_functions", "eager_ops", "jitted_functions"), _CALLS),
     **dict.fromkeys(("python_functions", "python_packages", "python_package_functions"), _CALLS),
@@ -159,7 +194,7 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         count, steps = self.summary.averaged_count, self.breakdown.steps
         if count >= self.min_steps:
             return ""
-        kind = _label(self.summary) if self.other_kinds else ""
+        kind = ("" if self.summary.kind == UNLABELLED else f"{self.summary.kind} ") if self.other_kinds else ""
         whole = f"{counted(count, f'whole {kind}step')} {'counts' if count == 1 else 'count'}"
         why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
         advice = ", or choose the hosts that count with --host" if self.name else ""
@@ -167,7 +202,7 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
 
     def damage(self, metric: Metric) -> str:
         """Say what is wrong with the profile that matters to a figure; empty if nothing is."""
-        parts = self._parts_of(metric)
+        parts = parts_of(metric, (host["steps"].steps for host in self.results.hosts))
         texts = [flaw.text for _, flaw in self.results.flaws if flaw.level == "unsound" and flaw.touches(parts)]
         return f"the profile is damaged: {texts[0]}" if texts else ""
 
@@ -188,7 +223,7 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
             if steps.confidence == "low" and steps.headline.any():
                 text = f"steps were found with low confidence: {steps.explanation}"
                 found.append((host.host, Flaw("unsure_steps", text, "doubtful", fix=_MARK_STEPS)))
-        parts = None if metric is None else self._parts_of(metric)
+        parts = None if metric is None else parts_of(metric, (host["steps"].steps for host in self.results.hosts))
         return [(host, flaw) for host, flaw in found if parts is None or flaw.touches(parts)]
 
     def doubt_text(self, doubts: Sequence[tuple[str, Flaw]]) -> str:
@@ -198,23 +233,19 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         more = len(texts) - _MOST_DOUBTS
         return "; ".join([*texts[:_MOST_DOUBTS], *([f"and {more:,} more"] if more > 0 else [])])
 
-    def _parts_of(self, metric: Metric) -> Parts:
-        return parts_of(metric, (host["steps"].steps for host in self.results.hosts))
-
     def over(self, summary: Summary) -> str:
         """Say over which steps a figure is, and which are not judged."""
         others = f"; {unjudged_steps(self.other_kinds)}" if self.other_kinds else ""
-        return f"over {self._steps(summary)}{others}"
+        return f"over {counted(summary.averaged_count, step_word(summary.kind))}{others}"
 
     def statistic_of(self, statistic: str) -> str:
         """Say which steps a statistic of the step times is of, and why some are not among them."""
         total = self.summary.averaged_count + sum(self.omitted.values())
         reasons = ", ".join(f"{count:,} {_OMITTED[flag]}" for flag, count in self.omitted.items())
         omitted = f"; omitted: {reasons}" if reasons else ""
-        return f"{statistic} of {self.summary.averaged_count:,} of {self._steps(self.summary, total)}{omitted}"
-
-    def _steps(self, summary: Summary, count: int | None = None) -> str:
-        return counted(summary.averaged_count if count is None else count, step_word(summary.kind))
+        return (
+            f"{statistic} of {self.summary.averaged_count:,} of {counted(total, step_word(self.summary.kind))}{omitted}"
+        )
 
     def named(self, reason: str) -> str:
         """Return a reason with the name of the host before it, if there are several."""
@@ -238,8 +269,11 @@ def judged_hosts(
     """
     judged, whole = whole_steps(results, skip_first, kind), whole_steps(results)
     several = results.has_several_hosts
-    pairs = list(zip(results.hosts, judged.hosts, strict=True))
-    others = [_other_kinds(of_all, of_host) for of_all, of_host in zip(whole.hosts, judged.hosts, strict=True)]
+    others = []
+    for of_all, of_host in zip(whole.hosts, judged.hosts, strict=True):
+        counts = Counter(of_all["steps"].steps.kinds)
+        counts.pop(of_host["steps"].steps.headline_kind, None)
+        others.append(dict(counts))
     together = JudgedHost(
         results=judged,
         name="",
@@ -250,37 +284,23 @@ def judged_hosts(
         omitted={},
         allow_doubt=allow_doubt,
     )
-    alone = [
-        replace(
+    alone = []
+    for before, after, kinds in zip(results.hosts, judged.hosts, others, strict=True):
+        steps, counting = before["steps"].steps, after["steps"].steps
+        flags = [flag for flag, own in zip(steps.flags, steps.kinds, strict=True) if own == counting.headline_kind]
+        averaged = Counter(
+            flag for flag, counts in zip(counting.flags, counting.headline.tolist(), strict=True) if counts
+        )
+        host = replace(
             together,
             results=judged.only([after]),
             name=after.host if several else "",
-            recorded_steps=len(before["steps"].steps),
+            recorded_steps=len(steps),
             other_kinds=kinds,
-            omitted=_omitted(before, after, skip_first),
+            omitted=dict(Counter(filter(None, flags[skip_first:])) - averaged),
         )
-        for (before, after), kinds in zip(pairs, others, strict=True)
-    ]
+        alone.append(host)
     return (*alone, together) if several else tuple(alone)
-
-
-def _label(summary: Summary) -> str:
-    return "" if summary.kind == UNLABELLED else f"{summary.kind} "
-
-
-def _other_kinds(whole: HostResults, judged: HostResults) -> dict[str, int]:
-    """Return how many whole steps of a host are of other kinds than the one that is judged."""
-    counts = Counter(whole["steps"].steps.kinds)
-    counts.pop(judged["steps"].steps.headline_kind, None)
-    return dict(counts)
-
-
-def _omitted(recorded: HostResults, judged: HostResults, skip_first: int) -> dict[str, int]:
-    """Return how many recorded steps of the judged kind, after the skipped ones, are not averaged, by their flag."""
-    steps, counting = recorded["steps"].steps, judged["steps"].steps
-    flags = [flag for flag, kind in zip(steps.flags, steps.kinds, strict=True) if kind == counting.headline_kind]
-    averaged = Counter(flag for flag, counts in zip(counting.flags, counting.headline.tolist(), strict=True) if counts)
-    return dict(Counter(filter(None, flags[skip_first:])) - averaged)
 
 
 def unjudged_steps(kinds: Mapping[str, int]) -> str:
@@ -290,7 +310,6 @@ def unjudged_steps(kinds: Mapping[str, int]) -> str:
     return f"{steps} {'is' if [*kinds.values()] == [1] else 'are'} not judged: {options}"
 
 
-_SKEW = Metric("skew")
 _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
 
 
@@ -310,12 +329,15 @@ def _measure(limit: Limit, host: JudgedHost) -> Measurement:
         section, _ = find_table(metric.table)
         lacking = why_devices_unknown(host.breakdown) if find_section(section).without_device else ""
         measurement = unknown(lacking) if lacking else _measure_column(limit, host)
-        return _with_more_causes(measurement, host) if section == "diagnosis" else measurement
+        if section == "diagnosis" and host.breakdown.missing:
+            # There may be more causes where events are missing.
+            flaw = host.breakdown.missing[0]
+            return replace(measurement, gap=measurement.gap or f"{flaw.text}: {flaw.fix}", is_none=False)
+        return measurement
     if rests_on_steps(metric) and not FIGURES[metric.name].over_hosts and host.too_few_steps:
         return unknown(host.too_few_steps)
-    if metric.name == "step_time":
-        return _step_time(host, metric.function)
-    measurement = _OF_CAUSES[metric.name](host, metric.cause) if metric.cause else _FIGURES[metric.name](host)
+    read: Callable[[JudgedHost, Metric], Measurement] = resolve_name(FIGURES[metric.name].measure)
+    measurement = read(host, metric)
     # A part of the value is the smallest that is possible, which says nothing about a lower limit.
     return unknown(measurement.gap) if measurement.gap and limit.relation.startswith(">") else measurement
 
@@ -324,11 +346,12 @@ def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     """Return by how much the slowest host's step time is above the median of the hosts, in %."""
     if len(hosts) < 2:
         return unknown("there is only one host, and skew compares hosts")
+    metric = Metric("skew")
     for host in hosts:
-        problem = host.damage(_SKEW) or host.too_few_steps or host.why_doubtful(_SKEW)
+        problem = host.damage(metric) or host.too_few_steps or host.why_doubtful(metric)
         if problem:
             return unknown(host.named(problem))
-    steps_of = [_step_time(host, "") for host in hosts]
+    steps_of = [step_time(host, metric) for host in hosts]
     for host, measured in zip(hosts, steps_of, strict=True):
         if measured.value is None:
             return unknown(host.named(measured.reason))
@@ -344,13 +367,6 @@ def measure_together(limit: Limit, hosts: Sequence[JudgedHost], together: Judged
     """Return what a limit measures on all hosts together, each of which must have enough steps."""
     thin = next((host for host in hosts if host.too_few_steps), None)
     return measure(limit, together) if thin is None else unknown(thin.named(thin.too_few_steps))
-
-
-def _with_more_causes(measured: Measurement, host: JudgedHost) -> Measurement:
-    """Return what was measured of causes, with a gap if events are missing: there may be more causes then."""
-    gaps = [measured.gap, *(f"{flaw.text}: {flaw.fix}" for flaw in host.breakdown.missing)]
-    gap = next(filter(None, gaps), "")
-    return replace(measured, gap=gap, is_none=measured.is_none and not gap)
 
 
 def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
@@ -388,18 +404,20 @@ def why_step_time_unknown(host: JudgedHost) -> str:
     return "" if steps.source == "markers" and steps.end_known else why_devices_unknown(host.breakdown)
 
 
-def _step_time(host: JudgedHost, function: str) -> Measurement:
+def step_time(host: JudgedHost, metric: Metric) -> Measurement:
+    """Return a statistic of the step times: that of the metric, else that of the host."""
     if lacking := why_step_time_unknown(host):
         return unknown(lacking)
     times: Statistics | None = host.summary.step_time_ms
     if times is None:
         return unknown("no step has a duration")
-    statistic = function or host.stat
+    statistic = metric.function or host.stat
     others = f"; {unjudged_steps(host.other_kinds)}" if host.other_kinds else ""
     return Measurement(float(getattr(times, _STATISTICS[statistic])), f"{host.statistic_of(statistic)}{others}")
 
 
-def _wall_step_time(host: JudgedHost) -> Measurement:
+def wall_step_time(host: JudgedHost, _: Metric) -> Measurement:
+    """Return the wall time per step of the main kind."""
     if lacking := why_step_time_unknown(host):
         return unknown(lacking)
     wall: Wall = host.host["wall"]
@@ -410,20 +428,23 @@ def _wall_step_time(host: JudgedHost) -> Measurement:
     return Measurement(step_ms, f"from the first to the last of {counted(wall.count, step_word(wall.kind))}{apart}")
 
 
-def _input_bound(host: JudgedHost) -> Measurement:
+def input_bound(host: JudgedHost, _: Metric) -> Measurement:
+    """Return the share of input in the step time."""
     if host.summary.input_percent is None:
         return unknown(why_unknown(host.breakdown, "input"))
     return Measurement(host.summary.input_percent, host.over(host.summary))
 
 
-def _share(host: JudgedHost, category: str) -> Measurement:
-    """Return the share of a category in the step time."""
+def share(host: JudgedHost, metric: Metric) -> Measurement:
+    """Return the share of the category of this name in the step time."""
+    category = metric.name
     if category in host.breakdown.unknown:
         return unknown(why_unknown(host.breakdown, category))
     return Measurement(host.summary.percent[category], host.over(host.summary))
 
 
-def _device_busy(host: JudgedHost) -> Measurement:
+def device_busy(host: JudgedHost, _: Metric) -> Measurement:
+    """Return the share of the step time in which the least busy device works."""
     idle = host.host["idle"]
     if lacking := why_devices_unknown(host.breakdown):
         return unknown(lacking)
@@ -446,7 +467,8 @@ def _device_busy(host: JudgedHost) -> Measurement:
     return Measurement(worst.works_percent, why)
 
 
-def _memory(host: JudgedHost) -> Measurement:
+def memory(host: JudgedHost, _: Metric) -> Measurement:
+    """Return the highest peak of an allocator."""
     memory = host.host["memory"]
     if not memory.allocators:
         return unknown("no allocator recorded anything, so nothing is known about memory (tfperf analyze -s memory)")
@@ -472,7 +494,8 @@ def fullest_allocator(host: JudgedHost) -> Allocator | None:
     return max(candidates, key=lambda allocator: allocator.peak_bytes, default=None)
 
 
-def _retraces(host: JudgedHost) -> Measurement:
+def retraces(host: JudgedHost, _: Metric) -> Measurement:
+    """Return how many calls traced a function again."""
     functions: tuple[FunctionStats, ...] = host.host["functions"].functions
     if not functions:
         return unknown("no call of a tf.function is in the trace, so nothing is known about tracing")
@@ -501,7 +524,7 @@ def retraces_of(function: FunctionStats) -> int | None:
     return traced if function.tracing_count > traced else traced - 1
 
 
-def _input_cost(host: JudgedHost) -> Measurement:
+def input_cost(host: JudgedHost, _: Metric) -> Measurement:
     """Return the least that input costs: a limit is breached only where even that is above it."""
     diagnosis: Diagnosis = host.results["diagnosis"]
     cost = diagnosis.input_cost_percent
@@ -511,16 +534,17 @@ def _input_cost(host: JudgedHost) -> Measurement:
     return Measurement(cost.low, f"{wide}{host.over(diagnosis.summary)}", host=diagnosis.host)
 
 
-def _cause(host: JudgedHost, code: str) -> Measurement:
+def cause(host: JudgedHost, metric: Metric) -> Measurement:
     """Return whether the diagnosis names a cause; with a gap where it could not judge it."""
     diagnosis: Diagnosis = host.results["diagnosis"]
-    is_named = float(bool(diagnosis.named(code)))
-    return Measurement(is_named, host.over(diagnosis.summary), diagnosis.unjudged.get(code, ""), diagnosis.host)
+    is_named, gap = float(bool(diagnosis.named(metric.cause))), diagnosis.unjudged.get(metric.cause, "")
+    return Measurement(is_named, host.over(diagnosis.summary), gap, diagnosis.host)
 
 
-def _cause_cost(host: JudgedHost, code: str) -> Measurement:
+def cause_cost(host: JudgedHost, metric: Metric) -> Measurement:
     """Return the most that a cause costs; nothing if the diagnosis could judge it and does not name it."""
     diagnosis: Diagnosis = host.results["diagnosis"]
+    code = metric.cause
     causes, gap = diagnosis.named(code), diagnosis.unjudged.get(code, "")
     costs = [cause.cost_percent for cause in causes if cause.cost_percent is not None]
     if len(costs) < len(causes):
@@ -531,10 +555,7 @@ def _cause_cost(host: JudgedHost, code: str) -> Measurement:
     return Measurement(high, f"{how}{host.over(diagnosis.summary)}", gap, diagnosis.host)
 
 
-_OF_CAUSES: Mapping[str, Callable[[JudgedHost, str], Measurement]] = {CAUSE: _cause, "cause_cost": _cause_cost}
-
-
-def _straggler_loss(together: JudgedHost) -> Measurement:
+def straggler_loss(together: JudgedHost, _: Metric) -> Measurement:
     """Return what steps lose because hosts wait for the last one; `together` is all of them."""
     hosts: Hosts = together.results["hosts"]
     if not hosts.is_known:
@@ -547,40 +568,28 @@ def _straggler_loss(together: JudgedHost) -> Measurement:
     return Measurement(found.loss_percent, late_text(found, "")[0], host=found.host)
 
 
-_FIGURES: Mapping[str, Callable[[JudgedHost], Measurement]] = {
-    "input_bound": _input_bound,
-    "wall_step_time": _wall_step_time,
-    "kernel_launch": partial(_share, category="kernel_launch"),
-    "all_others": partial(_share, category="all_others"),
-    "device_busy": _device_busy,
-    "memory": _memory,
-    "retraces": _retraces,
-    "input_cost": _input_cost,
-    "straggler_loss": _straggler_loss,
-}
 _LONGEST_LABEL = 120
 _KERNEL_TABLES = ("kernels", "kernels_by_name")
-
-
-class _Kept(Struct, frozen=True):
-    """Which rows are known to be chosen, and of which that is unknown."""
-
-    surely: Bools
-    perhaps: Bools
 
 
 def measure_rows(limit: Limit, data: Data) -> Measurement:
     """Return what a limit measures in the columns of its table."""
     metric = limit.metric
-    kept = _kept(metric.table, metric.conditions, data, len(data[metric.name]))
+    rows = len(data[metric.name])
+    surely, possibly = np.ones(rows, np.bool_), np.ones(rows, np.bool_)
+    for condition in metric.conditions:
+        true, is_known = _matches(metric.table, condition, data[condition.column])
+        surely &= true & is_known
+        possibly &= true | ~is_known
+    perhaps = possibly & ~surely
     is_upper = limit.relation.startswith("<")
     if metric.function == "count":
-        gap, why = _undecided(kept.perhaps), f"of {_rows(len(kept.surely))}"
-        return Measurement(float(kept.surely.sum()), why, gap) if is_upper or not gap else unknown(gap)
+        gap, why = _undecided(perhaps), f"of {counted(len(surely), 'row')}"
+        return Measurement(float(surely.sum()), why, gap) if is_upper or not gap else unknown(gap)
     values = numbers(data[metric.name])
     if metric.function in ("", "max" if is_upper else "min"):
-        return _worst(limit, data, values, kept)
-    return _of_all(limit, values, kept)
+        return _worst(limit, data, values, surely, perhaps)
+    return _of_all(limit, values, surely, perhaps)
 
 
 def numbers(values: Sequence[Any]) -> Float64s:
@@ -596,17 +605,7 @@ def numbers(values: Sequence[Any]) -> Float64s:
     return np.where(np.isfinite(cells), cells, np.nan)
 
 
-def _kept(table: str, conditions: Sequence[Condition], data: Data, rows: int) -> _Kept:
-    surely, possibly = np.ones(rows, np.bool_), np.ones(rows, np.bool_)
-    for condition in conditions:
-        true, is_known = _matches(table, condition, data[condition.column])
-        surely &= true & is_known
-        possibly &= true | ~is_known
-    return _Kept(surely, possibly & ~surely)
-
-
 def _matches(table: str, condition: Condition, cells: Sequence[Any]) -> tuple[Bools, Bools]:
-    """Return whether the condition holds for each row, and whether that is known."""
     column = column_of(table, condition.column)
     value = condition.value
     if isinstance(value, float):
@@ -626,26 +625,30 @@ def _compared(cells: Float64s, relation: str, value: float) -> Bools:
     return np.asarray(compare(cells, value), np.bool_)
 
 
-def _worst(limit: Limit, data: Data, values: Float64s, kept: _Kept) -> Measurement:
-    """Return the largest value for an upper limit, the smallest for a lower one."""
+def _worst(limit: Limit, data: Data, values: Float64s, surely: Bools, perhaps: Bools) -> Measurement:
     is_known = ~np.isnan(values)
-    rows = np.flatnonzero(kept.surely & is_known)
+    rows = np.flatnonzero(surely & is_known)
     # A row that is perhaps chosen does not matter if it holds the limit.
     harmless = _compared(values, limit.relation, limit.bound)
-    gap = _gap(limit, kept.surely & ~is_known, kept.perhaps & ~harmless)
+    gap = _gap(limit, surely & ~is_known, perhaps & ~harmless)
     if not len(rows):
-        gap = gap or _undecided(kept.perhaps)
+        gap = gap or _undecided(perhaps)
         return unknown(gap) if gap else _nothing(limit)
     worst = values[rows].argmax() if limit.relation.startswith("<") else values[rows].argmin()
     row = int(rows[worst])
     host = str(data["host"][row]) if "host" in data and column_of(limit.metric.table, "host") else ""
-    return Measurement(float(values[row]), _which(limit, data, row, len(rows)), gap, host)
+    key = limit_tables()[limit.metric.table].name_key
+    name = data[key][row] if key in data else None
+    why = f"row {row + 1}" if name is None or name == "" else f"{key} {brief(str(name), _LONGEST_LABEL)}"
+    if len(rows) > 1:
+        why += f", the worst of {len(rows):,} rows"
+    return Measurement(float(values[row]), why, gap, host)
 
 
-def _of_all(limit: Limit, values: Float64s, kept: _Kept) -> Measurement:
+def _of_all(limit: Limit, values: Float64s, surely: Bools, perhaps: Bools) -> Measurement:
     is_known = ~np.isnan(values)
-    known_values = values[kept.surely & is_known]
-    gap = _gap(limit, kept.surely & ~is_known, kept.perhaps)
+    known_values = values[surely & is_known]
+    gap = _gap(limit, surely & ~is_known, perhaps)
     if not len(known_values):
         return unknown(gap) if gap else _nothing(limit)
     # More rows could only enlarge a sum of non-negative numbers: if it is breached without them, it is with them.
@@ -653,7 +656,7 @@ def _of_all(limit: Limit, values: Float64s, kept: _Kept) -> Measurement:
     if gap and not is_least:
         return unknown(gap)
     value = _FUNCTIONS[limit.metric.function](known_values)
-    return Measurement(value, f"over {_rows(len(known_values))}", gap)
+    return Measurement(value, f"over {counted(len(known_values), 'row')}", gap)
 
 
 _FUNCTIONS: Mapping[str, Callable[[Float64s], float]] = {
@@ -668,17 +671,17 @@ _FUNCTIONS: Mapping[str, Callable[[Float64s], float]] = {
 
 def _gap(limit: Limit, without_value: Bools, perhaps: Bools) -> str:
     count = int(without_value.sum())
-    missing = f"{limit.metric.table}.{limit.metric.name} is unknown in {_rows(count)}" if count else ""
+    missing = f"{limit.metric.table}.{limit.metric.name} is unknown in {counted(count, 'row')}" if count else ""
     return "; ".join(part for part in (missing, _undecided(perhaps)) if part)
 
 
 def _undecided(perhaps: Bools) -> str:
     count = int(perhaps.sum())
-    return f"it is unknown whether {_rows(count)} {'meets' if count == 1 else 'meet'} the conditions" if count else ""
-
-
-def _rows(count: int) -> str:
-    return counted(count, "row")
+    return (
+        f"it is unknown whether {counted(count, 'row')} {'meets' if count == 1 else 'meet'} the conditions"
+        if count
+        else ""
+    )
 
 
 def _nothing(limit: Limit) -> Measurement:
@@ -690,13 +693,6 @@ def _nothing(limit: Limit) -> Measurement:
     if limit.or_none:
         return Measurement(None, why, is_none=True)
     return unknown(f"{why}; if that is fine, end the limit in: or none")
-
-
-def _which(limit: Limit, data: Data, row: int, count: int) -> str:
-    column = limit_tables()[limit.metric.table].name_key
-    value = data[column][row] if column in data else None
-    label = f"row {row + 1}" if value is None or value == "" else f"{column} {brief(str(value), _LONGEST_LABEL)}"
-    return label if count == 1 else f"{label}, the worst of {count:,} rows"
 
 
 def metric_title(limit: Limit) -> str:

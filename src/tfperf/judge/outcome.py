@@ -242,12 +242,16 @@ def _limits_section(outcome: Outcome) -> Section:
 
 
 def _row(judged: Judged) -> dict[str, Any]:
-    margin = _margin(judged)
+    margin, margin_text = _margin(judged), None
+    if margin is not None:
+        side = "left" if margin > 0 else "short" if judged.limit.relation.startswith(">") else "over"
+        mark = " points" if judged.unit == "%" else unit_mark(judged.unit)
+        margin_text = f"{cell_text(abs(margin), judged.unit)}{mark} {side}" if margin else "at the bound"
     return {
         "limit": judged.limit.text,
         "metric": judged.title,
         "measured_text": _measured_text(judged),
-        "margin_text": None if margin is None else _margin_text(judged, margin),
+        "margin_text": margin_text,
         "result": judged.status,
         "host": judged.host,
         "measured": judged.measured,
@@ -263,7 +267,6 @@ def _row(judged: Judged) -> dict[str, Any]:
 
 
 def _measured_text(judged: Judged) -> str | None:
-    """Return what was measured as text; of a comparison with its interval, which is what decides."""
     if judged.measured is None and judged.status == "pass":
         return "none"
     if judged.measured is None or not math.isfinite(judged.measured):
@@ -283,14 +286,6 @@ def _margin(judged: Judged) -> float | None:
         return None
     distance = judged.measured - judged.limit.bound
     return distance if judged.limit.relation.startswith(">") else -distance
-
-
-def _margin_text(judged: Judged, margin: float) -> str:
-    if not margin:
-        return "at the bound"
-    side = "left" if margin > 0 else "short" if judged.limit.relation.startswith(">") else "over"
-    mark = " points" if judged.unit == "%" else unit_mark(judged.unit)
-    return f"{cell_text(abs(margin), judged.unit)}{mark} {side}"
 
 
 def _texts(judged: Judged) -> tuple[str, str]:
@@ -406,5 +401,4 @@ def _number_seen(text: str) -> Decimal:
 
 
 def _side_of(left: float | Decimal, right: float | Decimal) -> int:
-    """Return on which side of the right number the left one lies: -1, 0 or 1."""
     return (left > right) - (left < right)

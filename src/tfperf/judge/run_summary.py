@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct, structs
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from tfperf.base.errors import TraceFormatError, TraceNotFoundError
 from tfperf.base.files import elsewhere
@@ -221,21 +221,24 @@ def as_compared(run: RunSummary, per: Per) -> RunSummary:
     if per == "step" or not run.examples_per_step:
         return run
     factor = EXAMPLES / run.examples_per_step
-    rankings = {name: _ranking(run.ranking(name), name, factor) for name in RANKING_NAMES}
-    return replace(run, hosts=tuple(_host(host, factor) for host in run.hosts), rankings=Rankings(**rankings))
 
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else factor * value
 
-def _host(host: HostSummary, factor: float) -> HostSummary:
-    category_ms = {name: None if ms is None else factor * ms for name, ms in host.category_ms.items()}
-    return replace(host, step_ms=tuple(factor * ms for ms in host.step_ms), category_ms=category_ms)
-
-
-def _ranking(ranking: Ranking, name: RankingName, factor: float) -> Ranking:
-    # Tracings of functions are those of the whole capture.
-    keys = ("ms",) if name == "functions" else ("ms", "count")
-    return replace(ranking, rows=tuple(_entry(entry, keys, factor) for entry in ranking.rows))
-
-
-def _entry(entry: RankedEntry, keys: Sequence[str], factor: float) -> RankedEntry:
-    values = asdict(entry)
-    return replace(entry, **{key: factor * values[key] for key in keys if values[key] is not None})
+    hosts = [
+        replace(
+            host,
+            step_ms=tuple(factor * ms for ms in host.step_ms),
+            category_ms={name: scaled(ms) for name, ms in host.category_ms.items()},
+        )
+        for host in run.hosts
+    ]
+    rankings = {}
+    for name in RANKING_NAMES:
+        # Tracings of functions are those of the whole capture.
+        rows = [
+            replace(entry, ms=scaled(entry.ms), count=entry.count if name == "functions" else scaled(entry.count))
+            for entry in run.ranking(name).rows
+        ]
+        rankings[name] = replace(run.ranking(name), rows=tuple(rows))
+    return replace(run, hosts=tuple(hosts), rankings=Rankings(**rankings))

@@ -50,7 +50,6 @@ from tfperf.sections.tfdata.analysis import (
     waiting_times,
 )
 from tfperf.sections.wall import wall_step_ms
-from tfperf.trace.device.device_work import DeviceWork
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS, TFDATA
 from tfperf.trace.nesting import parents
 from tfperf.trace.steps.breakdown import lacks_devices
@@ -61,9 +60,6 @@ from tfperf.trace.tfdata import asynchronous_stages
 if TYPE_CHECKING:
     from tfperf.analysis.load import Analysis
     from tfperf.analysis.registry import Host, HostResults, Results
-    from tfperf.sections.tfdata.pipeline import Pipeline
-    from tfperf.trace.host_trace import HostTrace
-    from tfperf.trace.steps.breakdown import Breakdown
     from tfperf.trace.steps.steps import Steps
 
 MOST_STEPS = 20_000
@@ -128,7 +124,14 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
         for flaw in host.flaws
         if flaw.level != "incomplete" and len(host["steps"].steps) and flaw.touches(host["steps"].steps.rests_on)
     ]
+    # The smaller one of two equally usual numbers; None without any.
+    batches = np.clip(steps.batches[steps.headline], 0, _MOST_BATCHES) if len(steps) else ()
+    usual_batches = int(np.bincount(batches, minlength=1).argmax()) or None if len(steps) else None
     versions = {host.facts.tensorflow_version or "" for host in results["environment"]}
+    peaks: dict[str, int] = {}
+    for allocator in results["memory"].allocators:
+        name = short_name(allocator.name)
+        peaks[name] = max(peaks.get(name, 0), min(allocator.peak_bytes, MOST_COUNT))
     return RunSummary(
         label=short_name(Path(label).name or label),
         run=short_name(results.run.name),
@@ -138,7 +141,7 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
         step_kind=short_name(steps.headline_kind),
         step_source=steps.source,
         step_confidence=steps.confidence,
-        batches_per_step=_usual_batches(whole["steps"]),
+        batches_per_step=usual_batches,
         batch_size=_count(batch.size),
         examples_per_step=_count(batch.examples_per_step if is_sure else None),
         wall_step_ms=_rounded(wall_step_ms(whole["wall"])),
@@ -147,7 +150,7 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
         hosts=tuple(slowest),
         host_count=len(hosts),
         rankings=_rankings(results, whole),
-        allocators=_allocator_peaks(results),
+        allocators=tuple(AllocatorPeak(name, peak) for name, peak in list(peaks.items())[:MOST_ALLOCATORS]),
     )
 
 
@@ -183,11 +186,16 @@ def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
         float(f"{ps / PS_PER_MS:.6g}") for ps in duration_ps.tolist() if 0 < ps <= LONGEST_STEP_MS * PS_PER_MS
     )
     compute_ps = breakdown.compute_ps
+    category_ms: dict[str, float | None] = {}
+    for category in (*CATEGORIES, *_INPUT_PARTS) if step_ms else ():
+        averaged_ps = breakdown.time_ps[category][breakdown.steps.headline]
+        is_unknown = category in breakdown.unknown
+        category_ms[category] = None if is_unknown else _rounded(float(averaged_ps.mean()) / PS_PER_MS)
     return HostSummary(
         host=short_name(host.host),
         step_ms=step_ms[:most_steps],
         step_count=len(step_ms),
-        category_ms=_category_ms(breakdown) if step_ms else {},
+        category_ms=category_ms,
         input_percent=_rounded(overview.input_percent),
         input_class=overview.input_class,
         device_type=environment.device_type,
@@ -199,40 +207,23 @@ def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
     )
 
 
-def _category_ms(breakdown: Breakdown) -> dict[str, float | None]:
-    """Return the averages, None for what the trace cannot show."""
-
-    def mean_ms(category: str) -> float:
-        return float(breakdown.time_ps[category][breakdown.steps.headline].mean()) / PS_PER_MS
-
-    categories = (*CATEGORIES, *_INPUT_PARTS)
-    return {category: None if category in breakdown.unknown else _rounded(mean_ms(category)) for category in categories}
-
-
-def _usual_batches(breakdown: Breakdown) -> int | None:
-    """Return the usual number of batches in a step (the smaller of two equally usual ones); None without any."""
-    if not len(breakdown.steps):
-        return None
-    batches = np.clip(breakdown.steps.batches[breakdown.steps.headline], 0, _MOST_BATCHES)
-    return int(np.bincount(batches, minlength=1).argmax()) or None
-
-
-def _allocator_peaks(results: Results) -> tuple[AllocatorPeak, ...]:
-    peaks: dict[str, int] = {}
-    for allocator in results["memory"].allocators:
-        name = short_name(allocator.name)
-        peaks[name] = max(peaks.get(name, 0), min(allocator.peak_bytes, MOST_COUNT))
-    return tuple(AllocatorPeak(name, peak) for name, peak in list(peaks.items())[:MOST_ALLOCATORS])
-
-
 def _rankings(results: Results, whole: Results) -> Rankings:
     sums: StepSums | None = results["step_sums"].get(whole["steps"].steps.headline_kind)
     if sums is None or not sums.step_count:
         return Rankings()
-    elements = _element_ms(results["tfdata"].pipelines)
+    elements: dict[str, float | None] = {}
+    for pipeline in results["tfdata"].pipelines:
+        for stage in pipeline.stages:
+            if stage.element_ps is not None:
+                elements.setdefault(short_name(stage.path), _rounded(stage.element_ps / PS_PER_MS))
     traced = {each.name: float(each.calls.get("traced", 0)) for each in results["functions"].functions}
     per_step = {name: _per_step(rows, sums.step_count) for name, rows in sums.rankings.items()}
     in_steps = {entry.name: entry.ms for entry in per_step["functions"]}
+    idle: list[RankedEntry] = []
+    if results.has_device and not lacks_devices(whole["steps"]) and not whole["idle"].without_steps:
+        columns: dict[str, Any] = whole["idle"].columns()
+        causes = zip(columns["cause"], columns["per_step_ms"], strict=True)
+        idle = [RankedEntry(cause, "", _rounded(ms)) for cause, ms in causes]
     entries: dict[RankingName, Iterable[RankedEntry]] = {
         **{name: per_step[name] for name in _SUMMED},
         "stages": [replace(entry, element_ms=elements.get(entry.name)) for entry in per_step["stages"]],
@@ -242,17 +233,14 @@ def _rankings(results: Results, whole: Results) -> Rankings:
             for name, count in traced.items()
             if count or short_name(name) in in_steps
         ],
-        "idle": _idle_entries(whole),
+        "idle": idle,
     }
-    return Rankings(**{name: _ranking(rows, MOST_ROWS[name]) for name, rows in entries.items()})
-
-
-def _ranking(entries: Iterable[RankedEntry], most: int) -> Ranking:
-    """Return the longest entries; those with work but no waiting after them."""
-    ranked = sorted(
-        entries, key=lambda entry: (-(entry.ms or 0.0), -(entry.element_ms or 0.0), entry.name, entry.detail)
-    )
-    return Ranking(tuple(ranked[:most]), len(ranked))
+    rankings = {}
+    for name, rows in entries.items():
+        # The longest ones first; those with work but no waiting after them.
+        ranked = sorted(rows, key=lambda row: (-(row.ms or 0.0), -(row.element_ms or 0.0), row.name, row.detail))
+        rankings[name] = Ranking(tuple(ranked[: MOST_ROWS[name]]), len(ranked))
+    return Rankings(**rankings)
 
 
 def _per_step(rows: Rows, steps: int) -> list[RankedEntry]:
@@ -266,25 +254,6 @@ def _per_step(rows: Rows, steps: int) -> list[RankedEntry]:
         RankedEntry(name, detail, _rounded(ps / PS_PER_MS / steps), _rounded(count / steps))
         for (name, detail), (ps, count) in sums.items()
     ]
-
-
-def _element_ms(pipelines: Iterable[Pipeline]) -> dict[str, float | None]:
-    """Return the own work of each stage for an element, by path: in the pipeline that is waited for longest."""
-    elements: dict[str, float | None] = {}
-    for pipeline in pipelines:
-        for stage in pipeline.stages:
-            if stage.element_ps is not None:
-                elements.setdefault(short_name(stage.path), _rounded(stage.element_ps / PS_PER_MS))
-    return elements
-
-
-def _idle_entries(results: Results) -> list[RankedEntry]:
-    idle = results["idle"]
-    if not results.has_device or lacks_devices(results["steps"]) or idle.without_steps:
-        return []
-    columns: dict[str, Any] = idle.columns()
-    causes = zip(columns["cause"], columns["per_step_ms"], strict=True)
-    return [RankedEntry(cause, "", _rounded(ms)) for cause, ms in causes]
 
 
 STEP_SUMS = SectionSpec(
@@ -330,33 +299,30 @@ def combine(hosts: Sequence[dict[str, StepSums]]) -> dict[str, StepSums]:
     for host in hosts:
         for kind, sums in host.items():
             parts.setdefault(kind, []).append(sums)
-    return {kind: _combined(of_kind) for kind, of_kind in parts.items()}
-
-
-def _combined(parts: list[StepSums]) -> StepSums:
-    rankings = {
-        name: _added((key, ps, count) for part in parts for key, (ps, count) in part.rankings[name].items())
-        for name in parts[0].rankings
-    }
-    return StepSums(sum(part.step_count for part in parts), rankings)
+    combined = {}
+    for kind, of_kind in parts.items():
+        rankings = {
+            name: _added((key, ps, count) for part in of_kind for key, (ps, count) in part.rankings[name].items())
+            for name in of_kind[0].rankings
+        }
+        combined[kind] = StepSums(sum(part.step_count for part in of_kind), rankings)
+    return combined
 
 
 def shorten(sums: dict[str, StepSums], most: int) -> dict[str, StepSums]:
     """Return the sums with so many rows each, those with most time: comparisons list far fewer."""
     if all(len(rows) <= most for each in sums.values() for rows in each.rankings.values()):
         return sums
-    return {
-        kind: replace(each, rankings={name: _longest(rows, most) for name, rows in each.rankings.items()})
-        for kind, each in sums.items()
-    }
-
-
-def _longest(rows: Rows, most: int) -> Rows:
-    return dict(sorted(rows.items(), key=lambda row: -row[1][0])[:most])
+    shorter = {}
+    for kind, each in sums.items():
+        rankings = {
+            name: dict(sorted(rows.items(), key=lambda row: -row[1][0])[:most]) for name, rows in each.rankings.items()
+        }
+        shorter[kind] = replace(each, rankings=rankings)
+    return shorter
 
 
 def _added(rows: Iterable[tuple[tuple[str, str], int, float]]) -> Rows:
-    """Add up rows (key, picoseconds, count) of the same key."""
     sums: Rows = {}
     for key, ps, count in rows:
         before = sums.get(key, (0, 0.0))
@@ -366,15 +332,22 @@ def _added(rows: Iterable[tuple[tuple[str, str], int, float]]) -> Rows:
 
 def _sums(host: Host, steps: Steps) -> StepSums:
     trace, counted = host.trace, union(steps.start_ps, steps.end_ps)
-    ops, work = sums_in(host, steps), _starting_in(host, counted)
+    ops, work = sums_in(host, steps), host.device_work
+    starts = covers(counted, trace.start_ps[work.rows])
+    columns = ("rows", "plane", "line", "activity", "is_memset", "moves", "op")
+    work = replace(work, **{column: getattr(work, column)[starts] for column in columns})
     kernels = tally_kernels(trace, work)
+    rows = trace.stat("tf_function_call").event.astype(np.int64)
+    start, end, names = trace.start_ps[rows], trace.end_ps[rows], trace.name[rows].tolist()
+    self_ps = own_time_in(start, end, parents(trace, rows), counted).tolist()
+    calls = zip(names, self_ps, covers(counted, start).tolist(), strict=True)
     rankings = {
         "device_ops": _op_rows(ops.device),
         "host_ops": _op_rows(ops.host),
         "kernels": _added(((kernel.name, ""), runs.total_ps, runs.occurrences) for kernel, runs in kernels.items()),
         "copies": _added(((copies.kind, ""), copies.total_ps, copies.count) for copies in copies_of(trace, work)),
         "stages": _stage_rows(host, counted),
-        "functions": _function_rows(trace, counted),
+        "functions": _added(((trace.names[name], ""), ps, is_here) for name, ps, is_here in calls if ps or is_here),
     }
     return StepSums(len(steps), rankings)
 
@@ -386,23 +359,6 @@ def _op_rows(sums: Sums) -> Rows:
         for (op, _), each in sums.items()
         if each.step_calls or each.step_self_ps
     )
-
-
-def _starting_in(host: Host, counted: Intervals) -> DeviceWork:
-    """Return the work of devices that starts in `counted`."""
-    work = host.device_work
-    starts = covers(counted, host.trace.start_ps[work.rows])
-    columns = ("rows", "plane", "line", "activity", "is_memset", "moves", "op")
-    return replace(work, **{column: getattr(work, column)[starts] for column in columns})
-
-
-def _function_rows(trace: HostTrace, counted: Intervals) -> Rows:
-    """Return the tf.functions that are called or run in `counted`, nested calls apart from the call around them."""
-    rows = trace.stat("tf_function_call").event.astype(np.int64)
-    start, end, names = trace.start_ps[rows], trace.end_ps[rows], trace.name[rows].tolist()
-    self_ps = own_time_in(start, end, parents(trace, rows), counted).tolist()
-    calls = zip(names, self_ps, covers(counted, start).tolist(), strict=True)
-    return _added(((trace.names[name], ""), ps, is_here) for name, ps, is_here in calls if ps or is_here)
 
 
 def _stage_rows(host: Host, counted: Intervals) -> Rows:

@@ -142,17 +142,11 @@ def frame(columns: Iterable[Column], data: Data) -> pd.DataFrame:
     ordered = sorted(columns, key=lambda column: _LEVELS.index(column.level))
     # Names in a profile may hold what is no text, which the strings of Arrow refuse.
     dtypes: dict[type, Any] = {**_DTYPES, str: pd.StringDtype("python")}
-    return pd.DataFrame(
-        {
-            each.key: pd.array([*map(_known, data[each.key])], dtype="UInt64" if each.is_id else dtypes[each.dtype])
-            for each in ordered
-        }
-    )
-
-
-def _known(value: Any) -> Any:
-    """Return a value; None for a number that is none."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    arrays = {}
+    for each in ordered:
+        cells = [None if isinstance(cell, float) and not math.isfinite(cell) else cell for cell in data[each.key]]
+        arrays[each.key] = pd.array(cells, dtype="UInt64" if each.is_id else dtypes[each.dtype])
+    return pd.DataFrame(arrays)
 
 
 class Declaration(Protocol):
@@ -193,13 +187,11 @@ class DeclaredTable(Shown):
         return spec.of(data)
 
     def _spec(self) -> Declaration:
-        """Return the declaration of the table, in the package of its section."""
         section, name = self.home
         tables: tuple[Declaration, ...] = resolve_name(f"tfperf.sections.{section}:SECTION").tables
         return next(table for table in tables if table.name == name)
 
     def _data(self) -> Data | None:
-        """Return the declared columns by key; None if the profile has no such table."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

@@ -62,7 +62,17 @@ def _section(section: Section, detail: Detail) -> Section:
     # The answer says where the rest is, unless that follows.
     has_pointer = is_brief and section.pointer and (detail.only_leads or not section.is_lead)
     notes = section.notes if is_brief else (*section.notes, *section.detail_notes)
-    tables = (part for table in _up_to(detail.parts, section.tables) for part in _tables(table, section.name, detail))
+    tables = []
+    for table in _up_to(detail.parts, section.tables):
+        if detail.for_people and table.rows_for_people is not None:
+            table = table.only(table.rows_for_people)
+        if detail.apart and table.split_key:
+            for value, rows in _rows_of(table, table.split_key).items():
+                columns = tuple(column for column in table.columns if column.key != table.split_key)
+                part = replace(table.only(rows), columns=columns, title=f"{table.title}: {value}")
+                tables += _rows(part, section.name, detail)
+        else:
+            tables += _rows(table, section.name, detail)
     return replace(
         section,
         findings=_up_to(detail.parts, section.findings),
@@ -75,16 +85,7 @@ def _section(section: Section, detail: Detail) -> Section:
     )
 
 
-def _tables(table: Table, section: str, detail: Detail) -> list[Table]:
-    """Return a table as it is read: the rows for people, apart what `split_key` tells apart, and percentiles."""
-    if detail.for_people and table.rows_for_people is not None:
-        table = table.only(table.rows_for_people)
-    tables = _split(table) if detail.apart and table.split_key else [table]
-    return [part for each in tables for part in _rows(each, section, detail)]
-
-
 def _rows(table: Table, section: str, detail: Detail) -> list[Table]:
-    """Return the table with the rows that are shown, and with percentiles if these are the worst of many."""
     ranked = table.ranked
     if ranked is None:
         rows = table.brief_rows if detail.parts == "brief" else None
@@ -92,28 +93,13 @@ def _rows(table: Table, section: str, detail: Detail) -> list[Table]:
     if ranked.each:
         return [table] if detail.every_row else _worst(table, ranked, detail)
     top = detail.top or (ranked.top if detail.for_people else None)
-    return [table if top is None else _first(table, ranked, top)]
-
-
-def _first(table: Table, ranked: Ranked, count: int) -> Table:
-    """Return the table with its first rows, those of each part that is ranked by itself."""
-    if not ranked.apart:
-        return table.head(count)
-    rows = [row for part in _rows_of(table, ranked.apart).values() for row in part[:count]]
-    return replace(table.only(rows), total_rows=table.total_rows)
-
-
-def _split(table: Table) -> list[Table]:
-    """Return a table for each value of the column `split_key`, in the order of their first rows."""
-    columns = tuple(column for column in table.columns if column.key != table.split_key)
-    return [
-        replace(table.only(rows), columns=columns, title=f"{table.title}: {value}")
-        for value, rows in _rows_of(table, table.split_key).items()
-    ]
+    if top is None or not ranked.apart:
+        return [table if top is None else table.head(top)]
+    first = [row for part in _rows_of(table, ranked.apart).values() for row in part[:top]]
+    return [replace(table.only(first), total_rows=table.total_rows)]
 
 
 def _rows_of(table: Table, key: str) -> dict[Any, list[int]]:
-    """Return the rows of each value of a column, in the order of their first rows."""
     rows: dict[Any, list[int]] = {}
     for row, value in enumerate(table.data[key]):
         rows.setdefault(value, []).append(row)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ import numpy as np
 import pytest
 from checkpoint_builders import write_checkpoint
 from click.testing import CliRunner, Result
-from hypothesis import given
-from hypothesis import strategies as st
 from job_environment import job_environment
 from protobytes import field
 from tfprof_builders import graph, message, node, op_log, shape
@@ -27,7 +24,6 @@ from tfperf.formats.models.checkpoint import OBJECT_GRAPH
 from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.tfprof.params import params_report
 from tfperf.report.model import Report, Table
-from tfperf.report.render import render
 
 FLOAT, INT64, RESOURCE = 1, 9, 20
 MLP = {
@@ -261,24 +257,6 @@ def test_what_holds_no_parameters_is_refused_in_a_line(tmp_path: Path, make: Cal
         params_report(make(tmp_path))
     assert why in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@given(data=st.data())
-def test_damaged_files_end_in_an_error_or_in_a_report(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    folder = tmp_path_factory.mktemp("damaged")
-    make = data.draw(st.sampled_from((write_graph, write_meta_graph, write_function, write_session_saved_model)))
-    source = make(folder)
-    damaged = bytearray(source.read_bytes())
-    for _ in range(data.draw(st.integers(1, 5))):
-        at = data.draw(st.integers(0, len(damaged) - 1))
-        damaged[at : at + data.draw(st.sampled_from((0, 1, 1, 4)))] = data.draw(st.binary(max_size=3))
-    source.write_bytes(damaged)
-    with suppress(TfprofInputError):
-        report = params_report(source)
-        assert sum(count or 0 for count in table(report, "params_layers").data["params"]) <= report.summary["params"]
-        assert render(report, "json")
 
 
 def run(*arguments: str | Path) -> Result:

@@ -19,6 +19,7 @@ from tfperf.report.render.text_table import (
     Branches,
     Part,
     TextTable,
+    bar_text,
     cells,
     coloured_text,
     column_widths,
@@ -269,3 +270,21 @@ def test_words_are_not_cut_for_a_person_but_long_names_are() -> None:
     lines = [plain_text(line) for line in table_lines(table, 20, interactive=True)][2:]
     folded = ["tracing or", "  compiling", "  functions"]
     assert lines == [*folded, "gradie…nv2d_1/Conv2D", "a b a …a b a b a b c"]
+
+
+# --- a bar of letters ---
+
+
+@pytest.mark.parametrize(
+    ("share", "interactive", "bar"),
+    [
+        (1, False, "####"),
+        (0.5, False, "##"),
+        (1e-9, False, "#"),
+        (1, True, "████"),
+        (0.5 + 1 / 32, True, "██▏"),
+        (1e-9, True, "▏"),
+    ],
+)
+def test_a_bar_is_as_long_as_its_share(share: float, interactive: bool, bar: str) -> None:
+    assert bar_text(share, 4, interactive=interactive) == bar

@@ -124,9 +124,9 @@ def _latest(folder: Path) -> Path:
     """Return the prefix that the file `checkpoint` of a folder names."""
     file = InputFile(folder / "checkpoint", "list of checkpoints")
     found = _LATEST.search(file.data.decode("utf-8", "replace"))
-    if not found:
+    prefix = re.sub(r"\\(.)", r"\1", found[1]) if found else ""
+    if not found or not prefix.isprintable():
         raise file.refused("names no checkpoint (model_checkpoint_path): give the prefix of one, such as model.ckpt")
-    prefix = re.sub(r"\\(.)", r"\1", found[1])
     # Where the folder was moved since, the path in it is that of the machine that wrote it.
     return next(
         (each for each in (folder / prefix, folder / Path(prefix).name) if is_checkpoint(each)), folder / prefix

@@ -22,7 +22,7 @@ from msgspec import Struct
 from tfperf.base.errors import OutputError
 from tfperf.base.files import new_file, refuse_existing, write_files
 from tfperf.base.storage.remote_path import Location, RemotePath
-from tfperf.report.render.screen import PIPE_WIDTH, Screen
+from tfperf.report.render.screen import PIPE_WIDTH, Screen, is_longer, show_in_pager
 
 if TYPE_CHECKING:
     from tfperf.report.model import Level, Report
@@ -117,11 +117,15 @@ def write(text: str, destination: Location | None, *, force: bool = False, scree
     With `screen`, what is longer than it opens the user's pager, if it allows that.
     """
     if destination is None or destination == STDOUT:
-        if destination == STDOUT or screen is None or not _showed_in_pager(text, screen):
-            _write_stdout(text)
+        if destination is None and screen is not None and screen.pages:
+            sys.stdout.flush()
+            if is_longer(text, screen.width, screen.height) and show_in_pager(text, os.environ):
+                return
+        _write_stdout(text)
         return
     refuse_existing([destination], force=force)
-    _write_file(text, destination)
+    with new_file(destination) as file:
+        file.write(_encoded(text))
 
 
 def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = False) -> None:
@@ -148,22 +152,8 @@ def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = Fa
                 (made / target.name).write_bytes(data)
 
 
-def _write_file(text: str, destination: Location) -> None:
-    with new_file(destination) as file:
-        file.write(_encoded(text))
-
-
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", errors="backslashreplace")
-
-
-def _showed_in_pager(text: str, screen: Screen) -> bool:
-    if not screen.pages:
-        return False
-    from tfperf.report.render.screen import is_longer, show_in_pager
-
-    sys.stdout.flush()
-    return is_longer(text, screen.width, screen.height) and show_in_pager(text, os.environ)
 
 
 def _write_stdout(text: str) -> None:

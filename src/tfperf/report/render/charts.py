@@ -31,22 +31,24 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
     if isinstance(chart, StepPicture):
         return [line_of(line) for line in ONLY_ON_PAGES]
     if isinstance(chart, LogChart):
-        bars = BarChart(chart.title, "", *_columns_of(chart))
+        bars = BarChart(
+            chart.title, "", tuple(name for name, _, _ in chart.points), tuple(y for _, _, y in chart.points)
+        )
         return [line_of(text) for text in bar_chart_lines(bars, width, interactive=interactive)]
     if isinstance(chart, (BarChart, GroupedBars)):
         return [line_of(text) for text in bar_chart_lines(chart, width, interactive=interactive)]
     return step_chart_lines(chart, width)
 
 
-def _columns_of(chart: LogChart) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Return the names of the points, and how high each is."""
-    return tuple(name for name, _, _ in chart.points), tuple(y for _, _, y in chart.points)
-
-
 def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:
     """Return the bars as lines of at most `width` cells (for widths of 30 and more), without the title."""
     if isinstance(chart, GroupedBars):
-        chart = _in_rows(chart)
+        rows = [
+            (name if number else f"{label}, {name}", values[group])
+            for group, label in enumerate(chart.labels)
+            for number, (name, values) in enumerate(chart.series.items())
+        ]
+        chart = BarChart(chart.title, chart.unit, tuple(row[0] for row in rows), tuple(row[1] for row in rows))
     if not chart.labels:
         return ["nothing to show"]
     # Units other than % are in the title of the chart.
@@ -66,16 +68,6 @@ def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: b
         start = " " * (left - cells(label)) + label
         lines.append(f"{start} {bar}{' ' * (room - len(bar))}  {' ' * (right - cells(text))}{text}".rstrip())
     return lines
-
-
-def _in_rows(chart: GroupedBars) -> BarChart:
-    """Return each bar of each group as a row of its own."""
-    labels, values = [], []
-    for group, label in enumerate(chart.labels):
-        for number, (name, of_groups) in enumerate(chart.series.items()):
-            labels.append(name if number else f"{label}, {name}")
-            values.append(of_groups[group])
-    return BarChart(chart.title, chart.unit, tuple(labels), tuple(values))
 
 
 def sparkline_text(series: Sparkline, width: int, *, interactive: bool) -> str:
@@ -211,7 +203,6 @@ def apportion(values: Sequence[float], size: int) -> list[int]:
 
 
 def _step_bar(chart: StepChart, step: int) -> Bar:
-    """Return one step of the chart; unknown values take no room."""
     items = [plain(values[step]) for values in chart.series.values()]
     values = tuple(max(float(item), 0.0) if isinstance(item, (int, float)) else 0.0 for item in items)
     is_known = any(item is not None for item in items) and math.isfinite(sum(values))
@@ -231,7 +222,6 @@ def _short(text: str) -> str:
 
 
 def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> list[Line]:
-    """Return a heading and one line per bar: label, bar, milliseconds, flag."""
     totals = [UNKNOWN if bar.total is None else format_ms(bar.total) for bar in bars]
     left = max(4, *(cells(bar.label) for bar in bars))
     right = max(2, *map(len, totals))
@@ -249,7 +239,6 @@ def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> li
 
 
 def _bar_parts(bar: Bar, letters: Sequence[str], *, scale: float, room: int) -> list[Part]:
-    """Return the bar's letters; a bar that is longer than the scale is cut and ends with a mark."""
     if bar.total is None or scale <= 0:
         return []
     is_cut = bar.total > scale

@@ -16,13 +16,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from tfperf.base import __version__
-from tfperf.report.model import FORMAT_VERSION, Fact, Report, Section, Table
+from tfperf.report.model import FORMAT_VERSION, Report, Section, Table
 from tfperf.report.render import RenderOptions
 from tfperf.report.render.values import COMMAND_MARK, encodable, plain, safe
 
@@ -41,7 +41,11 @@ def render_json(report: Report, _options: RenderOptions) -> str:
         **_jsonable(report.documents),
         "sections": {section.name: _section(section) for section in report.sections},
     }
-    text = _encoded(document).decode()
+    try:
+        text = msgspec.json.encode(document).decode()
+    except UnicodeEncodeError:
+        # Halves of surrogate pairs become U+FFFD.
+        text = msgspec.json.encode(json.loads(encodable(json.dumps(document, ensure_ascii=False)))).decode()
     # All of these stand inside strings only, where their escapes mean the same.
     text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
     if "##" in text:
@@ -51,16 +55,7 @@ def render_json(report: Report, _options: RenderOptions) -> str:
     return msgspec.json.format(text, indent=2) + "\n"
 
 
-def _encoded(document: dict[str, Any]) -> bytes:
-    """Return a document as JSON on one line: what is no number is null, halves of surrogate pairs become U+FFFD."""
-    try:
-        return msgspec.json.encode(document)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(json.loads(encodable(json.dumps(document, ensure_ascii=False))))
-
-
 def _section(section: Section) -> dict[str, Any]:
-    """Return one section; charts are omitted, for tables hold their data."""
     return {
         "title": section.title,
         "findings": [
@@ -73,20 +68,20 @@ def _section(section: Section) -> dict[str, Any]:
             }
             for finding in section.findings
         ],
-        "facts": {fact.key: _fact(fact) for fact in section.facts},
+        "facts": {
+            fact.key: {"value": _jsonable(fact.value), "unit": fact.unit, "title": fact.title, "note": fact.note}
+            for fact in section.facts
+        },
         "tables": {table.name: _table(table) for table in section.tables},
         "notes": list(section.notes),
     }
 
 
-def _fact(fact: Fact) -> dict[str, Any]:
-    return {"value": _jsonable(fact.value), "unit": fact.unit, "title": fact.title, "note": fact.note}
-
-
 def _table(table: Table) -> dict[str, Any]:
-    """Return one table with all its columns, the rows as objects by column key."""
     keys = [column.key for column in table.columns]
-    cells = (_cells(table.data[key]) for key in keys)
+    cells = (
+        table.data[key] if {*map(type, table.data[key])} <= _PLAIN else map(_jsonable, table.data[key]) for key in keys
+    )
     return {
         "title": table.title,
         "total_rows": table.total_rows,
@@ -97,10 +92,6 @@ def _table(table: Table) -> dict[str, Any]:
         ],
         "rows": [dict(zip(keys, row, strict=True)) for row in zip(*cells, strict=True)],
     }
-
-
-def _cells(values: Sequence[Any]) -> Iterable[Any]:
-    return values if {*map(type, values)} <= _PLAIN else map(_jsonable, values)
 
 
 def _jsonable(value: Any) -> Any:
@@ -157,7 +148,6 @@ def csv_files(report: Report, *, for_spreadsheets: bool = False) -> dict[str, st
 
 
 def _field(value: Any) -> Any:
-    """Return what the csv module writes faithfully: it uses `repr` for floats, and nothing for None."""
     item = plain(value)
     if isinstance(item, str):
         return item.replace("\0", "\ufffd")

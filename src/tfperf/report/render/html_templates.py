@@ -21,7 +21,6 @@ def policy(style: str, *scripts: str) -> str:
 
 @lru_cache(maxsize=6)
 def _hash(text: str) -> str:
-    """Return the hash by which the policy allows a script or a style sheet."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec.structs import replace
 from tabulate import tabulate
 
-from tfperf.report.model import Chart, Fact, Report, Section, Table
+from tfperf.report.model import Fact, Report, Section
 from tfperf.report.render import RenderOptions
 from tfperf.report.render.charts import chart_lines
 from tfperf.report.render.text_table import DOTS, cut_note, plain_text, text_table
@@ -51,12 +51,10 @@ def escape(text: str) -> str:
 
 
 def _escape_short(text: str) -> str:
-    """Return text as `escape` does, a long one without its middle."""
     return escape(brief(text, _LONGEST_WHEN_CUT))
 
 
 def _blocks(report: Report, options: RenderOptions, write: Write) -> Iterator[str]:
-    """Yield the parts of the report, each of them whole by itself."""
     for section in report.sections:
         yield f"## {write(section.title)}"
         yield from list(_section_blocks(section, options, write)) or ["Nothing to show."]
@@ -90,21 +88,16 @@ def _cut_blocks(report: Report, options: RenderOptions) -> Iterator[str]:
         blocks = list(_blocks(replace(report, sections=tuple(cut)), options, _escape_short))
     room = _ROOM
     for block in blocks:
-        lines = _first_lines(block, room)
+        # Of the last one items of a list and rows of a table, but no part of a chart.
+        lines = block
+        if _size(block) > room:
+            fitting = block.encode()[: max(room, 0)].decode(errors="ignore")
+            lines = "" if "```" in block else fitting.rpartition("\n")[0]
         if lines:
             yield lines
         if lines != block:
             return
         room -= _size(block) + len("\n\n")
-
-
-def _first_lines(block: str, room: int) -> str:
-    """Return the block, or what fits of it: items of a list and rows of a table, but no part of a chart."""
-    if _size(block) <= room:
-        return block
-    if "```" in block:
-        return ""
-    return block.encode()[: max(room, 0)].decode(errors="ignore").rpartition("\n")[0]
 
 
 def _section_blocks(section: Section, options: RenderOptions, write: Write) -> Iterator[str]:
@@ -118,38 +111,27 @@ def _section_blocks(section: Section, options: RenderOptions, write: Write) -> I
     if section.facts:
         yield _facts(section.facts, write)
     for chart in section.charts:
-        yield _chart(chart, options.width, write)
+        # Markdown is UTF-8, so bars and sparklines have blocks, as in a person's terminal.
+        drawn = "\n".join(map(plain_text, chart_lines(chart, options.width, interactive=True)))
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", drawn)), default=0))
+        yield f"### {write(chart.title)}\n\n{fence}text\n{drawn}\n{fence}"
     for table in section.tables:
-        yield _table(table, write)
+        texts = text_table(table, DOTS)
+        rows = [[write(cell) for cell in row] for row in texts.rows]
+        headers = [write(header) for header in texts.headers]
+        grid = _grid(headers, rows, numeric=texts.numeric) if rows else "No rows."
+        parts = [f"### {write(table.title)}", grid, write(cut_note(table)), write(table.note)]
+        yield "\n\n".join(part for part in parts if part)
     for note in section.notes:
         yield f"Note: {write(note)}"
 
 
 def _facts(facts: Sequence[Fact], write: Write) -> str:
-    """Return facts as a table of two columns, a note in brackets behind its value."""
     rows = []
     for fact in facts:
         note = f" ({write(fact.note)})" if fact.note else ""
         rows.append([write(fact.title), write(measure_text(fact.value, fact.unit)) + note])
     return _grid(["Fact", "Value"], rows, numeric=[False, False])
-
-
-def _chart(chart: Chart, width: int, write: Write) -> str:
-    """Return the chart as a code block, fenced by more backticks than any of its labels has."""
-    # Markdown is UTF-8, so bars and sparklines have blocks, as in a person's terminal.
-    text = "\n".join(map(plain_text, chart_lines(chart, width, interactive=True)))
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"### {write(chart.title)}\n\n{fence}text\n{text}\n{fence}"
-
-
-def _table(table: Table, write: Write) -> str:
-    """Return title, table, how much of it is shown, and its note."""
-    texts = text_table(table, DOTS)
-    rows = [[write(cell) for cell in row] for row in texts.rows]
-    headers = [write(header) for header in texts.headers]
-    grid = _grid(headers, rows, numeric=texts.numeric) if rows else "No rows."
-    parts = [f"### {write(table.title)}", grid, write(cut_note(table)), write(table.note)]
-    return "\n\n".join(part for part in parts if part)
 
 
 def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[bool]) -> str:

@@ -47,14 +47,11 @@ _MARKS = {"problem": Part("!! ", "bold red"), "hint": Part(" > ", "bold yellow")
 def render_terminal(report: Report, options: RenderOptions) -> str:
     """Return the report as text that ends with a newline."""
     lines: list[Line] = []
-    blocks = _answer_blocks if _is_answer(report, options) else _blocks
+    is_answer = options.view == "answer" and report.sections and all(section.is_lead for section in report.sections)
+    blocks = _answer_blocks if is_answer else _blocks
     for block in blocks(report, options):
         lines += [line_of(""), *block] if lines else block
     return joined(lines, colour=options.colour)
-
-
-def _is_answer(report: Report, options: RenderOptions) -> bool:
-    return options.view == "answer" and bool(report.sections) and all(section.is_lead for section in report.sections)
 
 
 def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
@@ -114,7 +111,6 @@ def _paragraph(text: str, width: int, *, first: str = "", style: str = "") -> li
 
 
 def _finding_lines(finding: Finding, width: int) -> list[Line]:
-    """Return the conclusion behind its mark, and below it what to do."""
     mark = _MARKS[finding.severity]
     space = Part(" " * len(mark.text))
     texts = wrap(for_people(finding.text), min(width, _LONGEST_LINE) - len(mark.text))
@@ -125,7 +121,6 @@ def _finding_lines(finding: Finding, width: int) -> list[Line]:
 
 
 def _fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
-    """Return aligned lines: title, value with unit, note."""
     values = [measure_text(fact.value, fact.unit) for fact in facts]
     titles = [for_people(fact.title) for fact in facts]
     left = min(max(map(cells, titles)), _LONGEST_TITLE)
@@ -146,7 +141,6 @@ def _fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
 
 
 def _table_block(table: Table, width: int, *, interactive: bool) -> Block:
-    """Return title, table, how much of it is shown, and its note."""
     lines = _paragraph(table.title, width, style="bold")
     if len(table):
         texts = text_table(table, LINES if interactive else ASCII)

@@ -57,7 +57,11 @@ def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
     # Looking only at what may fit, not at the whole rest, keeps long names from taking quadratic time.
     while (rest := text[start : start + 4 * width + 1]) and (len(rest) > 4 * width or cells(indent + rest) > width):
         line = begin_of(rest, max(width - len(indent), 1)) or rest[0]
-        line = line[: _last_border(rest, len(line))]
+        for border in (_AFTER_WORD, _INSIDE_WORD):
+            ends = [match.end() for match in border.finditer(rest[: len(line) + 1]) if 0 < match.end() <= len(line)]
+            if ends:
+                line = line[: ends[-1]]
+                break
         lines.append(indent + line)
         start += len(line)
         indent = " " * hang
@@ -76,15 +80,6 @@ def wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def _last_border(text: str, limit: int) -> int:
-    """Return where the first `limit` characters of text are best broken: after the last whole word, if there is one."""
-    for border in (_AFTER_WORD, _INSIDE_WORD):
-        ends = [match.end() for match in border.finditer(text[: limit + 1]) if 0 < match.end() <= limit]
-        if ends:
-            return ends[-1]
-    return limit
-
-
 def begin_of(text: str, width: int) -> str:
     """Return the longest start of text that fits into `width` cells."""
     if text.isascii():
@@ -95,7 +90,6 @@ def begin_of(text: str, width: int) -> str:
 
 
 def _suffix(text: str, width: int) -> str:
-    """Return the longest end of text that fits into `width` cells."""
     if text.isascii():
         return text[max(len(text) - width, 0) :]
     first = max(len(text) - 4 * width, 0)
@@ -184,15 +178,14 @@ def main_columns(table: Table) -> tuple[Column, ...]:
 def text_table(table: Table, branches: Branches = ASCII) -> TextTable:
     """Return the main columns of a table as text; `branches` draws those that are trees."""
     columns = main_columns(table)
-    texts = []
+    texts, numeric = [], []
     for column in columns:
-        names = [cell_text(value, column.unit) for value in table.data[column.key]]
+        values = table.data[column.key]
+        names = [cell_text(value, column.unit) for value in values]
         texts.append(tree_texts(names, table.data[column.depth_key], branches) if column.depth_key else names)
-    return TextTable(
-        headers=tuple(map(header, columns)),
-        rows=tuple(zip(*texts, strict=True)),
-        numeric=tuple(bool(column.unit) or _holds_numbers(table, column) for column in columns),
-    )
+        kinds = set() if column.unit else {type(item) for item in map(plain, values) if item is not None}
+        numeric.append(bool(column.unit) or (bool(kinds) and kinds <= {int, float}))
+    return TextTable(tuple(map(header, columns)), tuple(zip(*texts, strict=True)), tuple(numeric))
 
 
 def header(column: Column) -> str:
@@ -206,16 +199,12 @@ def cut_note(table: Table) -> str:
     if len(table) >= table.total_rows:
         return ""
     everything = table.all_rows_in or f"--top {table.total_rows}"
-    return f"showing {len(table):,} of {table.total_rows:,}{_order(table)}; {everything} shows all"
-
-
-def _order(table: Table) -> str:
-    """Say by what the rows of hosts or devices were chosen; the rank of other tables can be seen."""
-    ranked = table.ranked
-    if ranked is None or not ranked.each or all(value is None for value in table.data[ranked.by]):
-        return ""
-    titles = (header(column) for column in table.columns if column.key == ranked.by)
-    return f", the {'least' if ranked.least_is_worst else 'largest'} {next(titles, ranked.by)} first"
+    ranked, order = table.ranked, ""
+    # By what the rows of hosts or devices were chosen; the rank of other tables can be seen.
+    if ranked is not None and ranked.each and any(value is not None for value in table.data[ranked.by]):
+        titles = (header(column) for column in table.columns if column.key == ranked.by)
+        order = f", the {'least' if ranked.least_is_worst else 'largest'} {next(titles, ranked.by)} first"
+    return f"showing {len(table):,} of {table.total_rows:,}{order}; {everything} shows all"
 
 
 def tree_texts(names: Sequence[str], depths: Sequence[int], branches: Branches) -> list[str]:
@@ -233,11 +222,6 @@ def tree_texts(names: Sequence[str], depths: Sequence[int], branches: Branches) 
 def _level_continues(depths: Sequence[int], row: int, level: int) -> bool:
     """Tell whether another name of this level follows before one of a lower level."""
     return next((depth for depth in depths[row + 1 :] if depth <= level), 0) == level
-
-
-def _holds_numbers(table: Table, column: Column) -> bool:
-    values = [item for item in map(plain, table.data[column.key]) if item is not None]
-    return bool(values) and all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in values)
 
 
 def table_lines(table: TextTable, width: int, *, interactive: bool) -> list[Line]:
@@ -316,18 +300,15 @@ def _fitted(texts: Sequence[str], width: int, *, interactive: bool) -> list[Cell
     """
     cut = [shorten(text, width) for text in texts]
     meanings = Counter(short for short, _ in set(zip(cut, texts, strict=True)))
-    return [
-        [short] if interactive and meanings[short] == 1 and not _is_foldable(text, width) else fold(text, width, hang=2)
-        for short, text in zip(cut, texts, strict=True)
-    ]
-
-
-def _is_foldable(text: str, width: int) -> bool:
-    return bool(_WORDS.fullmatch(text)) and cells(text) <= _MOST_LINES * width
+    fitted: list[Cell] = []
+    for short, text in zip(cut, texts, strict=True):
+        is_sentence = _WORDS.fullmatch(text) and cells(text) <= _MOST_LINES * width
+        is_cut = interactive and meanings[short] == 1 and not is_sentence
+        fitted.append([short] if is_cut else fold(text, width, hang=2))
+    return fitted
 
 
 def _side_by_side(row: Sequence[Cell], widths: Sequence[int], numeric: Sequence[bool]) -> list[str]:
-    """Return a row's lines, each cell filled up to its column: numbers to the right, text to the left."""
     lines = []
     for texts in zip_longest(*row, fillvalue=""):
         filled = []

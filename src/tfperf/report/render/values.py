@@ -95,7 +95,12 @@ def cell_text(value: Any, unit: str) -> str:
         return format_percent(item)
     if unit == "bytes":
         return format_bytes(item)
-    return _number_text(item, grouped=unit == "count")
+    if isinstance(item, float) and item.is_integer() and abs(item) < 1e15:
+        item = int(item)
+    # Only counts get thousands separators, ids and step numbers do not.
+    if isinstance(item, int):
+        return f"{item:,}" if unit == "count" else str(item)
+    return format_number(item) if unit == "count" else f"{item:.6g}"
 
 
 def measure_text(value: Any, unit: str) -> str:
@@ -113,28 +118,15 @@ def unit_mark(unit: str) -> str:
 
 def source_facts(report: Report) -> tuple[Fact, ...]:
     """Return what was read as facts, titled by the words of the keys: `run_name` is `Run name`."""
-    shown = ((key, value) for key, value in report.source.items() if not _is_for_programs(value))
-    return tuple(Fact(key, key.replace("_", " ").capitalize(), _listed(value)) for key, value in shown)
-
-
-def _is_for_programs(value: Any) -> bool:
-    """Tell whether people read something elsewhere, or nothing is there: objects, lists of them, what is empty."""
-    if isinstance(value, (list, tuple)):
-        return not value or isinstance(value[0], dict)
-    return isinstance(value, dict) or value == ""
-
-
-def _listed(value: Any) -> Plain:
-    """Return a list as its first items and a count of the others, anything else as it is."""
-    if not isinstance(value, (list, tuple)):
-        return plain(value)
-    return listed([cell_text(item, "") for item in value], _LISTED_ITEMS) or None
-
-
-def _number_text(number: float, *, grouped: bool) -> str:
-    """Show a number that has no unit; only counts get thousands separators, ids and step numbers do not."""
-    if isinstance(number, float) and number.is_integer() and abs(number) < 1e15:
-        number = int(number)
-    if isinstance(number, int):
-        return f"{number:,}" if grouped else str(number)
-    return format_number(number) if grouped else f"{number:.6g}"
+    facts = []
+    for key, value in report.source.items():
+        if isinstance(value, (list, tuple)):
+            if not value or isinstance(value[0], dict):
+                continue  # objects are for programs
+            shown: Plain = listed([cell_text(item, "") for item in value], _LISTED_ITEMS) or None
+        elif isinstance(value, dict) or value == "":
+            continue
+        else:
+            shown = plain(value)
+        facts.append(Fact(key, key.replace("_", " ").capitalize(), shown))
+    return tuple(facts)

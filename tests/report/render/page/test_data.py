@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from tfperf.report.model import BarChart, Chart, Column, FlameChart, GroupedBars, LogChart, Sparkline, StepChart, Table
+from tfperf.report.model import (
+    BarChart,
+    BlockName,
+    Blocks,
+    Chart,
+    Column,
+    Finding,
+    FlameChart,
+    GroupedBars,
+    Lane,
+    LaneGroup,
+    Links,
+    LogChart,
+    MemoryCurve,
+    Report,
+    Ribbon,
+    Section,
+    Sparkline,
+    StepChart,
+    StepPicture,
+    Table,
+)
+from tfperf.report.render import RenderOptions, render
+from tfperf.report.render.page import render_page
 from tfperf.report.render.page.data import (
     MOST_BARS,
+    MOST_BYTES,
     MOST_STEPS,
+    PackedTable,
     chart_data,
     chart_words,
     cut_limit,
+    fit,
+    pack,
+    picture_data,
+    picture_rows,
+    picture_words,
+    plain_items,
     step_totals,
     table_bars,
 )
@@ -184,3 +220,236 @@ def test_points_on_logarithmic_axes_are_those_above_zero() -> None:
     assert data["points"] == [[2050.0, 900.0], [56.5, 104.0]]
     assert data["lines"] == [{"name": "peak", "points": [[1.0, 5.3], [250.0, 1307.4]]}]
     assert chart_words(chart) == "TFLOP/s at flop/byte: dot 900 at 2,050, conv 104 at 56.5. Lines: peak."
+
+
+# --- tables as they travel in the page ---
+
+
+COLUMNS = (
+    Column("name", "Name", str),
+    Column("self_ms", "Self", float, "ms"),
+    Column("size", "Size", int, "bytes", level="data"),
+)
+
+
+def sized_ops(names: Sequence[Any], times: Sequence[Any], sizes: Sequence[Any] = ()) -> Table:
+    data: dict[str, Sequence[Any]] = {"name": names, "self_ms": times, "size": sizes or [None] * len(names)}
+    return Table("sized_ops", "Ops", COLUMNS, data, len(names))
+
+
+def unpacked(table: Table) -> dict[str, Any]:
+    """Return what the page's scripts read of the table."""
+    data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(pack(table).base64)))
+    return data
+
+
+def test_tables_travel_as_columns_with_texts_once() -> None:
+    data = unpacked(sized_ops(["a", "b", "a", None], [1.5, None, float("nan"), np.float32(2)]))
+    assert data["depths"] is None
+    assert data["columns"][0] == {
+        "title": "Name",
+        "unit": "",
+        "main": True,
+        "tree": False,
+        "whole": None,
+        "kind": "text",
+        "words": ["a", "b"],
+        "places": [0, 1, 0, -1],
+    }
+    assert data["columns"][1]["title"] == "Self (ms)"
+    assert data["columns"][1]["values"] == [1.5, None, None, 2.0]
+    assert [column["main"] for column in data["columns"]] == [True, True, False]
+
+
+def test_a_short_name_knows_the_column_of_the_whole() -> None:
+    columns = (Column("short", "Short", str, whole_key="name"), Column("name", "Name", str, level="data"))
+    data = unpacked(Table("t", "T", columns, {"short": ["k"], "name": ["void k()"]}, 1))
+    assert [column["whole"] for column in data["columns"]] == [1, None]
+
+
+def test_a_tree_travels_with_its_depths() -> None:
+    columns = (Column("stage", "Stage", str, depth_key="depth"), Column("calls", "Calls", int, "count"))
+    values: dict[str, Any] = {"stage": ["Root", "Map"], "calls": [1, 2], "depth": np.array([0, 1])}
+    data = unpacked(Table("t", "T", columns, values, 2))
+    assert data["depths"] == [0, 1]
+    assert [column["tree"] for column in data["columns"]] == [True, False]
+
+
+def test_what_is_neither_number_nor_text_travels_as_what_people_see() -> None:
+    columns = tuple(Column(key, key, str) for key in ("flag", "huge", "mixed", "nothing"))
+    values: dict[str, list[Any]] = {
+        "flag": [True, False],
+        "huge": [2**64, 1],
+        "mixed": ["a", 1.5],
+        "nothing": [None, None],
+    }
+    words = [column.get("words") for column in unpacked(Table("t", "T", columns, values, 2))["columns"]]
+    assert words == [["yes", "no"], ["18446744073709551616", "1"], ["a", "1.5"], []]
+
+
+def test_short_tables_keep_all_digits_and_long_ones_six() -> None:
+    for rows, expected in ((10, 1.23456789), (3_000, 1.23457)):
+        assert unpacked(sized_ops(["a"] * rows, [1.23456789] * rows))["columns"][1]["values"][0] == expected
+
+
+def test_values_become_plain() -> None:
+    column: Any = np.array([1.5, np.nan])
+    assert plain_items(column) == [1.5, None]
+    assert plain_items([np.int64(3), np.str_("a"), None]) == [3, "a", None]
+
+
+def test_two_pages_of_one_report_are_the_same() -> None:
+    assert pack(sized_ops(["a"], [1.0])) == pack(sized_ops(["a"], [1.0]))
+
+
+def test_other_columns_go_before_rows() -> None:
+    noise = [float(value) for value in np.random.default_rng(1).random(1_000)]
+    whole = pack(sized_ops(["a"] * 1_000, [1.0] * 1_000, noise))
+    assert whole.has_all_columns
+    assert fit([whole], 10**6) == [whole]
+    (fitted,) = fit([whole], len(whole.base64) // 2)
+    assert not fitted.has_all_columns
+    assert len(fitted.table) == 1_000
+    assert len(fit([whole], 0)[0].table) == 0
+
+
+def test_the_largest_table_gives_way_first() -> None:
+    texts = list(map(str, np.random.default_rng(1).integers(0, 10**12, 2_000)))
+    small, large = pack(sized_ops(["a"] * 10, [1.0] * 10)), pack(sized_ops(texts, [1.0] * 2_000))
+    fitted = fit([small, large], 5_000)
+    assert fitted[0] == small
+    assert 0 < len(fitted[1].table) < 2_000
+    assert sum(len(table.base64) for table in fitted) <= 5_000
+
+
+def test_a_table_that_could_never_fit_is_packed_without_other_columns() -> None:
+    count = 700_000
+    packed: PackedTable = pack(sized_ops(["a"] * count, [1] * count, range(count)))
+    assert not packed.has_all_columns
+    assert len(packed.table) == count
+
+
+# --- pictures of steps as data in the page ---
+
+
+LANE = Lane(title="python", rows=1, busy_percent=75.0)
+
+
+def blocks(count: int, finest_ns: int = 0, names: int = 1) -> Blocks:
+    """Blocks of a microsecond each, one after the other."""
+    return Blocks(
+        finest_ns=finest_ns,
+        row=np.zeros(count, np.int32),
+        start_ns=1000 * np.arange(count),
+        duration_ns=np.full(count, 1000) + np.arange(count) % 97,
+        name=(np.arange(count) % names).astype(np.int32),
+        count=np.ones(count, np.int64),
+        self_ns=np.full(count, 1000) - np.arange(count) % 89,
+        note=np.full(count, -1, np.int32),
+    )
+
+
+def picture(*levels: Blocks, names: tuple[str, ...] = ("op",), **more: Any) -> StepPicture:
+    none, rows = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    fields: dict[str, Any] = {
+        "title": "Train step 3",
+        "host": "vm",
+        "step": 3,
+        "duration_ns": 10_000_000,
+        "categories": {"Input": 2_500_000, "Host compute": 7_500_000, "Output": 0},
+        "ribbons": (
+            Ribbon(
+                title="Step by category",
+                titles=("Input", "Host compute"),
+                category=np.array([0, 1]),
+                start_ns=np.array([0, 2_500_000]),
+                end_ns=np.array([2_500_000, 10_000_000]),
+            ),
+        ),
+        "groups": (LaneGroup(title="Program", lanes=(LANE,), is_open=True, load=(75, 0)),),
+        "levels": levels,
+        "names": tuple(BlockName(name, "Host compute", "MatMul", name) for name in names),
+        "notes": (),
+        "links": Links(kinds=("launches",), kind=none, from_row=rows, from_ns=none, to_row=rows, to_ns=none),
+        "memory": (MemoryCurve("cpu", np.array([0, 5]), np.array([10, 20])),),
+        "places": {"input_wait": (0, 2_500_000, 2_500_000)},
+        **more,
+    }
+    return StepPicture(**fields)
+
+
+def unpacked_picture(data: Any) -> Any:
+    assert data["kind"] == "picture"
+    return json.loads(gzip.decompress(base64.b64decode(data["packed"])))
+
+
+def test_what_travels() -> None:
+    data = unpacked_picture(picture_data(picture(blocks(3))))
+    assert data["duration"] == 10_000_000
+    assert data["levels"] == [
+        {
+            "finest": 0,
+            "row": [0, 0, 0],
+            "start": [0, 1000, 1000],
+            "duration": [1000, 1001, 1002],
+            "name": [0, 0, 0],
+            "count": [1, 1, 1],
+            "self": [1000, 999, 998],
+            "note": [-1, -1, -1],
+        }
+    ]
+    assert data["names"] == [["op", "Host compute", "MatMul", "op"]]
+    assert data["ribbons"][0]["end"] == [2_500_000, 10_000_000]
+    assert data["memory"] == [{"title": "cpu", "times": [0, 5], "values": [10, 20]}]
+
+
+def test_a_picture_that_is_too_large_loses_its_finest_level() -> None:
+    rng = np.random.default_rng(1)
+    large = replace(blocks(200_000), self_ns=rng.integers(0, 1 << 40, 200_000))
+    small = blocks(100, finest_ns=1000)
+    data = picture_data(picture(small, large))
+    assert len(data["packed"]) <= MOST_BYTES
+    assert [level["finest"] for level in unpacked_picture(data)["levels"]] == [1000]
+    assert len(unpacked_picture(picture_data(picture(small, blocks(20_000))))["levels"]) == 2
+
+
+def test_names_that_no_level_shows_do_not_travel() -> None:
+    shown = replace(blocks(4, names=2), name=np.array([3, 3, 1, 1], np.int32))
+    data = unpacked_picture(picture_data(picture(shown, names=("a", "b", "c", "d"))))
+    assert [name for name, *_ in data["names"]] == ["b", "d"]
+    assert data["levels"][0]["name"] == [1, 1, 0, 0]
+
+
+def test_words_and_rows_for_those_who_do_not_see_it() -> None:
+    made = picture(blocks(3), remarks=("9 lanes are not drawn.",))
+    assert picture_words(made) == "Lanes: Program (1 lane). Memory in use: cpu. 9 lanes are not drawn."
+    assert picture_rows(made) == [("Host compute", "7.50 ms", "75.0%"), ("Input", "2.50 ms", "25.0%")]
+
+
+def report(*pictures: StepPicture) -> Report:
+    lead = Section("diagnosis", "Diagnosis", findings=(Finding("input_wait", "problem", "Waits."),), is_lead=True)
+    return Report({}, {}, (lead, Section("timeline", "Timeline", charts=pictures)))
+
+
+def test_a_cause_leads_to_the_picture_in_which_it_costs_most() -> None:
+    cheap = picture(blocks(3), places={"input_wait": (0, 2, 3), "compilation": (0, 9, 9)})
+    dear = picture(blocks(3), places={"input_wait": (0, 2_500_000, 2_500_000)})
+    page = render_page(report(cheap, dear), RenderOptions())
+    assert 'data-picture="chart-1" data-from="0" data-to="2500000"' in page
+    assert "Show it in a step: the longest stretch of Input</a>" in page
+    assert page.count('class="place"') == 1, "no finding has the other code"
+
+
+def test_pages_are_the_same_each_time_and_other_formats_say_where_it_is() -> None:
+    made = report(picture(blocks(50)))
+    assert render_page(made, RenderOptions()) == render_page(made, RenderOptions())
+    for form in ("table", "markdown"):
+        assert "Only a page draws it: -o report.html." in render(made, form, RenderOptions(view="whole"))
+
+
+def test_hostile_names_stay_in_the_data() -> None:
+    evil = "</script><img src=x onerror=alert(1)>\x1b[31m"
+    made = picture(blocks(3), names=(evil,), title=evil)
+    page = render_page(report(made), RenderOptions())
+    assert "<img" not in page.partition("<script>")[0]
+    assert "\x1b" not in json.dumps(unpacked_picture(picture_data(made)), ensure_ascii=False)

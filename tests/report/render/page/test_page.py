@@ -1,6 +1,7 @@
 """The HTML page as text: what is in it, what is escaped, what it may load, how large it is.
 
-tests/browser looks at it as a browser does."""
+tests/browser looks at it as a browser does.
+"""
 
 from __future__ import annotations
 

@@ -137,9 +137,13 @@ def render_page(report: Report, _options: RenderOptions) -> str:
 
 
 def _cut_page(report: Report, sections: Sequence[PageSection]) -> str:
-    """Return the page with as many sections as there is room for, and as much of their tables."""
     kept, shown = len(sections), sections
-    while (room := LIMIT_BYTES - _size_without_tables(report, shown)) < 0 and kept:
+    while True:
+        empty = [PackedTable(table.table, "") for part in shown for table in part.tables]
+        size = len(_page(report, _with_tables(shown, empty)).encode()) + _REMARK_BYTES * len(empty)
+        room = LIMIT_BYTES - size
+        if room >= 0 or not kept:
+            break
         kept -= 1
         names = [part.section.name for part in sections[kept:]]
         note = Section("omitted", "Omitted", notes=(_OMITTED.format(len(names), ", ".join(names[:20])),))
@@ -147,20 +151,16 @@ def _cut_page(report: Report, sections: Sequence[PageSection]) -> str:
     return _page(report, _with_tables(shown, fit([table.packed for part in shown for table in part.tables], room)))
 
 
-def _size_without_tables(report: Report, sections: Sequence[PageSection]) -> int:
-    empty = [PackedTable(table.table, "") for part in sections for table in part.tables]
-    return len(_page(report, _with_tables(sections, empty)).encode()) + _REMARK_BYTES * len(empty)
-
-
 def _with_tables(sections: Sequence[PageSection], packed: Sequence[PackedTable]) -> list[PageSection]:
-    """Return the sections with other data of their tables, in the same order."""
     rest = iter(packed)
     return [part._replace(tables=[table._replace(packed=next(rest)) for table in part.tables]) for part in sections]
 
 
 def _page(report: Report, sections: Sequence[PageSection]) -> str:
     style, library, script = _style_and_scripts()
-    charts = [chart.data for part in sections for chart in part.all_charts()]
+    drawn = [chart.data for part in sections for chart in part.all_charts()]
+    # Nothing in it ends the script element.
+    charts = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
     # What was read first tells windows apart.
     name = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
     template = environment().get_template("page.html")
@@ -175,7 +175,7 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         open_sections=OPEN_SECTIONS,
         links={part.section.name: part for part in reversed(sections)},
         places=_places(sections),
-        charts=Markup(_script_data(charts)),
+        charts=Markup(COMMAND_MARK.sub(r"\\u0023#", charts.replace("<", r"\u003c"))),
     )
     # Nothing of it is in scripts and the style sheet, where entities mean nothing. The library is most of a page.
     before, _, after = page.partition(library)
@@ -196,12 +196,6 @@ def _places(sections: Sequence[PageSection]) -> dict[str, tuple[str, int, int, s
 
 def _without_commands(page: str) -> str:
     return COMMAND_MARK.sub("&#35;#", COMMAND_LINE.sub(r"\1&#58;:", page))
-
-
-def _script_data(data: object) -> str:
-    """Return JSON for a script element, which nothing in it can end."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return COMMAND_MARK.sub(r"\\u0023#", text)
 
 
 @lru_cache(maxsize=1)
@@ -226,7 +220,7 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         words, data = chart_words(chart), chart_data(chart)
         return PageChart(name, chart.title, words, has_numbers, data, rows=rows, drawing=drawing)
 
-    parts, anchors = [], _anchors([section.name for section in sections])
+    parts, names = [], [section.name for section in sections]
     for number, section in enumerate(sections):
         has_bars = any(isinstance(chart, BarChart) for chart in section.charts)
         charts = list(map(numbered, section.charts))
@@ -235,16 +229,10 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
             bars = None if has_bars else table_bars(table)
             name = f"table-{next(table_numbers)}"
             tables.append(PageTable(name, table, pack(table), numbered(bars) if bars else None))
-        parts.append(PageSection(anchors[number], section, charts, tables))
+        # Links end with names, so that they stay right; with numbers where a name is odd.
+        is_good = bool(_ANCHOR.fullmatch(section.name)) and names.count(section.name) == 1
+        parts.append(PageSection(f"section-{section.name if is_good else number}", section, charts, tables))
     return parts
-
-
-def _anchors(names: Sequence[str]) -> list[str]:
-    """Return what links to sections end with: their names, so that a link stays right; numbers where a name is odd."""
-    return [
-        f"section-{name if _ANCHOR.fullmatch(name) and names.count(name) == 1 else number}"
-        for number, name in enumerate(names)
-    ]
 
 
 def _linked(context: Context, text: str) -> Markup:

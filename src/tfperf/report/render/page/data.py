@@ -41,7 +41,6 @@ from tfperf.report.model import (
     FlameChart,
     GroupedBars,
     LogChart,
-    Ribbon,
     Sparkline,
     StepChart,
     StepPicture,
@@ -112,11 +111,10 @@ def step_totals(chart: StepChart) -> list[float]:
 def cut_limit(chart: StepChart, totals: Sequence[float]) -> float | None:
     """Return where bars are cut, in ms: one long flagged step (the first, a traced one) must not make others tiny."""
     longest = max((total for total, flag in zip(totals, chart.flags, strict=True) if not flag), default=0.0)
-    return _round_above(_CUT_AT * longest) if 0 < _CUT_FROM * longest < max(totals) else None
-
-
-def _round_above(value: float) -> float:
-    """Return the next number above at which an axis has a mark: a multiple of 1, 2 or 5 and a power of ten."""
+    if not 0 < _CUT_FROM * longest < max(totals):
+        return None
+    # At the next mark of the axis: a multiple of 1, 2 or 5 and a power of ten.
+    value = _CUT_AT * longest
     power = 10.0 ** math.floor(math.log10(value / _MARKS))
     size = next(step * power for step in (1, 2, 5, 10) if step * power * _MARKS >= value)
     return float(f"{size * math.ceil(value / size):.6g}")
@@ -128,12 +126,10 @@ def steps_per_bar(count: int) -> int:
 
 
 def _numbers(values: Sequence[Any]) -> list[float | None]:
-    """Return the values as floats, None where they are unknown or no numbers."""
     return [float(item) if isinstance(item, (int, float)) else None for item in plain_items(values)]
 
 
 def _short_name(text: str) -> str:
-    """Return a name as the page shows it."""
     return brief(text, LONGEST_NAME)
 
 
@@ -192,22 +188,11 @@ def _log_data(chart: LogChart) -> JsonObject:
 
 
 def _drawn_points(chart: LogChart) -> list[tuple[str, float, float]]:
-    """Return the first points that have a place on logarithmic axes."""
     rows = ((name, _six_digits(x), _six_digits(y)) for name, x, y in chart.points)
     return [(name, x, y) for name, x, y in rows if x and y and x > 0 < y][:_MOST_POINTS]
 
 
-def _log_words(chart: LogChart) -> str:
-    points = _drawn_points(chart)
-    texts = [f"{_short_name(name)} {format_number(y)} at {format_number(x)}" for name, x, y in points[:_NAMED]]
-    drawn = _listed(texts, len(points)) or "nothing to show"
-    return (
-        f"{chart.y_title} at {chart.x_title}: {drawn}. Lines: {listed(list(map(_short_name, chart.lines))) or 'none'}."
-    )
-
-
 def _flame_words(chart: FlameChart) -> str:
-    """Return what is in the outermost boxes, the largest first, and how many boxes there are."""
     if not chart.widths:
         return "Nothing to show."
     outer = [box for box, depth in enumerate(chart.depths) if depth == 1]
@@ -225,7 +210,11 @@ def chart_words(chart: Chart) -> str:
     if isinstance(chart, Sparkline):
         return _line_words(chart)
     if isinstance(chart, LogChart):
-        return _log_words(chart)
+        points = _drawn_points(chart)
+        texts = [f"{_short_name(name)} {format_number(y)} at {format_number(x)}" for name, x, y in points[:_NAMED]]
+        drawn = _listed(texts, len(points)) or "nothing to show"
+        lines = listed(list(map(_short_name, chart.lines))) or "none"
+        return f"{chart.y_title} at {chart.x_title}: {drawn}. Lines: {lines}."
     if isinstance(chart, FlameChart):
         return _flame_words(chart)
     if isinstance(chart, StepPicture):
@@ -244,7 +233,6 @@ def _bar_words(labels: Sequence[str], values: Sequence[float | None], unit: str)
 
 
 def _listed(texts: Sequence[str], count: int) -> str:
-    """Return the first texts of `count`, and how many more there are."""
     more = count - len(texts[:_NAMED])
     return ", ".join(texts[:_NAMED]) + (f", and {more:,} more" if more > 0 else "")
 
@@ -271,7 +259,11 @@ def _step_words(chart: StepChart) -> str:
     def time_of(step: int) -> str:
         return f"{cell_text(totals[step], 'ms')} ms (step {_short_name(chart.labels[step])})"
 
-    sentences = [_which_steps(count, len(unflagged))]
+    sentences = [f"{count:,} {'step' if count == 1 else 'steps'}"]
+    if not unflagged:
+        sentences[0] += ", all flagged"
+    elif len(unflagged) < count:
+        sentences[0] = f"{len(unflagged):,} of {sentences[0]} (flagged ones omitted)"
     shortest, longest = min(counted, key=totals.__getitem__), max(counted, key=totals.__getitem__)
     if len(counted) == 1:
         sentences[0] += f": it takes {time_of(longest)}."
@@ -290,15 +282,7 @@ def _step_words(chart: StepChart) -> str:
     return " ".join(sentences)
 
 
-def _which_steps(count: int, unflagged: int) -> str:
-    steps = counted(count, "step")
-    if unflagged == count:
-        return steps
-    return f"{unflagged:,} of {steps} (flagged ones omitted)" if unflagged else f"{steps}, all flagged"
-
-
 def _shares(chart: StepChart, steps: Sequence[int]) -> str:
-    """Return the categories by their share of the time of the steps, the largest first."""
     sums = {}
     for name, values in chart.series.items():
         known = _numbers(values)
@@ -330,7 +314,7 @@ def pack(table: Table) -> PackedTable:
     # Encoding what does not fit takes seconds.
     if len(table) * len(table.columns) > _MANY_CELLS:
         return _without_other_columns(table)
-    return PackedTable(table, _encoded(table))
+    return PackedTable(table, _encoded(_table_data(table)))
 
 
 def fit(tables: Sequence[PackedTable], room: int) -> list[PackedTable]:
@@ -343,7 +327,15 @@ def fit(tables: Sequence[PackedTable], room: int) -> list[PackedTable]:
         largest = max(range(len(packed)), key=lambda number: len(packed[number].base64))
         if not len(packed[largest].table):
             break
-        packed[largest] = _smaller(packed[largest], excess)
+        each = packed[largest]
+        if len(main_columns(each.table)) < len(each.table.columns):
+            packed[largest] = _without_other_columns(each.table)
+            continue
+        # Half of its rows at least.
+        size = len(each.base64)
+        share = max((size - excess) / size * _SPARE, _SMALLEST_SHARE)
+        shorter = each.table.head(int(len(each.table) * share))
+        packed[largest] = each._replace(table=shorter, base64=_encoded(_table_data(shorter)))
     return packed
 
 
@@ -357,21 +349,11 @@ def plain_items(values: Sequence[Any]) -> list[Any]:
 
 def _without_other_columns(table: Table) -> PackedTable:
     main = replace(table, columns=main_columns(table))
-    return PackedTable(main, _encoded(main), has_all_columns=len(main.columns) == len(table.columns))
+    return PackedTable(main, _encoded(_table_data(main)), has_all_columns=len(main.columns) == len(table.columns))
 
 
-def _smaller(packed: PackedTable, excess: int) -> PackedTable:
-    """Return the table with its main columns only; if it has no others, with fewer rows, but half of them at least."""
-    table, size = packed.table, len(packed.base64)
-    if len(main_columns(table)) < len(table.columns):
-        return _without_other_columns(table)
-    share = max((size - excess) / size * _SPARE, _SMALLEST_SHARE)
-    shorter = table.head(int(len(table) * share))
-    return packed._replace(table=shorter, base64=_encoded(shorter))
-
-
-def _encoded(table: Table) -> str:
-    text = json.dumps(_table_data(table), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+def _encoded(data: JsonObject) -> str:
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     # With the time of packing in it, two pages of one report would differ.
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
@@ -395,7 +377,6 @@ def _table_data(table: Table) -> JsonObject:
 
 
 def _column_data(values: Sequence[Any], column: Column, *, is_long: bool) -> JsonObject:
-    """Return the values of a column: numbers as they are, all else as texts."""
     items = plain_items(values)
     kinds = set(map(type, items))
     is_exact = all(-_EXACT < item < _EXACT for item in items if type(item) is int)
@@ -453,13 +434,21 @@ def picture_rows(picture: StepPicture) -> list[tuple[str, str, str]]:
 
 
 def _packed(picture: StepPicture, levels: Sequence[Blocks]) -> str:
-    """Return base64 of gzip of JSON, with the names and notes that these levels have."""
     names, name_places = _used([level.name for level in levels])
     notes, note_places = _used([level.note for level in levels])
     links = picture.links
     data = {
         "duration": picture.duration_ns,
-        "ribbons": [_ribbon(ribbon) for ribbon in picture.ribbons],
+        "ribbons": [
+            {
+                "title": ribbon.title,
+                "titles": [brief(title, LONGEST_NAME) for title in ribbon.titles],
+                "category": ribbon.category.tolist(),
+                "start": ribbon.start_ns.tolist(),
+                "end": ribbon.end_ns.tolist(),
+            }
+            for ribbon in picture.ribbons
+        ],
         "groups": [
             {
                 "title": brief(group.title, LONGEST_NAME),
@@ -496,9 +485,7 @@ def _packed(picture: StepPicture, levels: Sequence[Blocks]) -> str:
             for curve in picture.memory
         ],
     }
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    # With the time of packing in it, two pages of one report would differ.
-    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+    return _encoded(data)
 
 
 def _used(columns: Sequence[Any]) -> tuple[list[int], Any]:
@@ -523,9 +510,3 @@ def _level(level: Blocks, name_places: Any, note_places: Any) -> JsonObject:
         "note": note_places[level.note],
     }
     return {"finest": level.finest_ns, **{key: column.tolist() for key, column in columns.items()}}
-
-
-def _ribbon(ribbon: Ribbon) -> JsonObject:
-    columns = {"category": ribbon.category, "start": ribbon.start_ns, "end": ribbon.end_ns}
-    titles = [brief(title, LONGEST_NAME) for title in ribbon.titles]
-    return {"title": ribbon.title, "titles": titles, **{key: column.tolist() for key, column in columns.items()}}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge.example_runs import gpu_job, job, ranking_of, run_of, summarized
+from judge.example_runs import gpu_job, host_of, job, ranking_of, run_of, summarized
 
 import tfperf
 from tfperf.judge.run_summary import (
@@ -16,7 +16,9 @@ from tfperf.judge.run_summary import (
     RankedEntry,
     Ranking,
     RunSummary,
+    as_compared,
     baseline_text,
+    choose_per,
     read_baseline,
 )
 from tfperf.judge.summarize import short_name, summarize_run
@@ -212,3 +214,40 @@ def test_a_byte_order_mark_and_unknown_keys_do_no_harm(tmp_path: Path) -> None:
 
 def test_every_ranking_is_in_the_file() -> None:
     assert tuple(document()["rankings"]) == RANKING_NAMES
+
+
+# --- when runs are compared per example, and what their times become ---
+
+
+@pytest.mark.parametrize(
+    ("examples", "per"),
+    [
+        ([100, 200], "example"),
+        ([100, 100], "step"),
+        ([None, 200], "step"),
+        ([None, None], "step"),
+        ([100, 100, 200], "example"),
+        ([100, 200, None], "step"),
+    ],
+)
+def test_examples_are_compared_where_all_runs_know_them_and_they_differ(examples: list[int | None], per: str) -> None:
+    assert choose_per([run_of(examples_per_step=count) for count in examples]) == per
+
+
+def test_times_become_those_of_a_thousand_examples() -> None:
+    rankings = {
+        "host_ops": ranking_of(RankedEntry("MatMul", "MatMul", 2.0, 3.0, 7.0)),
+        "copies": ranking_of(("H2D", None)),
+    }
+    run = run_of(hosts=[host_of((10.0, 20.0))], rankings=rankings, examples_per_step=250)
+    compared = as_compared(run, "example")
+    (host,) = compared.hosts
+    assert host.step_ms == (40.0, 80.0)
+    assert (host.category_ms["input"], host.category_ms["output"]) == (30.0, None)
+    assert compared.ranking("host_ops").rows == (RankedEntry("MatMul", "MatMul", 8.0, 12.0, 7.0),)
+    assert compared.ranking("copies").rows[0].ms is None
+
+
+def test_per_step_nothing_changes() -> None:
+    run = run_of(examples_per_step=250)
+    assert as_compared(run, "step") is run

@@ -220,11 +220,6 @@ def test_each_breach_has_its_evidence_and_each_unknown_its_reason() -> None:
     assert [section.name for section in check_report(outcome(STEP)).sections] == ["check"]
 
 
-def test_a_reason_that_limits_share_is_given_once() -> None:
-    (finding,) = check_report(not_judged([INPUT.limit, STEP.limit], "no steps")).sections[-1].findings
-    assert finding.text == "max-input-bound 10%, max-step-time 50ms could not be judged: no steps"
-
-
 def test_without_a_trace_every_limit_is_unknown() -> None:
     without_trace = not_judged([INPUT.limit, STEP.limit], "logs/ does not exist")
     assert open_questions(without_trace) == [

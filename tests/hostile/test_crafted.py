@@ -1,4 +1,4 @@
-"""Small models, programs and checkpoints that once took minutes or gigabytes: what they make is counted first.
+"""Small files that are made to harm, or once took minutes or gigabytes: what they stand for is counted first.
 
 Going through all that they stand for would take hours here, or all memory; no clock is needed.
 """
@@ -6,9 +6,7 @@ Going through all that they stand for would take hours here, or all memory; no c
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,27 +15,25 @@ import checkpoint_builders as checkpoints
 import h5py
 import hlo_builders as hlo
 import lint_builders as lint
-import numpy as np
 import pytest
 import tfprof_builders as make
+from hostile.readers import ARRAY, GRAPH, MATMUL, RUN, VARIABLE, ends_well, model_of, weights
 from protobytes import field, varint
+from tfprof_builders import node, ran, run_metadata
 
 from tfperf.base.errors import TfperfError
-from tfperf.formats.hlo.cost import cost_of
-from tfperf.formats.hlo.hlo_proto import read_proto
 from tfperf.formats.models import op_graph
 from tfperf.formats.models.checkpoint import Checkpoint, crc32c, masked
-from tfperf.formats.wire.trace_file import TraceFile
 from tfperf.models.linter import program
-from tfperf.models.linter.engine import LintOptions, lint_path
 from tfperf.models.linter.rule import Ledger
 from tfperf.models.linter.rules.convolutions import MAX_GRADIENT
 from tfperf.models.tfprof.options import options_from
-from tfperf.models.tfprof.params import read_variables
 from tfperf.models.tfprof.report import values_of
 from tfperf.models.tfprof.sources import read_folder
 from tfperf.models.tfprof.views import show_tree
 
+Crafted = dict[str, tuple[Callable[[], bytes], str]]
+"""What writes a file, and what its error says; empty: it is read."""
 LARGEST = 1_000_000
 """Bytes of each of these files."""
 X = lint.fed("x", 4, 4)
@@ -107,7 +103,7 @@ LATER = [lint.op(f"later{number}", "Sum", "all", out=(4, 4)) for number in range
 HUGE = lint.graph(lint.fed("x", *[1 << 62] * 200), lint.op("y", "MatMul", "x", "x", out=(-9, 4)))
 SPLIT = lint.graph(X, lint.ints("a", 0), lint.op("y", "Split", "a", "x", out=(2, 4), num_split=10**12))
 OFTEN, DENSE = "call others so often", "too many links between its ops"
-GRAPHS: dict[str, tuple[Callable[[], bytes], str]] = {
+GRAPHS: Crafted = {
     "functions that double": (lambda: functions(30, RELU), OFTEN),
     "functions that double, without nodes": (lambda: functions(60), OFTEN),
     "functions of long names": (lambda: functions(10, RELU, name="f" * 9000), "letters of names that are read"),
@@ -134,27 +130,6 @@ def few_links(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_STEPS_OF_NODE", 5)
 
 
-@pytest.mark.usefixtures("few_links")
-@pytest.mark.parametrize("what", GRAPHS)
-def test_graphs(tmp_path: Path, what: str) -> None:
-    write, expected = GRAPHS[what]
-    path = tmp_path / "graph.pb"
-    path.write_bytes(write())
-    assert path.stat().st_size < LARGEST
-    ends_well(lambda: lint_path(path, LintOptions(batch=8)), expected)
-
-
-def ends_well(work: Callable[[], Any], expected: str) -> None:
-    """Do what is to be done with a file: it works, or (with a text) there is an error of one line."""
-    try:
-        work()
-        error = ""
-    except TfperfError as failure:
-        error = str(failure)
-    assert (expected in error) if expected else not error
-    assert "\n" not in error
-
-
 def test_findings_that_nobody_reads() -> None:
     ledger = Ledger(["TPU-PL-2"])
     finding = MAX_GRADIENT.found({"ops": ("y",), "op_type": "MaxPoolGrad"}, "info", "")
@@ -164,7 +139,6 @@ def test_findings_that_nobody_reads() -> None:
         ledger.add(finding)
 
 
-ARRAY = hlo.shape(hlo.F32, 4)
 NUMBER = 9
 """The field of an instruction that says which parameter it is."""
 
@@ -223,7 +197,7 @@ def random_of_long_name() -> bytes:
     return hlo.program(hlo.computation("main", named, number=1, root=1))
 
 
-PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
+PROGRAMS: Crafted = {
     "calls that double": (lambda: calls(60, "call"), "calls its computations so often"),
     "fusions that double": (lambda: calls(60, "fusion"), "calls its computations so often"),
     "a fusion of many parameters": (fusion_of_many, ""),
@@ -232,53 +206,6 @@ PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
     "transposes behind bitcasts": (transposes_behind_bitcasts, "too many links between its instructions"),
     "a long name": (random_of_long_name, ""),
 }
-
-
-@pytest.mark.usefixtures("few_links")
-@pytest.mark.parametrize("what", PROGRAMS)
-def test_programs(tmp_path: Path, what: str) -> None:
-    write, expected = PROGRAMS[what]
-    path = tmp_path / "program.hlo_proto.pb"
-    path.write_bytes(write())
-    assert path.stat().st_size < LARGEST
-    cost_of(read_proto(path.read_bytes()))
-    ends_well(lambda: lint_path(path, LintOptions(device="gpu")), expected)
-    if not expected:
-        lint_path(path, LintOptions(device="tpu"))
-
-
-def weights(write: Callable[[h5py.Group], None]) -> bytes:
-    """Return a weights file; what is in its group `vars` is written by a function."""
-    file = io.BytesIO()
-    with h5py.File(file, "w", libver="latest") as root:
-        group = root.create_group("layers/dense/vars")
-        group.create_dataset("0", shape=(2, 3), dtype="f4")
-        write(group)
-    return file.getvalue()
-
-
-def model(path: Path, config: bytes) -> Path:
-    """Write a `.keras` file with this configuration, compressed."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("model.weights.h5", weights(lambda _: None))
-        archive.writestr("config.json", config, zipfile.ZIP_DEFLATED)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (b'{"config":[' + b"[]," * 6_000_000 + b"1]}", "config.json unpacks to 18.0 MB"),
-        (b'{"config":[' + b"[]," * 3_000_000 + b"1]}", "more than the 1,048,576 values that are read"),
-        (b'{"config":' + b"[" * 200_000, ""),
-        (json.dumps({"config": {"layers": [{"config": {"name": f"n{n}"}} for n in range(60_000)]}}).encode(), ""),
-    ],
-    ids=["bytes", "values", "depth", "layers"],
-)
-def test_configurations(tmp_path: Path, config: bytes, expected: str) -> None:
-    path = model(tmp_path / "m.keras", config)
-    assert path.stat().st_size < LARGEST
-    ends_well(lambda: read_variables(path), expected)
 
 
 def linked(group: h5py.Group) -> None:
@@ -293,20 +220,6 @@ def nested(group: h5py.Group) -> None:
         group.create_dataset(str(number), shape=(), dtype="f4")
 
 
-def test_links_of_a_weights_file(tmp_path: Path) -> None:
-    """Other names of one variable are no variables; opening each took a minute for 300,000 of them."""
-    path = tmp_path / "m.weights.h5"
-    path.write_bytes(weights(linked))
-    assert [variable.shape for variable in read_variables(path).variables] == [(2, 3)]
-
-
-def test_long_paths_of_a_weights_file(tmp_path: Path) -> None:
-    path = tmp_path / "m.weights.h5"
-    path.write_bytes(weights(nested))
-    assert path.stat().st_size < LARGEST
-    ends_well(lambda: read_variables(path), "the paths in it have over 67,108,864 letters")
-
-
 HEADER = {b"": make.message("BundleHeader", num_shards=1)}
 
 
@@ -318,22 +231,6 @@ def index(entries: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     return checkpoints.table(written + bytes(4) + (1).to_bytes(4, "little"))
 
 
-def test_names_of_tensors_that_share_their_start(tmp_path: Path) -> None:
-    path = tmp_path / "m.ckpt.index"
-    last = [(60_000, b"%05d" % number, make.message("BundleEntry", dtype=1)) for number in range(3000)]
-    path.write_bytes(index([(0, b"k" * 60_000, b""), *last]))
-    assert path.stat().st_size < LARGEST
-    ends_well(lambda: Checkpoint(path), "names with more than")
-
-
-def test_a_tensor_of_very_many_dimensions(tmp_path: Path) -> None:
-    entry = make.message("BundleEntry", dtype=1, shape=make.shape([1 << 62] * 60_000))
-    path = tmp_path / "m.ckpt.index"
-    path.write_bytes(index([(0, b"a", entry)]))
-    assert path.stat().st_size < LARGEST
-    ends_well(lambda: Checkpoint(path), "a has no shape that is known")
-
-
 def test_tensors_that_have_the_same_values(tmp_path: Path) -> None:
     """A thousand tensors in one place are a thousand times as many bytes to go through."""
     values = bytes(400_000)
@@ -342,52 +239,149 @@ def test_tensors_that_have_the_same_values(tmp_path: Path) -> None:
     prefix = tmp_path / "m.ckpt"
     Path(f"{prefix}.data-00000-of-00001").write_bytes(values)
     Path(f"{prefix}.index").write_bytes(index((0, b"%04d" % number, entry) for number in range(1000)))
-    ends_well(lambda: values_of(Checkpoint(prefix)), "its tensors overlap in m.ckpt.data-00000-of-00001")
-
-
-VARIABLE = {"attributes": [{"name": b"VARIABLE_VALUE", "checkpoint_key": b"v"}]}
+    with pytest.raises(TfperfError, match="its tensors overlap in"):
+        values_of(Checkpoint(prefix))
 
 
 def links(*numbers: int, name: bytes = b"a") -> dict[str, Any]:
     return {"children": [{"node_id": number, "local_name": name} for number in numbers]}
 
 
-OBJECTS: dict[str, list[dict[str, Any]]] = {
-    "a long chain": [*(links(n + 1) for n in range(20_000)), links(*range(20_001, 24_001)), *[VARIABLE] * 4000],
-    "lists that many have": [
-        links(*range(2, 9002)),
-        links(*range(2, 9002)),
-        *(links(1, name=b"trainable_variables") for _ in range(9000)),
-    ],
-}
-
-
-@pytest.mark.parametrize("what", OBJECTS)
-def test_object_graphs(tmp_path: Path, what: str) -> None:
-    objects = make.message("ObjectGraph", nodes=OBJECTS[what])
-    assert len(objects) < LARGEST
-    texts = {"_CHECKPOINTABLE_OBJECT_GRAPH": objects}
-    read_variables(checkpoints.write_checkpoint(tmp_path / "m.ckpt", {"v": np.zeros(2, np.float32)}, texts))
-
-
-def test_a_list_of_checkpoints_that_is_blank(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint").write_bytes(b"\n" * 900_000)
-    ends_well(lambda: read_variables(tmp_path), "names no checkpoint")
+LONG_CHAIN = [*(links(n + 1) for n in range(20_000)), links(*range(20_001, 24_001)), *[VARIABLE] * 4000]
+SHARED_LISTS = [
+    links(*range(2, 9002)),
+    links(*range(2, 9002)),
+    *(links(1, name=b"trainable_variables") for _ in range(9000)),
+]
 
 
 def test_gradients_that_share_a_deep_stack(tmp_path: Path) -> None:
     names = ["x", *(f"gradients/x_grad/{number}" for number in range(10_000))]
     stacks = {name: {"stack": [("a.py", 1, "f")]} for name in names}
     stacks["x"] = {"stack": [("a.py", line, "f") for line in range(9000)]}
-    (tmp_path / "graph.pb").write_bytes(make.graph(*(make.node(name, "A") for name in names)))
+    (tmp_path / "graph.pb").write_bytes(make.graph(*(node(name, "A") for name in names)))
     (tmp_path / "tfprof_log").write_bytes(make.op_log(stacks))
     assert (tmp_path / "tfprof_log").stat().st_size < LARGEST
     shown = show_tree(read_folder(tmp_path), "code", options_from({"select": ["params"], "max_depth": 100_000}))
     assert len(shown.tree) == 2 * 9000 + 1
 
 
-def test_a_profile_that_unpacks_to_a_thousand_times_its_size(tmp_path: Path) -> None:
-    path = tmp_path / "vm.xplane.pb.gz"
-    path.write_bytes(gzip.compress(bytes(100_000_000)))
-    assert path.stat().st_size < LARGEST
-    ends_well(lambda: TraceFile(path), "which no profile does")
+def chained(count: int) -> bytes:
+    """Nodes that each feed the next, in one long call stack of scopes, feeders last."""
+    names = [f"n{number}" for number in range(count)]
+    return make.graph(*(node(name, "Identity", *names[number + 1 : number + 2]) for number, name in enumerate(names)))
+
+
+def stacks(frames: int) -> bytes:
+    """An op log with one deep call stack."""
+    return make.op_log({"x": {"stack": [("main.py", line, "f") for line in range(frames)]}})
+
+
+def many_steps(count: int) -> bytes:
+    """A profile of one node that ran in very many steps."""
+    execs = [{"key": step, "value": {"run_count": 1}} for step in range(count)]
+    return make.profile([{"name": b"x", "op": b"A", "execs": execs}])
+
+
+def many_devices(count: int) -> bytes:
+    return run_metadata({f"/device:CPU:{number}/part": [ran("x", 1, 1)] for number in range(count)})
+
+
+def placeholder(dims: int) -> bytes:
+    """Many nodes, one of which has a shape of very many dimensions."""
+    return make.graph(*(node(f"x{n}", "A", variable=[2] * (1 if n else dims)) for n in range(20_000)))
+
+
+def groups(depth: int) -> bytes:
+    return b"\x0b" * depth + b"\x0c" * depth
+
+
+SMALL = {"select": ["micros"], "max_depth": 5}
+
+
+def gathered(reader: str, crafted: Crafted) -> dict[str, tuple[str, Callable[[], bytes], str]]:
+    return {f"{reader}: {what}": (reader, write, expected) for what, (write, expected) in crafted.items()}
+
+
+def many_layers() -> bytes:
+    return json.dumps({"config": {"layers": [{"config": {"name": f"n{n}"}} for n in range(60_000)]}}).encode()
+
+
+def shared_starts() -> bytes:
+    """Return the names of tensors that share their start."""
+    last = [(60_000, b"%05d" % number, make.message("BundleEntry", dtype=1)) for number in range(3000)]
+    return index([(0, b"k" * 60_000, b""), *last])
+
+
+def many_dimensions() -> bytes:
+    return index([(0, b"a", make.message("BundleEntry", dtype=1, shape=make.shape([1 << 62] * 60_000)))])
+
+
+HARMFUL: dict[str, tuple[str, Callable[[], bytes], str]] = {
+    **gathered("linted graph", GRAPHS),
+    **gathered("program", PROGRAMS),
+    "many bytes": ("configuration", lambda: b'{"config":[' + b"[]," * 6_000_000 + b"1]}", "unpacks to 18.0 MB"),
+    "many values": (
+        "configuration",
+        lambda: b'{"config":[' + b"[]," * 3_000_000 + b"1]}",
+        "more than the 1,048,576 values",
+    ),
+    "depth": ("configuration", lambda: b'{"config":' + b"[" * 200_000, ""),
+    "layers": ("configuration", many_layers, ""),
+    "links": ("weights", lambda: weights(linked), ""),
+    "long paths": ("weights", lambda: weights(nested), "the paths in it have over 67,108,864 letters"),
+    "names that share their start": ("checkpoint", shared_starts, "names with more than"),
+    "a tensor of very many dimensions": ("checkpoint", many_dimensions, "a has no shape that is known"),
+    "a list that is blank": ("list of checkpoints", lambda: b"\n" * 900_000, "names no checkpoint"),
+    "objects in a long chain": ("objects of a checkpoint", lambda: make.message("ObjectGraph", nodes=LONG_CHAIN), ""),
+    "lists that many have": ("objects of a checkpoint", lambda: make.message("ObjectGraph", nodes=SHARED_LISTS), ""),
+    "a thousand times its size": ("packed profile", lambda: gzip.compress(bytes(100_000_000)), "which no profile does"),
+    "no bytes": ("graph", bytes, "is empty"),
+    "no run": ("run", bytes, "is empty"),
+    "no log": ("log", bytes, "is empty"),
+    "no profile": ("tfprof profile", bytes, "is empty"),
+    "another message": ("run", lambda: GRAPH, "is a graph of TensorFlow (GraphDef), not a RunMetadata"),
+    "a graph as a log": ("log", lambda: GRAPH, "not an OpLogProto"),
+    "text": ("graph", lambda: b"hello, world; this is no graph", "is text, but not a graph"),
+    "text as a run": ("run", lambda: b"hello, world; this is no run", "is a text file"),
+    "nested text": ("graph", lambda: b"a {" * 100_000, "is text, but not a graph"),
+    "huge number": ("graph", lambda: b"node { name: 'x' op: 'A' attr { value { i: " + b"9" * 10_000 + b"}}}", ""),
+    "huge length": ("graph", lambda: b"\x0a" + varint((1 << 31) - 1) + b"\x0a", "damaged"),
+    "length beyond 64 bits": ("run", lambda: b"\x0a" + b"\xff" * 11, "damaged"),
+    "nested groups": ("tfprof profile", lambda: groups(100_000), "damaged"),
+    "nested groups in a node": ("graph", lambda: GRAPH + field(1, groups(100_000)), "damaged"),
+    "nested groups in a record": ("run", lambda: RUN + field(1, field(1, field(2, groups(100_000)))), "damaged"),
+    "the same name twice": ("graph", lambda: make.graph(node("x", "A"), node("x", "B")), "two nodes of the name 'x'"),
+    "the same name twice in a profile": ("tfprof profile", lambda: make.profile([MATMUL] * 2), "two nodes of the name"),
+    "a cycle": ("graph", lambda: make.graph(node("x", "A", "y"), node("y", "A", "x"), node("z", "A", "z", "x")), ""),
+    "a long chain": ("graph", lambda: chained(100_000), ""),
+    "a name of a million slashes": ("graph", lambda: make.graph(node("/" * 1_000_000, "A")), "nested too deep"),
+    "a name of 100 KB": ("graph", lambda: make.graph(node("n" * 100_000, "A"), node("x", "B")), ""),
+    "names of 2,000 scopes": ("graph", lambda: make.graph(*(node(f"s{n}/" * 2000, "A") for n in range(9))), ""),
+    "control characters": ("graph", lambda: make.graph(node("\x1b[31m\n\0/\u202e", "\x07")), ""),
+    "bytes that are no text": ("graph", lambda: GRAPH + field(1, field(1, b"\xff\xfe") + field(2, b"A")), ""),
+    "a deep stack": ("log", lambda: stacks(9_000), ""),
+    "a bottomless stack": ("log", lambda: stacks(200_000), "a call stack of 200,000 frames"),
+    "many steps": ("tfprof profile", lambda: many_steps(5_000), ""),
+    "too many steps": ("tfprof profile", lambda: many_steps(100_000), "100,000 steps"),
+    "many devices": ("run", lambda: many_devices(30_000), ""),
+    "many dimensions": ("graph", lambda: placeholder(300_000), ""),
+}
+
+
+@pytest.mark.stress
+@pytest.mark.usefixtures("few_links")
+@pytest.mark.parametrize("what", HARMFUL)
+def test_files_that_are_made_to_harm(tmp_path: Path, what: str) -> None:
+    """Going through all that they stand for would take hours here, or all memory; no clock is needed."""
+    reader, write, expected = HARMFUL[what]
+    data = write()
+    error = ends_well(reader, tmp_path, data)
+    assert (expected in error) if expected else not error
+
+
+def test_an_expression_that_backtracks_ends(tmp_path: Path) -> None:
+    """Under `re` it would take longer than anybody waits: 2 to the power of 40 ways to match the letters."""
+    model = model_of(tmp_path, "graph", make.graph(node("a" * 40 + "!", "A")))
+    shown = show_tree(model, "scope", options_from({"show_name_regexes": ["(a+)+b", "(a|a)*b"]}))
+    assert len(shown.tree) == 1
