@@ -23,11 +23,11 @@ from tfperf.base.patterns import pattern
 from tfperf.base.process import allowing_forks, in_two
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, listed
-from tfperf.report.model import Deferred, Finding, Quantity, Report, Section, Table
-from tfperf.trace.device.device_peaks import DeviceModel
+from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
+from tfperf.trace.device.device_peaks import DeviceModel, read_peaks
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.known_stats import LINKS
-from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
+from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, sampled
 from tfperf.trace.read import Progress, read_host, read_host_twice
 from tfperf.trace.soundness import flaw_checks
 from tfperf.trace.steps.breakdown import lacks_devices
@@ -133,9 +133,9 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
         raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
     engine = Engine(jobs, cluster, executor)
     selected = choose_hosts(choose_run(find_runs(located(path)), run), tuple(hosts), tuple(host_patterns))
-    selected, sample = (selected, "") if sample_hosts is None else _sampled(selected, sample_hosts)
+    selected, sample = (selected, "") if sample_hosts is None else sampled(selected, sample_hosts)
     names = _needed(sections)
-    stated = () if peaks is None else _read_peaks(Path(peaks))
+    stated = () if peaks is None else read_peaks(Path(peaks))
     analyze = partial(analyze_host, sections=names, reading=Reading(attribution, step_marker, stated, step))
     is_here = len(selected.files) == 1 and executor is None and cluster is None
     if beside is not None and is_here and attribution == "corrected":
@@ -166,12 +166,6 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     return analysis
 
 
-def _sampled(run: Run, count: int) -> tuple[Run, str]:
-    from tfperf.trace.logdir import sample_hosts
-
-    return sample_hosts(run, count)
-
-
 def _analyzed(
     analyze: Callable[..., HostResults], run: Run, engine: Engine, told: Told
 ) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...], dict[str, list[Any]]]:
@@ -192,12 +186,6 @@ def _analyzed(
         for place, host in enumerate(hosts)
     )
     return hosts, missing, parts
-
-
-def _read_peaks(path: Path) -> tuple[DeviceModel, ...]:
-    from tfperf.trace.device.device_peaks import read_peaks
-
-    return read_peaks(path)
 
 
 def _needed(sections: Sequence[str]) -> tuple[str, ...]:
@@ -265,16 +253,13 @@ def _analyze_others(host: Host, sections: Sequence[str]) -> list[Flaw]:
     ours.sort(key=lambda name: name not in _LONGEST)
     links = host.launch_links if host.trace.device_kind == "gpu" else None
     checks = flaw_checks(host.trace, host["steps"].steps, links)
-    tasks = [*(partial(_listed, check) for check in checks), *(partial(host.result_of, name) for name in ours)]
+    tasks: list[Callable[[], Any]] = [lambda check=check: [*check()] for check in checks]  # type: ignore[misc]
+    tasks += [partial(host.result_of, name) for name in ours]
     done = in_two(tasks) if host.trace.size_bytes >= FORKED_BYTES else [task() for task in tasks]
     host.results |= dict(zip(ours, done[len(checks) :], strict=True))
     host.analyze([name for name in sections if not registry.is_ours(name)])
     host.results = {name: host.results[name] for name in sections if name in host.results}
     return [flaw for flaws in done[: len(checks)] for flaw in flaws]
-
-
-def _listed(check: Callable[[], Iterable[Flaw]]) -> list[Flaw]:
-    return [*check()]
 
 
 ALWAYS = ("steps", "overview")
@@ -316,8 +301,10 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
         "missing": [{"host": each.host, "reason": each.reason} for each in results.missing],
         "sample": results.sample,
     }
+    summarize = registry.find_section("overview").summarize
+    assert summarize is not None
     lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
-    return Report(source, Deferred(partial(_summary, results)), _referring(built), lines, documents)
+    return Report(source, Deferred(partial(registry.call, summarize, results)), _referring(built), lines, documents)
 
 
 _PARTS_OF_DEVICES = "Events of the devices are missing, so these figures are of the recorded events only."
@@ -364,13 +351,6 @@ def _damage_section(results: Results) -> Section:
     return Section("soundness", "Soundness", findings=tuple(findings), is_lead=True)
 
 
-def _summary(results: Results) -> dict[str, Any]:
-    summarize = registry.find_section("overview").summarize
-    assert summarize is not None
-    summary: dict[str, Any] = registry.call(summarize, results)
-    return summary
-
-
 def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
     """Return the sections, whose findings name no cause that the leading sections of the report did not find."""
     found = {finding.code for section in sections if section.is_lead for finding in section.findings}
@@ -393,13 +373,11 @@ def with_short_tables(section: Section) -> Section:
 
     What has a row for each host or device is whole.
     """
-    return replace(section, tables=tuple(map(_shortened, section.tables)))
-
-
-def _shortened(table: Table) -> Table:
-    if table.total_rows <= MOST_ROWS or (table.ranked is not None and table.ranked.each):
-        return table
-    note = (
-        f"Of {counted(table.total_rows, 'row')}, the first {MOST_ROWS:,} are kept: --hosts shows those of some hosts."
-    )
-    return replace(table.head(MOST_ROWS), note=f"{table.note} {note}".strip())
+    tables = []
+    for table in section.tables:
+        if table.total_rows > MOST_ROWS and (table.ranked is None or not table.ranked.each):
+            rows = counted(table.total_rows, "row")
+            note = f"Of {rows}, the first {MOST_ROWS:,} are kept: --hosts shows those of some hosts."
+            table = replace(table.head(MOST_ROWS), note=f"{table.note} {note}".strip())
+        tables.append(table)
+    return replace(section, tables=tuple(tables))

@@ -124,14 +124,10 @@ def _is_call_or_memory(name: str) -> bool:
     return is_call(name) or is_memory(name)
 
 
-def _is_no_call_of_python(name: str) -> bool:
-    return _is_call_or_memory(name) or (":" in name and parse_op(name).kind == "tensorflow")
-
-
 _OF_PYTHON: Mapping[str, Callable[[str], bool]] = {
     "graph_type": _is_call_or_memory,
     "step_num": _is_call_or_memory,
-    "tf_function_call": _is_no_call_of_python,
+    "tf_function_call": lambda name: _is_call_or_memory(name) or (":" in name and parse_op(name).kind == "tensorflow"),
 }
 """Stats that Python writes, and on which events none of them stands. The first two stand on what users name."""
 

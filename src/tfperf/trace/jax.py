@@ -111,7 +111,12 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
     if trace.device_kind == "tpu":
         work = _work_of_chips(trace, rows)
     elif trace.device_kind == "gpu":
-        work = _launched_work(trace, start, end)
+        # For what was launched, on whichever thread, while the call lasted.
+        links = launch_links(trace, np.sort(trace.device_rows))
+        call = span_at(start, end, trace.start_ps[links.host])
+        launched, call = links.device[call >= 0], call[call >= 0]
+        begun, done = extents(call, trace.start_ps[launched], trace.end_ps[launched], len(start))
+        work = Work(begun, done, *_program_of(trace, launched, call, len(start)), done - begun)
     else:
         work = _runs_of_calls(trace, find_runs(trace), start, functions)
     return JaxCalls(
@@ -188,15 +193,6 @@ def program_class(program: NamedProgram) -> ProgramClass:
         is_forward |= is_custom and bool(_MATRIX_OP.search(instruction.op_name))
         has_kernel |= is_custom and instruction.op_name.endswith("/pallas_call")
     return "forward" if is_forward else "unknown" if has_kernel else "other"
-
-
-def _launched_work(trace: HostTrace, start: Int64s, end: Int64s) -> Work:
-    """Return when devices work for each call: for what was launched, on whichever thread, while the call lasted."""
-    links = launch_links(trace, np.sort(trace.device_rows))
-    call = span_at(start, end, trace.start_ps[links.host])
-    rows, call = links.device[call >= 0], call[call >= 0]
-    begun, done = extents(call, trace.start_ps[rows], trace.end_ps[rows], len(start))
-    return Work(begun, done, *_program_of(trace, rows, call, len(start)), done - begun)
 
 
 def _program_of(trace: HostTrace, rows: Int64s, group: Int64s, count: int) -> tuple[Int64s, Bools]:

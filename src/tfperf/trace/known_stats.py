@@ -46,10 +46,6 @@ def _none(name: str) -> bool:
     return False
 
 
-def _may_be_hlo_op_or_task(name: str) -> bool:
-    return may_be_hlo_op(name) or gives_task(name)
-
-
 _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("text"), ("tf_function_call", "graph_type", "step_name", "eager_op", "hlo_op")),
     (KnownStat("number"), ("tracing_count", "step_num", "group_id", "correlation_id")),
@@ -59,7 +55,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", carries_run_id), ("id",)),
     (KnownStat("number", device=False), ("iter_num", "_a")),
     (KnownStat("number", device="tpu"), ("_pt", "_ct")),
-    (KnownStat("number", _may_be_hlo_op_or_task, device="tpu"), ("_p",)),
+    (KnownStat("number", lambda name: may_be_hlo_op(name) or gives_task(name), device="tpu"), ("_p",)),
     (KnownStat("number", may_be_hlo_op, device="tpu"), ("_c",)),
     (KnownStat("number", may_mark_steps, device=False), ("_r",)),
     (KnownStat("number", device=False), ("group_key", "instance_key")),

@@ -364,7 +364,7 @@ def _age(run: Run) -> tuple[float, str]:
 _NUMBER = re.compile(r"\d+")
 
 
-def sample_hosts(run: Run, count: int) -> tuple[Run, str]:
+def sampled(run: Run, count: int) -> tuple[Run, str]:
     """Return the run with so many of its hosts, and a sentence about them.
 
     If it has no more, that is the run as it is, and no sentence. A role is what hosts share whose names differ in

@@ -192,7 +192,15 @@ class _Reading:
         Writers put planes, lines, names and texts into a file in any order, which means nothing.
         """
         names = [_order_of_names(header) for header in headers]
-        ordered = sorted(range(len(headers)), key=lambda number: _plane_key(headers[number], names[number]))
+
+        def key(number: int) -> tuple[Any, ...]:
+            header = headers[number]
+            stats = sorted((stat, str(value)) for stat, value in header.stats.items())
+            kind = get_args(PlaneKind).index(plane_kind(header.name))
+            texts = [header.event_names[position] for position in names[number]]
+            return kind, natural(header.name), header.name, header.id, stats, texts
+
+        ordered = sorted(range(len(headers)), key=key)
         self._places = np.argsort(ordered).tolist()
         self._name_places = [np.empty(0, np.int32)] * len(headers)
         for number in ordered:
@@ -383,13 +391,6 @@ def _order_of_names(header: PlaneHeader) -> list[int]:
         return order
     stats = sorted(header.event_stats.items())
     return sorted(order, key=lambda at: (names[at], shown[at], [str(values.get(at, "")) for _, values in stats]))
-
-
-def _plane_key(header: PlaneHeader, order: Sequence[int]) -> tuple[Any, ...]:
-    names = [header.event_names[position] for position in order]
-    stats = sorted((stat, str(value)) for stat, value in header.stats.items())
-    kind = get_args(PlaneKind).index(plane_kind(header.name))
-    return kind, natural(header.name), header.name, header.id, stats, names
 
 
 def clock_zeros(stamps: set[int]) -> dict[int, int]:

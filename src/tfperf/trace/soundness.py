@@ -30,6 +30,7 @@ from tfperf.base.arrays import (
 )
 from tfperf.base.units import PS_PER_MS, counted
 from tfperf.formats.wire.event_columns import NO_STAT
+from tfperf.formats.wire.untraced_gpu import report_of_failure
 from tfperf.trace.event_names import (
     Op,
     called_function,
@@ -106,7 +107,8 @@ def _of_file(trace: HostTrace) -> Iterator[Flaw]:
     """Yield what the profiler says, and what reading omitted; where events are missing, no sum holds."""
     for message in dict.fromkeys((*trace.errors, *trace.warnings)):
         said = " ".join(message.split())[:200]
-        if not trace.devices and (_NO_GPU.search(said) or _is_about_gpu(message)):
+        # `missing_events` says what is unknown because a GPU was not traced.
+        if not trace.devices and (_NO_GPU.search(said) or report_of_failure([message]) is not None):
             continue
         if _LOST.search(said):
             yield Flaw("lost_events", f"the profiler reports that events are missing ({said})")
@@ -117,16 +119,10 @@ def _of_file(trace: HostTrace) -> Iterator[Flaw]:
         yield Flaw("impossible_times", f"{events} of {trace.event_count:,} with impossible times (omitted)")
 
 
-def _is_about_gpu(message: str) -> bool:
-    """Tell whether a message says why a GPU was not traced, of which `missing_events` says what is unknown."""
-    from tfperf.formats.wire.untraced_gpu import report_of_failure  # few profiles hold any message
-
-    return report_of_failure([message]) is not None
-
-
 def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
     """Yield events without the stat that they always have."""
-    calls = trace.host_events(mask(trace.names, _has_id)) if len(trace.stat("id").event) else NO_NUMBERS
+    bears_id = mask(trace.names, lambda name: is_iterator(name) or is_fetch(name) or is_function_call(name))
+    calls = trace.host_events(bears_id) if len(trace.stat("id").event) else NO_NUMBERS
     without = int((~trace.has_stat("id")[calls]).sum())
     if without:
         text = f"{without:,} of {counted(len(calls), 'call')} of tf.data and of functions without an id"
@@ -144,10 +140,6 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
         if named < len(trace.allocations) and not is_of_tpu:
             of_all = f"{len(trace.allocations) - named:,} of {counted(len(trace.allocations), 'allocation')}"
             yield Flaw("unnamed_allocators", f"{of_all} without the name of an allocator", "doubtful")
-
-
-def _has_id(name: str) -> bool:
-    return is_iterator(name) or is_fetch(name) or is_input_function(name) or runs_function(name)
 
 
 def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
@@ -193,7 +185,8 @@ def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
     and the last ones to end early.
     """
     run, start_ps, end_ps = _spans(trace, lambda name: name.startswith(RUN))
-    calls, fetches = (_spans(trace, wanted)[:2] for wanted in (_calls_function, is_fetch))
+    calls = _spans(trace, lambda name: name == "FunctionRun" or is_input_function(name))[:2]
+    fetches = _spans(trace, is_fetch)[:2]
     called_ps, fetched_ps = _waits(calls, (run, start_ps)), _waits((run, start_ps), fetches)
     threads = len(distinct(trace.line_of[trace.host_events(mask(trace.names, lambda name: name.startswith(RUN)))]))
     early, count = sum(_odd(each < 0, threads) for each in (called_ps, fetched_ps)), len(called_ps) + len(fetched_ps)
@@ -296,10 +289,6 @@ def _odd(are_odd: Bools, threads: int) -> int:
     """Return how many are odd, but for the first ones if they are at most as many as threads that run functions."""
     cut_off = len(are_odd) if are_odd.all() else int(are_odd.argmin())
     return int(are_odd.sum()) - (cut_off if cut_off <= threads and cut_off < len(are_odd) else 0)
-
-
-def _calls_function(name: str) -> bool:
-    return name == "FunctionRun" or is_input_function(name)
 
 
 def _of_steps(trace: HostTrace, steps: Steps) -> Iterator[Flaw]:
@@ -595,7 +584,8 @@ def _calls_without_input(trace: HostTrace) -> Iterator[Flaw]:
     asks[parent[parent >= 0]] = True
     name = trace.name[rows]
     calls, asking = np.bincount(name, minlength=len(trace.names)), np.bincount(name, asks, len(trace.names))
-    judged = (2 * asking > calls) & mask(trace.names, _always_asks)
+    always_asks = mask(trace.names, lambda name: not is_iterator(name) or bool(_ASKS_ALWAYS.search(name)))
+    judged = (2 * asking > calls) & always_asks
     without, of_all = int((calls - asking)[judged].sum()), int(calls[judged].sum())
     if without > max(_BY_CHANCE, _SHARE * of_all):
         text = f"{without:,} of {counted(of_all, 'call')} of tf.data stages ask for no input, though the others do"
@@ -607,7 +597,9 @@ def _unasked_functions(trace: HostTrace) -> Iterator[Flaw]:
 
     On each thread, the calls may be cut off during which the capture starts or ends: of a stage and of those around it.
     """
-    functions = mask(trace.names, _runs_while_a_stage_waits)
+    # Those that their stage runs itself: not for a parallel map.
+    waited_for = ("InstantiatedCapturedFunction::Run", "InstantiatedCapturedFunction::RunWithBorrowedArgs")
+    functions = mask(trace.names, lambda name: name in waited_for)
     if not functions.any():
         return
     rows = trace.host_events(functions | mask(trace.names, is_iterator))
@@ -619,15 +611,6 @@ def _unasked_functions(trace: HostTrace) -> Iterator[Flaw]:
     if alone:
         text = f"{alone:,} of {counted(int(is_function.sum()), 'function call')} of tf.data are outside the stage"
         yield Flaw("unasked_functions", f"{text} that runs them: events may be missing", "doubtful")
-
-
-def _runs_while_a_stage_waits(name: str) -> bool:
-    """Tell whether the event is a function of tf.data that its stage runs itself: not for a parallel map."""
-    return name in ("InstantiatedCapturedFunction::Run", "InstantiatedCapturedFunction::RunWithBorrowedArgs")
-
-
-def _always_asks(name: str) -> bool:
-    return is_fetch(name) or is_hand_over(name) or (is_iterator(name) and bool(_ASKS_ALWAYS.search(name)))
 
 
 def _silence(trace: HostTrace) -> Iterator[Flaw]:
@@ -649,16 +632,13 @@ def _silence(trace: HostTrace) -> Iterator[Flaw]:
     length_ps = int(active.end[-1] - active.start[0])
     if silent_ps < max(_LONG * length_ps, _LONGER * others_ps):
         return
-    calls = trace.host_events(mask(trace.names, _runs_again))
+    repeats = (runs_function, is_jitted_call, is_fetch, is_root_iterator)
+    calls = trace.host_events(np.any([mask(trace.names, each) for each in repeats], axis=0))
     name, is_before = trace.name[calls], trace.start_ps[calls] < begin_ps
     before, after = (np.bincount(name[which], minlength=len(trace.names)) for which in (is_before, ~is_before))
     if (np.minimum(before, after) >= _REPEATS).any():
         text = f"nothing happens on any thread for {silent_ps / PS_PER_MS:,.1f} ms, and never else for so long"
         yield Flaw("silence", f"{text}: events may be missing", "doubtful")
-
-
-def _runs_again(name: str) -> bool:
-    return runs_function(name) or is_jitted_call(name) or is_fetch(name) or is_root_iterator(name)
 
 
 # --- several hosts ---

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tfperf.trace.logdir import HostFile, Run, sample_hosts
+from tfperf.trace.logdir import HostFile, Run
+from tfperf.trace.logdir import sampled as sample_hosts
 
 
 def run_of(*names: str) -> Run:

@@ -50,7 +50,13 @@ def connected(address: str) -> Iterator[Workers]:
             f"no scheduler of dask answers at {address}: does `dask scheduler` run there, and can it be reached?"
         ) from error
     try:
-        _await_worker(client, address)
+        try:
+            client.wait_for_workers(1, timeout=WORKERS_S)
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            start = f"start some with `dask worker {address}`"
+            raise TfperfError(f"the cluster at {address} has no worker: {start}") from error
+        except OSError as error:
+            raise TfperfError(_LOST.format(address)) from error
         executor: Any = client.get_executor(pure=False)
         run = partial(attempt_on_cluster, __version__)
         try:
@@ -66,15 +72,6 @@ def connected(address: str) -> Iterator[Workers]:
             raise
     finally:
         client.close(timeout=1)
-
-
-def _await_worker(client: Any, address: str) -> None:
-    try:
-        client.wait_for_workers(1, timeout=WORKERS_S)
-    except (TimeoutError, asyncio.TimeoutError) as error:
-        raise TfperfError(f"the cluster at {address} has no worker: start some with `dask worker {address}`") from error
-    except OSError as error:
-        raise TfperfError(_LOST.format(address)) from error
 
 
 class _Pulse:

@@ -101,7 +101,10 @@ def put_on_device_clocks(
     clocks = {plane: _on_own_clock(events, each, origin) for plane, each in planes.items()}
     handled = [_handled(events, [place for place, each in enumerate(names) if each == name]) for name in _OF_RUNS]
     bounds = {plane: _bounds(events, handled, plane, chips[plane], clock) for plane, clock in clocks.items()}
-    shared = _common([*bounds.values()])
+    # No shift is right for all chips where the bounds of one exclude those of another.
+    least = max((each for each, _ in bounds.values() if each is not None), default=None)
+    most = min((each for _, each in bounds.values() if each is not None), default=None)
+    shared = None if least is not None and most is not None and least > most else (least, most)
     for plane, clock in clocks.items():
         least, most = bounds[plane] if shared is None else shared
         shift = _least_shift(least, most)
@@ -347,13 +350,6 @@ def _once(values: Int64s) -> tuple[Int64s, Int64s]:
     """Return the values that stand there once, ascending, and where."""
     distinct, first, counts = np.unique(values, return_index=True, return_counts=True)
     return distinct[counts == 1], first[counts == 1]
-
-
-def _common(bounds: Sequence[Bounds]) -> Bounds | None:
-    """Return bounds that hold for all chips; None if no shift is right for all."""
-    least = max((each for each, _ in bounds if each is not None), default=None)
-    most = min((each for _, each in bounds if each is not None), default=None)
-    return None if least is not None and most is not None and least > most else (least, most)
 
 
 def _least_shift(least: int | None, most: int | None) -> int:

@@ -98,7 +98,11 @@ def find_runs(trace: HostTrace) -> TpuRuns:
     used, index = distinct_index(trace.name[rows])
     names, of_used = text_index([trace.names[name] for name in used.tolist()])  # each plane has names of its own
     name = of_used[index]
-    program, known = _programs(trace, rows, names, name)
+    # Events bear the ids of programs as a stat or in their names.
+    named = [program_in_name(text) for text in names]
+    program, known = trace.known_at("program_id", rows)
+    program = np.where(known, program, np.array([each or 0 for each in named], np.int64)[name])
+    known = known | np.array([each is not None for each in named], np.bool_)[name]
     enqueue = _enqueued_by(trace, rows, plane)
     calls = trace.host_events(mask(trace.names, is_jitted_call))
     call = np.full(len(rows), -1, np.int64)
@@ -232,14 +236,6 @@ def program_in_name(run: str) -> int | None:
     """Return the id of the program in the name of a run, `jit_f(7)`, as an int64 keeps its bits; None without one."""
     found = re.search(r"\(([0-9]{1,20})\)$", run)
     return signed(int(found[1])) if found and int(found[1]) < 1 << 64 else None
-
-
-def _programs(trace: HostTrace, rows: Int64s, names: Sequence[str], name: Int64s) -> tuple[Int64s, Bools]:
-    """Return the ids of the programs, which events bear as a stat or in their names, and where one does."""
-    named = [program_in_name(text) for text in names]
-    program, known = trace.known_at("program_id", rows)
-    program = np.where(known, program, np.array([each or 0 for each in named], np.int64)[name])
-    return program, known | np.array([each is not None for each in named], np.bool_)[name]
 
 
 class _Flows(Struct, frozen=True, eq=False):

@@ -201,7 +201,11 @@ def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
         starts.append(int(trace.start_ps[rows].min()))
         ends.append(int(trace.end_ps[rows].max()))
     recorded = Intervals(np.array([min(starts)]), np.array([max(ends)])) if starts else EMPTY
-    return HostStates(code, lines, main, recorded, _drives(trace, links))
+    count = max(len(trace.planes), 1)
+    pairs = distinct(trace.line_of[links.host].astype(np.int64) * count + trace.plane_of(links.device))
+    of_pairs, planes = np.divmod(pairs, count)
+    drives = {line: frozenset(planes[of_pairs == line].tolist()) for line in of_pairs.tolist()}
+    return HostStates(code, lines, main, recorded, drives)
 
 
 def _codes(trace: HostTrace) -> Codes:
@@ -217,19 +221,15 @@ def _codes(trace: HostTrace) -> Codes:
     # Files before 2021 name the call like the kernel.
     unnamed = np.isin(code[rows], (State.OTHER, State.PYTHON, State.COMPUTE))
     code[rows[unnamed]] = State.LAUNCH
-    _mark_launching_ops(trace, code, rows[code[rows] == State.LAUNCH].astype(np.int64))
-    _silence_input_functions(trace, code)
-    return code
-
-
-def _mark_launching_ops(trace: HostTrace, code: Codes, calls: Int64s) -> None:
-    """Turn ops with a launch inside into launches: what they do on the host is to prepare it."""
+    calls = rows[code[rows] == State.LAUNCH].astype(np.int64)
     for line, places in by_line(trace.host_lines, calls):
         ops = np.flatnonzero(code[line.start : line.stop] == State.COMPUTE) + line.start
         if len(ops):
             when = trace.start_ps[calls[places]]
             inside = np.searchsorted(when, trace.end_ps[ops]) - np.searchsorted(when, trace.start_ps[ops])
             code[ops[inside > 0]] = State.LAUNCH
+    _silence_input_functions(trace, code)
+    return code
 
 
 def _silence_input_functions(trace: HostTrace, code: Codes) -> None:
@@ -327,10 +327,3 @@ def call_times(trace: HostTrace, main: int | None) -> Intervals | None:
 
 def _per_line(trace: HostTrace, rows: npt.NDArray[np.signedinteger]) -> Int64s:
     return np.bincount(trace.line_of[rows], minlength=len(trace.lines))
-
-
-def _drives(trace: HostTrace, links: LaunchLinks) -> dict[int, frozenset[int]]:
-    count = max(len(trace.planes), 1)
-    pairs = distinct(trace.line_of[links.host].astype(np.int64) * count + trace.plane_of(links.device))
-    lines, planes = np.divmod(pairs, count)
-    return {line: frozenset(planes[lines == line].tolist()) for line in lines.tolist()}

@@ -156,7 +156,9 @@ def python_function(frame: str) -> PythonFunction:
     module, name = in_c.groups()
     if module == "<unknown>":
         return PythonFunction(name, NO_MODULE, name=name)
-    return PythonFunction(f"{module}.{name}", _package_of_module(module), name=name)
+    top = module.partition(".")[0]
+    package = "python" if top in sys.stdlib_module_names else top if top in PACKAGES else ""
+    return PythonFunction(f"{module}.{name}", package, name=name)
 
 
 def is_file_of_package(file: str) -> bool:
@@ -168,13 +170,6 @@ def _package_of_file(file: str) -> str:
     if file.startswith("<frozen "):
         return "python"
     return _files().get(file.removesuffix(".py"), "") if file.endswith(".py") else ""
-
-
-def _package_of_module(module: str) -> str:
-    top = module.partition(".")[0]
-    if top in sys.stdlib_module_names:
-        return "python"
-    return top if top in PACKAGES else ""
 
 
 @cache

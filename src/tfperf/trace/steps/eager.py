@@ -73,18 +73,13 @@ def run_from_python(trace: HostTrace) -> Bools | None:
         near = near[covers(union(trace.start_ps[calls], trace.end_ps[calls]), trace.start_ps[near])]
         is_graph = (graph[trace.name[near]] | (trace.number_at("is_func", near) == 1)) & ~eager[near]
         parent = nest(trace.start_ps[near], trace.end_ps[near]).parent
-        inside[near] = _innermost_is_eager(parent, eager[near], is_graph)
+        count = len(parent)
+        marks = np.append(eager[near] | is_graph, True)  # the last entry stands for "nothing around it" (-1)
+        around = np.append(np.where(parent >= 0, parent, count), count)
+        while not marks[around].all():
+            around = np.where(marks[around], around, around[around])
+        inside[near] = np.asarray(np.append(eager[near], False)[around[:count]], np.bool_)
     return inside
-
-
-def _innermost_is_eager(parent: Int64s, eager: Bools, graph: Bools) -> Bools:
-    """Tell which events have an eager one as the innermost of the eager ones and the graphs around them."""
-    count = len(parent)
-    marks = np.append(eager | graph, True)  # the last entry stands for "nothing around it" (-1)
-    around = np.append(np.where(parent >= 0, parent, count), count)
-    while not marks[around].all():
-        around = np.where(marks[around], around, around[around])
-    return np.asarray(np.append(eager, False)[around[:count]], np.bool_)
 
 
 # --- steps ---
@@ -104,7 +99,11 @@ def from_eager_ops(trace: HostTrace) -> Steps | None:
         return None
     line = np.bincount(trace.line_of[rows]).argmax()
     rows = rows[trace.line_of[rows] == line]
-    token, names = _op_types(trace, rows)
+    # The type of the op is in a stat, or in the name of the call.
+    texts = trace.stat("eager_op").texts
+    names, number = text_index((*texts, *(name.removeprefix(NAMED) for name in trace.names)))
+    noted = trace.number_at("eager_op", rows, -1)
+    token = number[np.where(noted >= 0, noted, trace.name[rows] + len(texts))]
     turns = nearly_periodic_turns(token)
     if turns is None:
         return None
@@ -134,12 +133,3 @@ def from_eager_ops(trace: HostTrace) -> Steps | None:
         (kind,) * len(first),
     )
     return replace(steps, flags=(*steps.flags[:-1], PARTIAL if is_cut else ""))
-
-
-def _op_types(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, ...]]:
-    """Return for each eager call a number for the type of its op, and the types: from a stat, or from its name."""
-    texts = trace.stat("eager_op").texts
-    types = (*texts, *(name.removeprefix(NAMED) for name in trace.names))
-    names, number = text_index(types)
-    noted = trace.number_at("eager_op", rows, -1)
-    return number[np.where(noted >= 0, noted, trace.name[rows] + len(texts))], tuple(names)

@@ -58,7 +58,13 @@ def from_runs(trace: HostTrace, pattern: str | None = None) -> Steps | None:
         return None
     chip = _slowest(runs)
     launched = _launched(trace, runs, chip)
-    found = find_turns(trace, launched, "run") if pattern is None else _each(launched, pattern)
+    if pattern is None:
+        found = find_turns(trace, launched, "run")
+    else:
+        every = np.arange(len(launched.row))
+        kinds = [UNLABELLED if len(launched.names) == 1 else launched.names[name] for name in launched.name.tolist()]
+        text = f"{counted(len(every), 'run')} of programs named {pattern!r}, as asked"
+        found = Found(every, every, kinds, np.zeros(len(every), np.bool_), "high", text)
     step_of = np.full(int(runs.launch.max()) + 1, -1, np.int64)
     step_of[runs.launch[chip]] = members(found.first, found.last, len(chip))
     work = _work(trace, runs, step_of[runs.launch], len(found.first), int(runs.plane[chip[0]]))
@@ -129,13 +135,6 @@ def _launched(trace: HostTrace, runs: TpuRuns, chip: Int64s) -> JaxCalls:
         np.zeros(len(chip), np.int64),
         Work(start, end, program, known, end - start),
     )
-
-
-def _each(launched: JaxCalls, pattern: str) -> Found:
-    every = np.arange(len(launched.row))
-    kinds = [UNLABELLED if len(launched.names) == 1 else launched.names[name] for name in launched.name.tolist()]
-    text = f"{counted(len(every), 'run')} of programs named {pattern!r}, as asked"
-    return Found(every, every, kinds, np.zeros(len(every), np.bool_), "high", text)
 
 
 class _Work(NamedTuple):
