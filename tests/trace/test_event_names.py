@@ -12,7 +12,10 @@ from tfperf.trace.event_names import (
     is_gradient,
     is_root_iterator,
     mask,
+    name_of_repeated,
     parse_op,
+    pattern_of,
+    starred,
 )
 
 
@@ -95,3 +98,71 @@ def test_a_function_is_asked_once_for_each_name_unless_its_answer_may_change() -
     assert asked == ["a", "bbb"]
     assert mask(names, "bbb".__eq__).tolist() == mask(names, re.compile("b+").fullmatch).tolist()
     assert mask(names, re.compile("a").fullmatch).tolist() == [True, False, True]
+
+
+# --- which numbers in the names of ops stand for replicas and repeated layers, and which do not ---
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("bert/encoder/layer_17/attention/MatMul", "bert/encoder/layer_*/attention/MatMul"),
+        ("bert/encoder/layer_._17/attention/MatMul", "bert/encoder/layer_._*/attention/MatMul"),
+        ("bert/encoder/layer/17/attention/MatMul", "bert/encoder/layer/*/attention/MatMul"),
+        ("transformer/h_._3/attn/c_attn/MatMul", "transformer/h_._*/attn/c_attn/MatMul"),
+        ("model/transformer_layer_4/dense/MatMul", "model/transformer_layer_*/dense/MatMul"),
+        ("model/transformer_layer/dense/MatMul", "model/transformer_layer_*/dense/MatMul"),
+        ("jit(f)/transpose(jvp(EncoderBlock_3))/Dense_0/dot_general", None),
+        ("decoder/blocks_11/mlp/MatMul", "decoder/blocks_*/mlp/MatMul"),
+        ("tower_2/conv/Conv2D", "tower_*/conv/Conv2D"),
+        ("replica_6/model/dense/MatMul", "model/dense/MatMul"),
+        ("gradient_tape/replica_1/model/layer_2/Tile", "gradient_tape/model/layer_*/Tile"),
+    ],
+)
+def test_repeated_scopes(name: str, pattern: str | None) -> None:
+    assert pattern_of(name) == (pattern or "jit(f)/transpose(jvp(EncoderBlock_*))/Dense_0/dot_general")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sequential/dense_1/MatMul",  # Keras numbers all layers of a class, whether they are alike or not
+        "sequential/conv2d_2/Conv2D",
+        "mobilenet/block_1_expand/Conv2D",
+        "model/layer_norm/batchnorm/mul",
+        "adam/Mul_3",
+        "model/my_layer_3",  # the op's own name, which TensorFlow makes unique by a number
+        "cond_4/then/_252/Cast",
+        "Iterator::Root::Map",
+        "",
+        "////",
+    ],
+)
+def test_other_numbers_stay(name: str) -> None:
+    assert pattern_of(name) == name
+
+
+def test_a_star_stands_only_for_numbers_that_differ() -> None:
+    assert (
+        name_of_repeated(["replica_6/m/layer_2/MatMul", "replica_6/m/layer_10/MatMul"]) == "replica_6/m/layer_*/MatMul"
+    )
+    assert (
+        name_of_repeated(["replica_6/m/layer_2/MatMul", "replica_7/m/layer_2/MatMul"]) == "replica_*/m/layer_2/MatMul"
+    )
+
+
+def test_the_first_replica_and_the_first_layer_of_keras_have_no_number() -> None:
+    names = ["m/encoder_layer/MatMul", "replica_1/m/encoder_layer/MatMul", "m/encoder_layer_1/MatMul"]
+    assert len(set(map(pattern_of, names))) == 1
+    assert name_of_repeated(names) == "replica_*/m/encoder_layer_*/MatMul"
+
+
+def test_numbers_of_any_kind_may_be_starred() -> None:
+    assert starred({"m/dense_1/MatMul", "m/dense_12/MatMul"}, re.compile(r"_\d+(?=/|$)")) == "m/dense_*/MatMul"
+    assert starred({"m/dense_1/MatMul"}, re.compile(r"_\d+(?=/|$)")) == "m/dense_1/MatMul"
+
+
+def test_a_hostile_name_takes_no_time() -> None:
+    """A million characters; what looked behind or ahead from each of them would never end."""
+    for part in ("layer", "layer_1)", "replica_1/", "layer/", "_._", "1"):
+        assert pattern_of(part * (1_000_000 // len(part)))[:1] in "l*_1"

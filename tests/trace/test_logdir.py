@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from builders import logdir_of
+from builders import event, host, logdir_of, space
+from click.testing import Result
 
 from tfperf.base.errors import TfperfWarning, TraceNotFoundError
-from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs, run_names
+from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs, run_names, runs_of_one_cluster
+from tfperf.trace.logdir import sampled as sample_hosts
 
 
 def touch(*paths: Path) -> None:
@@ -305,3 +309,102 @@ def test_the_size_of_a_file_if_it_can_be_told(tmp_path: Path) -> None:
     assert run.files[0].size_bytes == 5
     Path(str(run.files[0].path)).unlink()
     assert run.files[0].size_bytes is None
+
+
+# --- runs that lie seconds apart and hold different tasks are said to belong together ---
+
+
+def logdir(folder: Path, **hosts: str) -> Path:
+    """A logdir with a run for each second (`s05="vm_worker-0 vm_worker-1"`), of these hosts."""
+    for second, names in hosts.items():
+        run = folder / "plugins" / "profile" / f"2026_11_24_12_00_{second[1:]}"
+        run.mkdir(parents=True)
+        for name in names.split():
+            (run / f"{name}.xplane.pb").write_bytes(space(host(event("train", 0, 10, step_num=1))))
+    return folder
+
+
+def said(folder: Path) -> list[str]:
+    return list(runs_of_one_cluster(find_runs(folder)))
+
+
+def test_tasks_that_did_not_agree_on_a_run(tmp_path: Path) -> None:
+    path = logdir(tmp_path, s05="a_worker-0 a_worker-1", s07="b_worker-2", s09="b_ps-0")
+    (line,) = said(path)
+    assert line.startswith(
+        "3 runs within 4 s hold different tasks (worker-0, worker-1, worker-2, ps-0), perhaps of one"
+    )
+    assert line.endswith("--run 2026_11_24_12_00_05 --run 2026_11_24_12_00_07 --run 2026_11_24_12_00_09.")
+
+
+def test_many_are_not_all_named(tmp_path: Path) -> None:
+    path = logdir(tmp_path, **{f"s{number:02}": f"vm_rank-{number}" for number in range(10)})
+    (line,) = said(path)
+    assert "10 runs within 9 s hold different tasks (rank-0, rank-1, rank-2, rank-3, ...)" in line
+    assert "--run 2026_11_24_12_00_00 --run ... (each of them)" in line
+
+
+def test_a_task_that_comes_again_starts_another_group(tmp_path: Path) -> None:
+    path = logdir(tmp_path, s01="vm_worker-0", s02="vm_worker-1", s31="vm_worker-1", s32="vm_worker-0")
+    first, second = said(path)
+    assert "_01 --run" in first
+    assert "_31 --run" in second
+
+
+def test_hosts_that_name_no_task_may_be_of_anything(tmp_path: Path) -> None:
+    assert said(logdir(tmp_path, s01="a", s02="b", s03="vm_worker-0", s04="localhost_6009", s05="vm_worker-1")) == []
+
+
+def test_far_apart(tmp_path: Path) -> None:
+    path = logdir(tmp_path, s01="vm_worker-0")
+    (path / "plugins/profile/2026_11_24_12_00_01").rename(path / "plugins/profile/2026_11_24_11_58_59")
+    assert said(logdir(path, s01="vm_worker-1")) == []
+
+
+def test_what_the_list_says_can_be_typed(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
+    path = logdir(tmp_path, s05="vm_worker-0", s07="vm_worker-1")
+    listed = run_tfperf("analyze", path, "--list")
+    words = " ".join(listed.stdout.split())
+    options = words.partition("To read them as one: ")[2].partition(".")[0].split()
+    assert options == ["--run", "2026_11_24_12_00_05", "--run", "2026_11_24_12_00_07"]
+    report = run_tfperf("analyze", path, *options, "--format", "json")
+    assert report.exit_code == 0, report.stderr
+    assert json.loads(report.stdout)["source"]["hosts"] == ["vm_worker-0", "vm_worker-1"]
+
+
+# --- samples of hosts: some of each role, always the same ---
+
+
+def run_of(*names: str) -> Run:
+    return Run("run", Path(), tuple(HostFile(name, Path(name)) for name in names))
+
+
+def sampled(run: Run, count: int) -> tuple[list[str], str]:
+    drawn, text = sample_hosts(run, count)
+    return [file.host for file in drawn.files], text
+
+
+def test_hosts_are_evenly_spread_over_their_names() -> None:
+    run = run_of(*(f"worker-{number}" for number in range(12)))
+    assert sampled(run, 3) == (
+        ["worker-2", "worker-6", "worker-10"],
+        "A sample of 3 of 12 hosts, evenly spread over their names.",
+    )
+
+
+def test_each_role_has_its_share_and_at_least_one_host() -> None:
+    run = run_of("chief-0", *(f"ps-{number}" for number in range(3)), *(f"worker-{number}" for number in range(20)))
+    hosts, text = sampled(run, 6)
+    assert [host.split("-")[0] for host in hosts] == ["chief", "ps", "worker", "worker", "worker", "worker"]
+    assert text.endswith("evenly spread over their names: 1 of 1 chief-*, 1 of 3 ps-*, 4 of 20 worker-*.")
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_there_are_as_many_hosts_as_asked_for(count: int) -> None:
+    run = run_of("a", "b", "worker-0", "worker-1", "worker-2", "worker-3", "ps-0", "ps-1")
+    assert len(sampled(run, count)[0]) == count
+
+
+def test_a_sample_of_all_is_none() -> None:
+    run = run_of("a", "b")
+    assert sample_hosts(run, 2) == (run, "")

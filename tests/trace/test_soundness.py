@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, Line, Plane, event, line, logdir_of, plane, space, trace_of
+from builders import Event, Line, Plane, event, host, line, logdir_of, plane, space, trace_of
 from places import ROOT
 
 import tfperf
 from tfperf.formats.wire import schema
+from tfperf.judge.check import check_profile
 from tfperf.trace.flaw import Flaw, level_of
 from tfperf.trace.host.tasks import task_of
 from tfperf.trace.read import read_host
-from tfperf.trace.soundness import find_flaws
+from tfperf.trace.soundness import CaptureIdentity, capture_identity, find_flaws, foreign_hosts, lost_events
 from tfperf.trace.steps.find_steps import find_steps
 
 SHARED = ROOT.parent / "shared" / "traces"
@@ -554,3 +556,265 @@ def test_kernels_whose_launch_is_not_there(tmp_path: Path) -> None:
     assert "unlaunched_work" not in [code for code, *_ in flaws_of(tmp_path, later, of_device)], (
         "begun before the capture"
     )
+
+
+# --- what shows that a capture lost events between its start and its end (the rest is in test_soundness.py) ---
+
+
+def lost(tmp_path: Path, *lines: Line, **stats: int) -> list[Flaw]:
+    planes = [plane("Task Environment", stats=stats)] * bool(stats)
+    return list(lost_events(trace_of(tmp_path, plane("/host:CPU", *lines), *planes)))
+
+
+def marked(*numbers: int, name: str = "train") -> Line:
+    return line(name, *(event(name, 100 * place, 50, step_num=number) for place, number in enumerate(numbers)))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "missing"),
+    [
+        ((7, 8, 9, 10), ""),
+        ((7, 8, 11, 12), "2, in 1 place"),
+        ((0, 2, 3, 5, 6, 8), "3, in 3 places"),
+        ((0, 1, 1, 2, 2), ""),
+        ((8, 9, 0, 1, 2), ""),  # an epoch ends
+        ((0, 4, 8, 9, 0, 4, 8, 9), ""),  # four steps in one execution, and the rest of the epoch
+        ((0, 4, 8, 16, 20), "1, in 1 place"),
+        ((3, 9), ""),  # two markers tell nothing
+    ],
+)
+def test_steps_whose_numbers_are_left_out(tmp_path: Path, numbers: tuple[int, ...], missing: str) -> None:
+    text = f"the numbers of steps leave out {missing}: events may be missing"
+    assert lost(tmp_path, marked(*numbers)) == [Flaw("missing_steps", text, "doubtful")] * bool(missing)
+
+
+def test_numbers_of_steps_are_those_of_a_marker_and_a_thread(tmp_path: Path) -> None:
+    assert not lost(tmp_path, marked(0, 1, 2), marked(10, 11, 12, name="test"))
+    both = [event("train", 100 * n, 50, step_num=n) for n in range(3)]
+    other = [event("train", 100 * n, 50, step_num=n) for n in range(20, 23)]
+    assert not lost(tmp_path, line("one", *both), line("other", *other, id=9))
+
+
+START_NS = 1_700_000_000_000_000_000
+
+
+def handed_over(made: int, taken: int, first: int = 0) -> tuple[Line, Line]:
+    """Return how a thread makes elements, and another one takes elements, one every 100 us; they are called by time."""
+
+    def each(kind: str, at_us: float, begin: int, stop: int) -> list[Event]:
+        return [
+            event(f"Prefetch{kind}", 100 * n + at_us, 20, element_id=START_NS + 100_000 * n) for n in range(begin, stop)
+        ]
+
+    return line("producer", event("w", -1_000, 1), *each("Produce", 0, first, first + made)), line(
+        "consumer", *each("Consume", 40, 0, taken), event("w", 10_000, 1), id=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "taken", "first", "level"),
+    [(20, 20, 0, ""), (20, 10, 0, ""), (18, 20, 2, ""), (17, 20, 3, "unsound"), (40, 40, 3, "doubtful")],
+)
+def test_elements_that_are_taken_but_never_made(tmp_path: Path, made: int, taken: int, first: int, level: str) -> None:
+    found = lost(tmp_path, *handed_over(made, taken, first), profile_start_time=START_NS)
+    assert [flaw.level for flaw in found] == [level] * bool(level)
+    for flaw in found:
+        assert flaw.code == "unmade_elements"
+        assert flaw.text == f"3 of {taken} elements that stages of tf.data take are never made: events are missing"
+    later = lost(tmp_path, *handed_over(made, taken, first), profile_start_time=START_NS + 10**9)
+    assert not later, "elements from before the capture"
+    assert not lost(tmp_path, *handed_over(made, taken, first)), "when the capture began is unknown"
+
+
+def fetch(number: int, *, with_root: bool = True, with_map: bool = True) -> list[Event]:
+    inside = [event("Iterator::Root", 100 * number + 5, 40)] * with_root
+    return [event(FETCH, 100 * number, 50), *inside, *[event("Iterator::Root::Map", 100 * number + 6, 30)] * with_map]
+
+
+def test_stages_that_ask_for_no_input(tmp_path: Path) -> None:
+    def found(without: int) -> list[Flaw]:
+        calls = [fetch(n, with_root=n >= without, with_map=n >= without) for n in range(10)]
+        return lost(tmp_path, line("python", *(each for call in calls for each in call)))
+
+    assert found(0) == found(2) == found(10) == []
+    text = "3 of 17 calls of tf.data stages ask for no input, though the others do: events may be missing"
+    assert found(3) == [Flaw("calls_without_input", text, "doubtful")]
+
+
+def test_stages_that_need_not_ask(tmp_path: Path) -> None:
+    """A shuffle buffer is full, a cache has all elements."""
+    for stage in ("Shuffle", "Cache", "Prefetch", "FlatMap", "Zip", "Rebatch", "ForeverRepeat"):
+        calls = [event(f"Iterator::{stage}", 100 * n, 50) for n in range(10)]
+        asks = [event(f"Iterator::{stage}::Map", 100 * n + 5, 20) for n in range(6)]
+        assert not lost(tmp_path, line("python", *sorted([*calls, *asks], key=lambda each: each.start_us))), stage
+
+
+@pytest.mark.parametrize("name", ["Run", "RunWithBorrowedArgs"])
+def test_functions_of_tf_data_that_no_stage_runs(tmp_path: Path, name: str) -> None:
+    def found(without: int, name: str, others: str = "") -> list[Flaw]:
+        stages = [event("Iterator::Root::Map", 100 * n, 50) for n in range(without, 10)]
+        stages += [event(others, 100 * n, 50) for n in range(without)] if others else []
+        runs = [event(f"InstantiatedCapturedFunction::{name}", 100 * n + 5, 30) for n in range(10)]
+        return lost(tmp_path, line("python", *sorted([*stages, *runs], key=lambda each: each.start_us)))
+
+    assert found(0, name) == found(3, name) == [], "the capture may start in three stages that are in each other"
+    text = "4 of 10 function calls of tf.data are outside the stage that runs them: events may be missing"
+    assert found(4, name) == found(4, name, "Iterator::Root::Batch") == [Flaw("unasked_functions", text, "doubtful")]
+    assert found(4, name, "Iterator::Root::FlatMap") == []
+    assert found(4, "RunAsync") == [], "a parallel map runs them on other threads"
+
+
+def test_a_silence_of_all_threads(tmp_path: Path) -> None:
+    def found(*, pause_us: float, calls: int = 4, others_us: float = 20, **stats: int) -> list[Flaw]:
+        each_us = 100 + others_us
+        before = [event("FunctionRun", each_us * n, 100, id=n, **stats) for n in range(4)]
+        after = [
+            event("FunctionRun", 4 * each_us + pause_us + each_us * n, 100, id=9 + n, **stats) for n in range(calls)
+        ]
+        return lost(tmp_path, line("python", *before, *after))
+
+    text = "nothing happens on any thread for 0.3 ms, and never else for so long: events may be missing"
+    assert found(pause_us=300) == [Flaw("silence", text, "doubtful")]
+    assert not found(pause_us=50), "the others are more than a quarter of it"
+    assert not found(pause_us=300, others_us=120), "nor is it many times as long"
+    assert not found(pause_us=300, calls=2), "the program does something else afterwards"
+    assert not found(pause_us=300, step_num=1), "numbers of steps tell more"
+
+
+def test_a_silence_in_which_something_runs(tmp_path: Path) -> None:
+    calls = [event("FunctionRun", 120 * n + 600 * (n > 3), 100, id=n) for n in range(8)]
+    assert lost(tmp_path, line("python", *calls))
+    assert not lost(tmp_path, line("python", *calls), line("other", event("work", 400, 700), id=2))
+
+
+# --- hosts that cannot be of one capture: copies, other times, other profilers, other programs ---
+
+
+S = 1_000_000_000
+START = 1_700_000_000 * S
+CODES = {"copied_host", "other_capture", "other_profiler", "other_program"}
+
+
+def identity(
+    start_s: float | None = 0.0, stop_s: float = 1.0, digest: bytes = b"", functions: tuple[str, ...] = ()
+) -> CaptureIdentity:
+    if start_s is None:
+        return CaptureIdentity(start_ns=None, span_ns=None, digest=digest, functions=frozenset(functions))
+    span_ns = START + round(start_s * S), START + round(stop_s * S)
+    return CaptureIdentity(start_ns=span_ns[0], span_ns=span_ns, digest=digest, functions=frozenset(functions))
+
+
+def found(*captures: CaptureIdentity) -> dict[int, str]:
+    names = [f"w-{number}" for number in range(len(captures))]
+    return {place: flaw.code for place, flaw in foreign_hosts(names, captures).items()}
+
+
+def test_equal_events_at_one_time_are_a_copy() -> None:
+    first, other = identity(digest=b"a"), identity(digest=b"b")
+    assert found(first, other, first) == {2: "copied_host"}
+    (flaw,) = foreign_hosts(["one", "two"], [first, first]).values()
+    assert flaw.text == "the file is a copy of that of host one: its figures are not of this run"
+    assert flaw.level == "unsound"
+
+
+def test_equal_events_at_other_times_are_no_copy() -> None:
+    assert found(identity(0.0, 1.0, b"a"), identity(0.001, 1.0, b"a")) == {}
+
+
+def test_captures_apart_are_of_different_runs() -> None:
+    """Of three hosts, two overlap; a gap is said in seconds."""
+    captures = [identity(7.0, 8.0), identity(0.0, 1.0), identity(0.9, 2.0)]
+    assert found(*captures) == {0: "other_capture"}
+    assert "the capture is 5.0 s after those of other hosts" in foreign_hosts(["a", "b", "c"], captures)[0].text
+    assert found(*(identity(n * 0.9, n * 0.9 + 1.0) for n in range(4))) == {}, "each overlaps with the next"
+
+
+def test_a_host_whose_clock_is_unknown_is_of_any_time() -> None:
+    assert found(identity(0.0, 1.0), identity(None)) == {}
+
+
+def test_a_file_without_a_time_is_of_another_profiler() -> None:
+    assert found(identity(digest=b"a"), identity(0.1, 1.0, b"b"), identity(None, digest=b"c")) == {2: "other_profiler"}
+    assert found(identity(None, digest=b"a"), identity(None, digest=b"b")) == {}
+
+
+def test_programs_without_a_common_function_are_different() -> None:
+    one, two, three = (identity(functions=names) for names in (("f", "g"), ("g", "h"), ("h", "i")))
+    assert found(one, three) == {1: "other_program"}
+    assert found(one, three, two) == {}, "the third calls functions of both"
+    assert found(one, identity()) == {}, "a host without steps calls what it likes"
+
+
+def dated(start_ns: int, *, stop_ns: int | None = None, functions: tuple[str, ...] = ()) -> tuple[Plane, ...]:
+    steps = [event("train", 100 * number, 90, step_num=number) for number in range(5)]
+    calls = [event(name, 100 * place + 1, 1) for place, name in enumerate(functions)]
+    stats = {"profile_start_time": start_ns, "profile_stop_time": stop_ns or start_ns + S}
+    return host(*steps, *calls), plane("Task Environment", stats=stats)
+
+
+def test_what_tells_captures_apart(tmp_path: Path) -> None:
+    planes = dated(START, functions=("EagerExecute: __inference_train_step_12", "PjitFunction(f)"))
+    capture = capture_identity(trace_of(tmp_path, *planes), has_steps=True)
+    assert (capture.start_ns, capture.span_ns) == (START, (START, START + S))
+    assert capture.functions == {"__inference_train_step", "f"}
+    assert capture.digest
+
+
+def test_few_events_without_a_time_are_no_evidence(tmp_path: Path) -> None:
+    """Of 5 events, nothing shows by chance or not; 200 with equal times are a copy."""
+    few = [event("train", 100 * number, 90, step_num=number) for number in range(5)]
+    many = [event("train", 100 * number, 90, step_num=number) for number in range(200)]
+    assert capture_identity(trace_of(tmp_path, host(*few)), has_steps=True).digest == b""
+    assert capture_identity(trace_of(tmp_path, host(*many)), has_steps=True).digest
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (dated(START), "the file is a copy of that of host w-0"),
+        (dated(START + 60 * S), "the capture is 59.0 s after those of other hosts"),
+    ],
+)
+def test_check_passes_nothing_over_hosts_of_different_captures(
+    tmp_path: Path, other: tuple[Plane, ...], words: str
+) -> None:
+    path = logdir_of(tmp_path, **{"w-0": space(*dated(START)), "w-1": space(*other)})
+    outcome = check_profile(path, limits=["step_time <= 1s"])
+    assert outcome.exit_code == 1
+    assert words in outcome.judged[0].why
+    assert check_profile(tfperf.load(path, hosts=["w-1"]), limits=["step_time <= 1s"]).exit_code == 0
+
+
+def test_check_passes_nothing_where_the_foreign_host_serves_others(tmp_path: Path) -> None:
+    """It might be in the place of a host that breaches the limit."""
+    helper = plane("/host:CPU", line("tf_data_service_worker/1", event("work", 0, 5)))
+    idle = helper, plane("Task Environment", stats={"profile_start_time": START + 60 * S})
+    path = logdir_of(tmp_path, **{"w-0": space(*dated(START)), "w-1": space(*idle)})
+    (judged,) = check_profile(path, limits=["step_time <= 1s"]).judged
+    assert (judged.status, judged.why[:20]) == ("unknown", "host w-1: the captur")
+
+
+def test_check_passes_hosts_of_one_capture(tmp_path: Path) -> None:
+    path = logdir_of(tmp_path, **{f"w-{n}": space(*dated(START + 1000 * n)) for n in range(3)})
+    assert check_profile(path, limits=["step_time <= 1s"]).exit_code == 0
+
+
+def _runs() -> list[Path]:
+    folders = {path.parent for path in (SHARED / "multi_host").rglob("*.xplane.pb")}
+    return sorted(folder for folder in folders if len(list(folder.glob("*.xplane.pb"))) > 1)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared traces are not here")
+def test_real_runs_are_of_one_capture_and_their_copies_and_mixtures_are_not(tmp_path: Path) -> None:
+    runs = _runs()
+    for place, run in enumerate(runs):
+        assert not CODES & {flaw.code for _, flaw in tfperf.load(run, sections=["steps"]).flaws}, run
+        largest = max(run.glob("*.xplane.pb"), key=lambda path: path.stat().st_size)
+        others = max(runs[place - 1].glob("*.xplane.pb"), key=lambda path: path.stat().st_size)
+        for added, code in ((largest, "copied_host"), (others, "other_capture")):
+            folder = tmp_path / f"{place}_{code}"
+            shutil.copytree(run, folder)
+            shutil.copy(added, folder / "zz.xplane.pb")
+            assert ("zz", code) in {
+                (name, flaw.code) for name, flaw in tfperf.load(folder, sections=["steps"]).flaws
+            }, folder

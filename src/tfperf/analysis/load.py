@@ -189,7 +189,6 @@ def _analyzed(
 
 
 def _needed(sections: Sequence[str]) -> tuple[str, ...]:
-    """Return the sections to analyze, each after those that it rests on."""
     names = registry.section_names()
     unknown = next((name for name in sections if name not in names and not registry.is_ours(name)), None)
     if unknown is not None:

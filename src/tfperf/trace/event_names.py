@@ -306,9 +306,6 @@ def concrete_function(name: str) -> str:
 
 
 # --- names that differ in numbers ---
-#
-# Names of ops that differ only in numbers, as one name: `*` stands for the numbers that differ.
-
 
 _BEHIND_A_WORD = r"(?<=layer|block|tower)s?(?:(?:_\._|[_/])?\d+)?"
 _IN_A_LIST = r"(?<=_\.)_\d+"

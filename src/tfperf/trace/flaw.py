@@ -102,9 +102,6 @@ def level_of(flaws: Iterable[Flaw]) -> Level:
 
 
 # --- oddities ---
-#
-# What is odd about the names of a file and the events that have them, counted while the events are read.
-
 
 _NOTED_BEFORE = frozenset({"group_id", "step_name", "is_eager"})
 """Stats of groups, whose names old profilers write before they look for groups."""

@@ -260,10 +260,7 @@ def _runs_of_calls(trace: HostTrace, runs: Runs, start: Int64s, functions: list[
 
 # --- loops in programs ---
 #
-# How often the loops of compiled programs of JAX run (`lax.scan` over steps): by the ops that repeat in one run.
-#
 # A loop counts if it multiplies matrices or convolves; those in which random numbers are made do not.
-
 
 _BODY = "while/body"
 _MATRIX_OP_IN_BODY = re.compile(rf"{_BODY}.*(dot_general|conv_general_dilated)")
@@ -311,11 +308,8 @@ def _runs_of_loop(trace: HostTrace, rows: Int64s, runs: Int64s, looped: frozense
 
 # --- steps ---
 #
-# Steps of a JAX program without markers: from the calls of its jitted functions.
-#
 # A program that computes gradients trains. Calls that only compute forward are evaluation then, unless every step has
 # them (a teacher, a policy). What is left repeats: one turn is a step. Without gradients a turn is an iteration.
-
 
 SOURCE = "jitted calls"
 OF_THE_DEVICE = "those of the device's work, since calls return before it is done"
@@ -487,7 +481,6 @@ def _names(calls: JaxCalls, chosen: Int64s) -> list[str]:
 
 
 def _steps(calls: JaxCalls, found: Found) -> Steps:
-    """Return the steps that were found, in time."""
     first, last, kinds = found.first, found.last, tuple(found.kinds)
     start, end, is_late, missing = windows(calls, first, last)
     axis = OF_THE_DEVICE if is_late else "those from call to call"

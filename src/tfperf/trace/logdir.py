@@ -348,7 +348,6 @@ def _run(folder: Location, files: Sequence[Location], top: Location, parts: Sequ
 
 
 def _age(run: Run) -> tuple[float, str]:
-    """Order runs by their time; what has none comes first."""
     time = run.time
     try:
         return (time.timestamp() if time else 0.0), run.name
@@ -357,9 +356,6 @@ def _age(run: Run) -> tuple[float, str]:
 
 
 # --- a sample of hosts ---
-#
-# A sample of the hosts of a run: some of each role, evenly spread over their names; always the same ones.
-
 
 _NUMBER = re.compile(r"\d+")
 
@@ -400,9 +396,6 @@ def _shares(sizes: Sequence[int], count: int) -> list[int]:
 
 
 # --- runs of one cluster ---
-#
-# Which runs hold different tasks of one cluster: processes that did not agree on a run each made one.
-
 
 _TASK = re.compile(r"_([A-Za-z][A-Za-z0-9]*-\d+)$", re.ASCII)
 """How captures of tfperf end the name of a host that is one of several: `vm_worker-0`."""

@@ -379,7 +379,6 @@ def _cut(texts: Sequence[str]) -> Sequence[str]:
 
 
 def _hull(spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """Return from when to when several spans go; None for no span."""
     return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
 

@@ -120,7 +120,6 @@ def _of_file(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield events without the stat that they always have."""
     bears_id = mask(trace.names, lambda name: is_iterator(name) or is_fetch(name) or is_function_call(name))
     calls = trace.host_events(bears_id) if len(trace.stat("id").event) else NO_NUMBERS
     without = int((~trace.has_stat("id")[calls]).sum())
@@ -161,7 +160,6 @@ def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _of_clocks(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield threads whose clocks disagree."""
     # Clocks of TPUs jump (which is no damage), and hosts of TPUs wait for them for seconds.
     lines = [line for line in trace.lines if line.stop > line.start and trace.device_kind != "tpu"]
     extents = sorted(
@@ -331,7 +329,6 @@ def _seconds(duration_ps: int) -> str:
 # Markers of steps have numbers, elements of tf.data have ids, a stage asks the one before it, and some thread always
 # does something: where one of these stops and goes on later, events are lost.
 # Tasks of thread pools, which have numbers too, are counted while the file is read (`Oddities`).
-
 
 RUN = "ExecutorState::Process"
 """How names of runs of an executor begin."""
@@ -643,13 +640,9 @@ def _silence(trace: HostTrace) -> Iterator[Flaw]:
 
 # --- several hosts ---
 #
-# Whether the traces of several hosts can be of one capture: none is a copy of another, all overlap in time, and all
-# run the same program.
-#
 # A file says when it was captured (newer profilers), so a copy says the same to the nanosecond. Without that, two hosts
 # with many events that start and last equally are copies: by chance, no two processes do. Clocks of hosts differ; a
 # capture that begins after all others have ended is taken for another one all the same.
-
 
 _ENOUGH_EVENTS = 200
 """Of so many events, two processes never share all starts and durations."""

@@ -541,7 +541,6 @@ def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: 
 
 
 def _labels(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> dict[str, tuple[str, ...]]:
-    """Return what stages last said of themselves in words."""
     labels = {}
     for name in _LABELS:
         last, value = np.full(len(tree.stages), -1, np.int64), trace.number_at(name, rows, -1)
@@ -637,12 +636,9 @@ def _summed(trace: HostTrace, rows: Int64s, stages: Int64s) -> dict[OpKey, tuple
 
 # --- work ---
 #
-# When the stages of a host's pipelines worked themselves: never while they waited.
-#
 # On each thread the innermost event of tf.data tells what runs. A call, or a turn of a stage's own threads, works where
 # nothing of another stage is inside. A function works while executors run its ops; that it was started and not yet
 # finished is no work, for it may wait for a thread.
-
 
 CALL, THREAD, FUNCTION = 1, 2, 3
 """Where a stage works: in a call of it, on a thread of its own, or in its function."""

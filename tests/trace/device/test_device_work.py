@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import event, host, line, plane, ref, trace_of
+from builders import Plane, event, host, line, plane, ref, trace_of
 
 from tfperf.base.arrays import group_equal, group_sums
-from tfperf.trace.device.device_work import DeviceOp, device_work
+from tfperf.trace.device.device_work import DeviceOp, DeviceTime, device_times, device_work
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host_trace import HostTrace
 
@@ -98,3 +98,95 @@ def test_sums_per_group_are_exact_until_they_are_impossible() -> None:
     ((_, sums),) = group_sums(np.full(4, 1 << 61, np.int64), [np.zeros(4, np.int64)])
     assert sums == (4, 1 << 62, 1 << 61, 1 << 61)
     assert list(group_sums(np.empty(0, np.int64), [np.empty(0, np.int64)])) == []
+
+
+# --- when a device is busy, with several streams, devices and copies beside kernels. Times in microseconds ---
+
+US = 1_000_000
+
+
+def times(tmp_path: Path, *planes: Plane) -> tuple[DeviceTime, ...]:
+    return device_times(trace_of(tmp_path, *planes))
+
+
+def in_us(device: DeviceTime) -> tuple[float, float, float, float]:
+    """Compute, copies alone, idle, wall."""
+    return device.compute.total() / US, device.copies_alone_ps / US, device.idle_ps / US, device.wall_ps / US
+
+
+def test_streams_are_united_and_copies_beside_kernels_hide(tmp_path: Path) -> None:
+    """Kernels 10-30 and 20-50 overlap; a copy 40-60 has 10 us for itself; the host is there from 0 to 100."""
+    gpu = plane(
+        "/device:GPU:0",
+        line("Stream #1", event("a", 10, 20), id=1),
+        line("Stream #2", event("b", 20, 30), id=2),
+        line("Stream #3", event("MemcpyH2D", 40, 20), id=3),
+    )
+    (device,) = times(tmp_path, host(event("f", 0, 100)), gpu)
+    assert in_us(device) == (40, 10, 50, 100)
+    assert (device.kernel_sum_ps, device.copies.total()) == (50 * US, 20 * US)
+
+
+def test_compute_copies_and_idle_always_add_up(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    lines = [
+        line(
+            f"Stream #{n}",
+            *(
+                event(str(rng.choice(["k", "MemcpyD2H", "Memset"])), float(at), float(length))
+                for at, length in zip(rng.integers(0, 900, 40), rng.integers(1, 60, 40), strict=True)
+            ),
+            id=n + 1,
+        )
+        for n in range(5)
+    ]
+    (device,) = times(tmp_path, host(event("f", 0, 1000)), plane("/device:GPU:0", *lines))
+    assert device.compute.total() + device.copies_alone_ps + device.idle_ps == device.wall_ps == 1000 * US
+    assert device.kernel_sum_ps > device.compute.total()
+
+
+def test_each_device_has_the_whole_capture(tmp_path: Path) -> None:
+    """Two devices, one of which only copies; an empty plane is no device."""
+    planes = [
+        plane("/device:GPU:0", line("Stream #1", event("k", 50, 100))),
+        plane("/device:GPU:1", line("Stream #1", event("MemcpyD2D", 250, 50))),
+        plane("/device:GPU:2"),
+    ]
+    one, other = times(tmp_path, *planes)
+    assert (one.name, in_us(one)) == ("/device:GPU:0", (100, 0, 150, 250))
+    assert (other.name, in_us(other)) == ("/device:GPU:1", (0, 50, 200, 250))
+
+
+def test_derived_lines_are_no_work(tmp_path: Path) -> None:
+    derived = line("TensorFlow Ops", event("MatMul", 0, 100), id=-559038734)
+    (device,) = times(tmp_path, plane("/device:GPU:0", line("Stream #1", event("k", 10, 10), id=1), derived))
+    assert in_us(device) == (10, 0, 90, 100)
+
+
+def test_copies_and_fills_of_any_spelling_are_no_kernels(tmp_path: Path) -> None:
+    names = ["MemcpyUnknown", "Memset (Device)", "hipMemsetAsync", "Memcpy HtoD (Pageable -> Device)", "MEMCPYDTOH"]
+    made = [event(name, 10 * at, 10) for at, name in enumerate(names)]
+    (device,) = times(tmp_path, plane("/device:GPU:0", line("Stream #1", *made, event("memcopy_fusion", 60, 10))))
+    assert in_us(device) == (10, 50, 10, 70)
+
+
+def test_a_tpu_computes_on_its_op_lines(tmp_path: Path) -> None:
+    """Ops nest, so their sum means nothing; other lines repeat them."""
+    tpu = plane(
+        "/device:TPU:0",
+        line("XLA Modules", event("m", 0, 100), id=1),
+        line("XLA Ops", event("while", 10, 50), event("fusion", 20, 10), event("copy", 65, 5), id=2),
+    )
+    (device,) = times(tmp_path, tpu)
+    assert in_us(device) == (55, 0, 5, 60)  # from the first to the last op: starting the profiler is no idle time
+    assert device.kernel_sum_ps == 55 * US
+
+
+def test_a_device_without_any_duration_has_no_capture(tmp_path: Path) -> None:
+    """Events of no duration are not kept, so nothing is."""
+    (device,) = times(tmp_path, plane("/device:GPU:0", line("Stream #1", event("marker", 10, 0))))
+    assert in_us(device) == (0, 0, 0, 0)
+
+
+def test_no_device_no_time(tmp_path: Path) -> None:
+    assert times(tmp_path, host(event("f", 0, 10)), plane("/device:GPU:0")) == ()

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import STEPS_LINE, Plane, event, host, line, plane, results_of, trace_of
+from builders import STEPS_LINE, Plane, event, host, host_of, line, logdir_of, plane, results_of, space, trace_of
 
+import tfperf
 from tfperf.sections.steps import build
 from tfperf.trace.steps import breakdown as steps_breakdown
-from tfperf.trace.steps.breakdown import Breakdown
+from tfperf.trace.steps.breakdown import NO_DEVICE, Breakdown, CountedSteps, why_unknown
 from tfperf.trace.steps.categories import CATEGORIES
 from tfperf.trace.steps.find_steps import find_steps
 
@@ -255,3 +256,107 @@ def test_columns_add_up(tmp_path: Path) -> None:
     assert list(table["step_time_ms"]) == [0.1]
     total = sum(table[f"{key}_ms"] for key in CATEGORIES)
     assert np.allclose(total, table["step_time_ms"])
+
+
+# --- why a trace cannot show a category: what is missing in it, and what to try ---
+
+MARKS = [event("train", 100 * number, 100, step_num=number) for number in range(4)]
+GPU = plane("/device:GPU:0", line("Stream #1(Compute)", *(event("gemm", 100 * n, 10) for n in range(4))))
+TPU = plane("/device:TPU:0", line("Steps", *(event(str(n), 100 * n, 100) for n in range(4)), id=STEPS_LINE))
+
+
+@pytest.mark.parametrize(
+    ("planes", "category", "reason"),
+    [
+        ((host(*MARKS),), "kernel_launch", NO_DEVICE),
+        ((host(*MARKS),), "host_to_device", NO_DEVICE),
+        ((host(*MARKS),), "input", "the trace does not show where input comes from"),
+        ((host(*MARKS), GPU), "host_to_device", "the trace does not show where input comes from"),
+        ((TPU,), "compilation", "the steps are those of a TPU core"),
+    ],
+)
+def test_the_reason_is_what_is_missing(tmp_path: Path, planes: tuple[Plane, ...], category: str, reason: str) -> None:
+    breakdown = host_of(trace_of(tmp_path, *planes), "steps")["steps"]
+    assert category in breakdown.unknown
+    assert why_unknown(breakdown, category).startswith(reason)
+
+
+# --- times of each step, of which other steps count afterwards ---
+
+
+def four_steps() -> CountedSteps:
+    """Steps of 10, 20, 30 and 40 ps, of which the first does not count."""
+    starts, counted = np.array([0, 10, 30, 60]), np.array([False, True, True, True])
+    return CountedSteps(starts, np.array([10, 20, 30, 40]), counted)
+
+
+def test_shares_are_of_the_steps_that_count() -> None:
+    steps = four_steps()
+    assert (steps.count, steps.total_ps) == (3, 90)
+    assert (steps.sum(np.array([9, 1, 2, 6])), steps.percent(np.array([9, 1, 2, 6]))) == (9, 10.0)
+
+
+def test_there_is_no_share_of_no_step() -> None:
+    nothing = CountedSteps(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+    assert (nothing.count, nothing.percent(np.zeros(0, np.int64))) == (0, None)
+
+
+def test_steps_of_hosts_are_joined() -> None:
+    both = CountedSteps.joined([four_steps(), four_steps()])
+    assert (both.count, both.total_ps) == (6, 180)
+
+
+def test_other_steps_count_afterwards(tmp_path: Path) -> None:
+    """Steps 2 and 3 of four, of 100 us each."""
+    marks = (event("train", 100 * number, 100, step_num=number) for number in range(4))
+    breakdown = host_of(trace_of(tmp_path, host(*marks)), "steps")["steps"]
+    steps = CountedSteps.of(breakdown.steps)
+    assert steps.counted.tolist() == [True] * 4
+    after = breakdown.only(np.array([2, 3]))
+    assert steps.counting(after).counted.tolist() == [False, False, True, True]
+    assert steps.counting(after).counting(breakdown).counted.tolist() == [True] * 4
+
+
+# --- steps of several hosts: which belong together, and how that is known ---
+
+START_NS = 1_795_314_224_000_000_000
+
+
+def calls(count: int) -> Plane:
+    """Steps without markers: calls of one function, of 100 us each."""
+    name = "EagerLocalExecute: __inference_f_9"
+    return host(*(event(name, 100 * n, 100, tf_function_call="notTraced") for n in range(count)))
+
+
+def session(start_us: float) -> Plane:
+    return plane("Task Environment", stats={"profile_start_time": START_NS + int(1000 * start_us)})
+
+
+def steps_of(tmp_path: Path, *planes: tuple[Plane, ...]) -> tuple[list[int], str]:
+    files = {name: space(*of_host) for name, of_host in zip("ab", planes, strict=True)}
+    steps = tfperf.load(logdir_of(tmp_path, **files), sections=("steps",))["steps"].steps
+    return steps.numbers.tolist(), " ".join(steps.notes)
+
+
+def test_steps_that_ran_at_the_same_time_belong_together(tmp_path: Path) -> None:
+    """The capture of b starts 210 us later: its first step is the third one of a."""
+    numbers, notes = steps_of(tmp_path, (calls(6), session(0)), (calls(6), session(210)))
+    assert numbers == [2, 3, 4, 5]
+    assert "so steps were matched by time" in notes
+
+
+def test_without_clocks_they_are_matched_in_order(tmp_path: Path) -> None:
+    numbers, notes = steps_of(tmp_path, (calls(6), session(0)), (calls(4),))
+    assert numbers == [0, 1, 2, 3]
+    assert "only the 4 that all of them have are combined" in notes
+
+
+def test_clocks_that_never_meet_leave_the_order(tmp_path: Path) -> None:
+    numbers, _ = steps_of(tmp_path, (calls(6), session(0)), (calls(6), session(1_000_000)))
+    assert numbers == [0, 1, 2, 3, 4, 5]
+
+
+def test_numbers_come_before_time(tmp_path: Path) -> None:
+    marked = [host(*(event("train", 100 * n, 100, step_num=n + first) for n in range(5))) for first in (0, 2)]
+    numbers, _ = steps_of(tmp_path, (marked[0], session(0)), (marked[1], session(0)))
+    assert numbers == [2, 3, 4]

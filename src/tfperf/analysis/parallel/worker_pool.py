@@ -193,7 +193,6 @@ class WorkerPool(Executor):
 
 
 def _death(exit_code: int) -> str:
-    """Say how a worker ended."""
     name = signal.Signals(-exit_code).name if -exit_code in {*signal.Signals} else str(-exit_code)
     short = ""
     if name == "SIGKILL":

@@ -169,8 +169,6 @@ def _kernels(trace: HostTrace, steps: Steps) -> _Found | None:
 
 # --- waits ---
 #
-# How long each host of a run waits in collectives for the others, and how far their clocks are apart.
-#
 # A collective lasts on each host from when the host is ready until the exchange is done, and it is done on all hosts at
 # about the same time. So the host on which it is shortest came last; that long the exchange itself takes, and what it
 # lasts longer elsewhere is waiting. This compares durations only, so clocks need not agree. It holds to about 1 ms for

@@ -347,7 +347,6 @@ def _bounds(
 
 
 def _once(values: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the values that stand there once, ascending, and where."""
     distinct, first, counts = np.unique(values, return_index=True, return_counts=True)
     return distinct[counts == 1], first[counts == 1]
 

@@ -171,7 +171,6 @@ def _capability(plane: Plane) -> str:
 
 
 def _number(plane: Plane, stat: str) -> float:
-    """Return a number of the plane, 0 where it states none that is positive."""
     value = plane.stats.get(stat)
     return value if isinstance(value, (int, float)) and math.isfinite(value) and value > 0 else 0
 
@@ -192,7 +191,6 @@ def _of_model(model: DeviceModel | None) -> DevicePeaks:
 
 
 def _stated_by_tpu(plane: Plane) -> DevicePeaks:
-    """Return what the plane of a TPU states; 0 stands for unknown there."""
     if plane.kind != "tpu":
         return DevicePeaks()
     teraflops, rate = (_number(plane, f"peak_{figure}_per_second") for figure in ("teraflops", "hbm_bw_gigabytes"))

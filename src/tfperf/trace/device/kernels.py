@@ -81,13 +81,11 @@ def parse_copy(text: str) -> CopyDetails:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Return the `key:value` tokens; a token with no colon or several tells nothing."""
     tokens = (token.partition(":") for token in text.split())
     return {key: value for key, _, value in tokens if value and ":" not in value}
 
 
 def _number(text: str | None) -> int | None:
-    """Return a whole number that can be true, else None."""
     if text is None or not text.isascii() or not text.isdigit() or len(text) > len(str(MOST)):
         return None
     return int(text) if int(text) < MOST else None
@@ -207,8 +205,6 @@ def _base(text: str) -> str:
 
 # --- precision ---
 #
-# Whether a kernel computes in 16 bit or in 32, judged by what the trace holds. This is the one place that decides.
-#
 # The evidence, best first; what comes first decides.
 #
 # 1. The name of the kernel, where it says types of floating-point numbers (`half`, `bf16`, `float`), the instruction
@@ -221,7 +217,6 @@ def _base(text: str) -> str:
 #
 # A kernel with none of these is unknown, never 32 bit. 16 bit stands for 16 and fewer (8-bit products on tensor cores),
 # 32 bit for 32 and more.
-
 
 Bits = Literal[0, 16, 32]
 """0: unknown."""
@@ -286,12 +281,9 @@ def are_integers(shapes: str) -> bool:
 
 # --- tensor cores ---
 #
-# Tensor cores: which kernels run on them, and which ops could, judged by names alone.
-#
 # A profile does not record which units a kernel uses. Names of the libraries' kernels often tell (the instruction's
 # shape, `tensorop`, `simt`, ...), sometimes they do not: then the answer is None, unknown. On AMD the same question is
 # about matrix cores (MFMA). The rules of TensorFlow's own profiler, old and new, are kept beside for its attribution.
-
 
 # Patterns are texts, compiled at their first use: a job without a GPU needs none of them.
 _USES = (

@@ -68,7 +68,6 @@ def async_op(text: str, shape: str = "") -> AsyncOp | None:
 
 
 def _way(opcode: str, shape: str, operands: str, *, is_start: bool) -> Way | None:
-    """Return where an operation moves data to; None if it neither copies nor exchanges."""
     if opcode.startswith(_EXCHANGES):
         return "exchange"
     if opcode not in _COPIES:

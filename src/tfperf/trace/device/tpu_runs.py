@@ -336,9 +336,6 @@ def _parents(trace: HostTrace, rows: Int64s, known: dict[int, Int64s]) -> Int64s
 
 
 # --- chips ---
-#
-# The chips of a TPU: those in the trace, and those that its main program runs on.
-
 
 _NUMBERS = ("global_core_id", "global_chip_id")
 

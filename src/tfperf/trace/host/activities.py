@@ -220,7 +220,6 @@ def _tensorflow_device_codes(trace: HostTrace) -> Codes:
 
 
 def _copy_direction(kind: str) -> Activity:
-    """Return what a copy of this kind (`HtoD`, `d2h`) is."""
     ends = (kind[0] + kind[-1]).lower()
     return {"hd": Activity.HOST_TO_DEVICE, "dh": Activity.DEVICE_TO_HOST}.get(ends, Activity.DEVICE_TO_DEVICE)
 
@@ -394,7 +393,6 @@ def tpu_codes(trace: HostTrace) -> Codes:
 
 
 def _add_line(parts: dict[Activity, list[Intervals]], trace: HostTrace, codes: Codes, rows: slice) -> None:
-    """Add the activities of one line; its rows are sorted by start."""
     of_line, start, end = codes[rows], trace.start_ps[rows], trace.end_ps[rows]
     for code in np.flatnonzero(np.bincount(of_line, minlength=1)).tolist():
         if code != Activity.NONE:

@@ -186,9 +186,6 @@ def _flags(trace: HostTrace, ops: tuple[Op, ...], hlo: dict[int, Hlo]) -> Flags:
 
 
 # --- events one by one ---
-#
-# Events of ops, one by one: on host threads and on devices, with the time that each took itself.
-
 
 NO_FRAMEWORK_OP = "(no framework op)"
 """The scope of what a device runs without an op of the framework behind it, such as copies from the host's memory."""
@@ -297,7 +294,6 @@ def _events(names: list[tuple[str, str]], trace: HostTrace, which: Int64s, rows:
 # Python calls a tf.function (`EagerLocalExecute: __inference_train_step_12`); inside is a run (`FunctionRun`) with an
 # id, and events of executors on other threads bear the same id (`ExecutorState::Process`). So the innermost of these
 # around an op says whose it is. A function that tf.data runs has no name in the trace.
-
 
 NO_FUNCTION, OF_INPUT, EAGERLY = "(no function)", "(function of tf.data)", "(run eagerly)"
 _CONCRETE_NAME = re.compile(r"__inference_(.+)_\d+")

@@ -111,7 +111,6 @@ def python_frames(trace: HostTrace) -> PythonFrames | None:
 # Names that programs give to files of their own too (`model.py`, `utils.py`) are left out, so that no code of a program
 # counts as that of a package. A file of several packages counts for the first of them.
 
-
 PACKAGES = ("tensorflow", "keras", "numpy", "python", "typing_extensions", "tfperf")
 NO_MODULE = "C methods"
 """Stands for the package of methods in C, of which the tracer does not know the module."""
@@ -174,7 +173,6 @@ def _package_of_file(file: str) -> str:
 
 @cache
 def _files() -> dict[str, str]:
-    """Return the package of each file of a package, without its suffix."""
     text = Path(__file__).with_name("package_files.txt").read_text(encoding="utf-8")
     packages: dict[str, str] = {}
     for line in text.splitlines():

@@ -316,7 +316,6 @@ def combine(hosts: Sequence[Breakdown]) -> Breakdown:
 
 
 def _combined_notes(hosts: Sequence[Breakdown], aligned: Sequence[Breakdown], matched_by: str) -> tuple[str, ...]:
-    """Say how steps were matched, and how many were omitted."""
     notes = dict.fromkeys(note for host in hosts for note in host.steps.notes)
     compared, most = len(aligned[0].steps), max(len(host.steps) for host in hosts)
     if compared < most:
@@ -373,8 +372,6 @@ def _time_in_groups(times: ActivityTimes, activities: tuple[Activity, ...]) -> I
 
 
 # --- hosts ---
-#
-# Which steps of several hosts belong together.
 
 
 def matched_rows(hosts: Sequence[Breakdown]) -> tuple[list[Int64s], str]:
@@ -419,9 +416,6 @@ def _by_time(hosts: Sequence[Breakdown]) -> list[Int64s] | None:
 
 
 # --- what is unknown ---
-#
-# Why a trace cannot show a category of the step.
-
 
 NO_DEVICE = "no device recorded anything in this profile, so nothing is known about devices"
 _NO_HOST = (
@@ -465,8 +459,6 @@ def lacks_devices(breakdown: Breakdown) -> bool:
 
 
 # --- steps that count ---
-#
-# Which steps count: for results that hold a time for each step, so that others can count afterwards.
 
 
 class CountedSteps(Struct, frozen=True, eq=False):

@@ -51,8 +51,6 @@ HOST_CATEGORIES = ("compilation", "kernel_launch", "host_compute")
 
 
 # --- rules ---
-#
-# The rules that find steps, in words: for `tfperf explain`, and the table of docs/architecture-reasons.md.
 
 
 class StepSource(Struct, frozen=True):

@@ -83,9 +83,6 @@ def run_from_python(trace: HostTrace) -> Bools | None:
 
 
 # --- steps ---
-#
-# Iterations of a loop that runs its ops one by one: Python calls no function and fetches nothing from tf.data.
-
 
 SOURCE = "eager ops"
 

@@ -234,7 +234,6 @@ def _executed(trace: HostTrace) -> tuple[dict[str, int], bool]:
 
 
 def _are_named(trace: HostTrace, rows: Int64s, pattern: str) -> Bools:
-    """Return which events have a name that begins like this."""
     found = np.zeros(len(trace.names), np.bool_)
     for name in distinct(trace.name[rows]).tolist():
         found[name] = re.match(pattern, trace.names[name]) is not None
@@ -256,7 +255,6 @@ class _Levels(NamedTuple):
 
 
 def _options(trace: HostTrace) -> _Levels:
-    """Return the levels of the tracers, which newer profilers write into the profile."""
     options = _OPTIONS.match(str(trace.session_stats.get("profile_options", "")))
     return _Levels(None, None) if options is None else _Levels(*(ord(level or "\x00") for level in options.groups()))
 

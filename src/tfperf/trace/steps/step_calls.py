@@ -190,7 +190,6 @@ def _share(group: Int64s, wanted: Bools) -> Float64s:
 
 
 def _first_of_each(index: Int64s) -> Int64s:
-    """Return where each index, from 0 on, is for the first time."""
     first = np.full(int(index.max(initial=-1)) + 1, len(index))
     np.minimum.at(first, index, np.arange(len(index)))
     return first

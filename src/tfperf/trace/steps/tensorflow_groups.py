@@ -95,7 +95,6 @@ def _roots(trace: HostTrace) -> tuple[Int64s, Int64s, _Edges]:
 
 
 def _from_tfdata(trace: HostTrace, rows: Int64s) -> Bools:
-    """Tell which rows carry the id of a function that tf.data runs."""
     ids, has_id = trace.number("id", 0), trace.has_stat("id")
     captured = trace.host_events(mask(trace.names, is_input_function))
     return has_id[rows] & np.isin(ids[rows], ids[captured[has_id[captured]]])
@@ -271,8 +270,6 @@ def _inherited(stat: Stat, parent: Int64s, row: int) -> int | None:
 
 # --- times ---
 #
-# When each activity is under way as TensorFlow attributes it: group by group, the groups end to end.
-#
 # Groups are what TensorFlow's profiler takes for steps; old ones stored them, `group_by_links.py` finds them again.
 
 
@@ -332,7 +329,6 @@ def group_spans(trace: HostTrace, group: Int64s) -> GroupSpans:
 
 
 def _longest(group: Int64s, start: Int64s, end: Int64s) -> dict[int, tuple[int, int]]:
-    """Return the longest span of each group, the first of equals."""
     order = np.lexsort((start, start - end, group))
     first = np.flatnonzero(np.concatenate(([True], np.diff(group[order]) != 0))) if len(group) else order
     rows = order[first]

@@ -69,8 +69,6 @@ def has_categories(trace: HostTrace) -> bool:
 
 
 # --- work of cores ---
-#
-# What each TPU core says of itself: how much of a step it waits for input, and of the capture it works.
 
 
 class CoreWork(Struct, frozen=True, eq=False, kw_only=True):

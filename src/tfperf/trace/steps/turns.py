@@ -155,9 +155,6 @@ def in_most_turns(turn: Int64s, count: int) -> bool:
 
 
 # --- loops ---
-#
-# Loops of a program that run at the same time, on threads of their own.
-
 
 _AT_ONCE = 0.02
 """Share of the calls of a loop during which a call of another one runs, if the two take no turns."""
