@@ -427,6 +427,12 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
         np.maximum.at(largest, tree.stage_of_call, trace.number_at(name, calls.row, -1))
     fetches = trace.host_events(mask(trace.names, is_fetch))
     fetched = last_around(trace, fetches, calls.row) >= 0
+    labels = {}
+    for name in _LABELS:  # the last that is said counts
+        last, value = np.full(len(tree.stages), -1, np.int64), trace.number_at(name, calls.row, -1)
+        last[tree.stage_of_call[value >= 0]] = value[value >= 0]
+        texts = (*trace.stat(name).texts, "")
+        labels[name] = tuple(texts[index] for index in last.tolist())
     return Pipelines(
         stages=tree.stages,
         roots=tree.roots,
@@ -440,7 +446,7 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
         cut=tree.cut,
         iterators=tree.iterators,
         settings=settings,
-        labels=_labels(trace, calls.row, tree),
+        labels=labels,
         buffered=_buffered(trace, calls.row, tree),
     )
 
@@ -538,16 +544,6 @@ def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: 
         by_thread = bool(feeding[trace.line_of[calls.row[of_root]]].any())
         handed_on.append(not is_device and bool(len(start)) and (by_thread or 2 * inside > int((end - start).sum())))
     return tuple(handed_on)
-
-
-def _labels(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> dict[str, tuple[str, ...]]:
-    labels = {}
-    for name in _LABELS:
-        last, value = np.full(len(tree.stages), -1, np.int64), trace.number_at(name, rows, -1)
-        last[tree.stage_of_call[value >= 0]] = value[value >= 0]
-        texts = (*trace.stat(name).texts, "")
-        labels[name] = tuple(texts[index] for index in last.tolist())
-    return labels
 
 
 def _buffered(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> tuple[float, ...]:
