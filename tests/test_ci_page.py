@@ -168,7 +168,7 @@ _SLOW_INPUT = """
 import time
 
 def decode(features, label):
-    tf.py_function(lambda: time.sleep(0.05), [], [])
+    tf.py_function(lambda: time.sleep(0.12), [], [])
     return features, label
 
 data = data.map(decode)
