@@ -13,7 +13,7 @@ from protobytes import field, message
 from tpu_twin import FLOPS, STATED_FLOPS, tpu_twin
 
 from tfperf.analysis.load import load
-from tfperf.sections.roofline.analysis import Roofline, derive
+from tfperf.sections.roofline.analysis import Roofline, Tensor, broadcast, bytes_of, derive, parse_shapes
 from tfperf.sections.xla.instructions import HloOp
 
 REFERENCE = SHARED / "traces" / "xla_reference"
@@ -178,3 +178,41 @@ def test_bandwidth_of_the_real_tpu_profile_is_that_of_the_reference() -> None:
     assert roofline.peaks.teraflops == {"bf16": 918, "int8": 1836}
     assert roofline.peaks.stated_teraflops == expected["device"]["peak_tflops_stated"]
     assert roofline.steps.bandwidth == pytest.approx(5.0, abs=0.05)
+
+
+# --- texts as TensorFlow 2.2 and 2.21 write them ---
+
+
+def test_shapes_are_read_as_tensorflow_writes_them() -> None:
+    assert parse_shapes("(half[4,384,1024];int32[2];;float[])") == (
+        Tensor("half", (4, 384, 1024)),
+        Tensor("int32", (2,)),
+        None,
+        Tensor("float", ()),
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "half[4]", "(half[4]", "(half)", "(half[4,])", "(half[-1])", "(HALF[4])", "(f[x])"]
+)
+def test_anything_else_is_no_shape(text: str) -> None:
+    assert parse_shapes(text) is None
+
+
+def test_a_number_that_is_no_size_and_a_text_that_was_cut_are_no_shapes() -> None:
+    assert parse_shapes(f"(half[{10**30}])") is None
+    assert parse_shapes("(" + ";".join(["half[1]"] * 2000) + ")") is None
+
+
+def test_sizes() -> None:
+    assert Tensor("half", (4, 384)).bytes == 3072
+    assert Tensor("float", ()).bytes == 4
+    assert Tensor("string", (2,)).bytes is None
+    assert bytes_of(Tensor("float", (3,)), Tensor("bool", (3,))) == 15
+    assert bytes_of(Tensor("float", (3,)), Tensor("string", ())) is None
+
+
+def test_shapes_of_elementwise_ops() -> None:
+    assert broadcast((4, 1, 3), (5, 1), ()) == (4, 5, 3)
+    assert broadcast((4,), (5,)) is None
+    assert broadcast((0,), (1,)) == (0,)

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 from builders import Event, Line, event, host_of, line, plane, trace_of
 from builders import iterator_call as call
+from hypothesis import given
+from hypothesis import strategies as st
 from sections.tfdata.made_pipelines import (
     STEPS,
     behind_a_reader,
     each_step,
     inline_map,
+    main_of,
     parallel_map,
     repeat,
     small_elements,
     steps,
+    waiting_job,
 )
 
+from tfperf.base.units import PS_PER_MS
 from tfperf.sections.tfdata.advice import actions_of
 from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.whatif import (
+    COLD,
+    LAUNCH_PS,
+    LOCK,
     LOCK_SLOWDOWN,
+    NOISE,
     OVERLAP,
     PARALLEL_EFFICIENCY,
+    SHARING,
     STEADIEST,
+    TURNS,
+    Change,
     Estimate,
+    HostLimits,
+    Load,
     NoOutlook,
     Outlook,
+    Rivals,
+    StepModel,
+    faster_without,
+    possible_changes,
     with_noise,
 )
 
@@ -284,3 +304,282 @@ def test_making_an_iterator_is_not_the_work_of_the_stage_that_does_so(tmp_path: 
     low, high = with_noise(90, 90)
     assert us(outlook.free) == pytest.approx((low, high))
     assert "; iterators are made as today" in outlook.free.assumption
+
+
+def load(pipeline_ms: float, consumer_ms: float = 60) -> Load:
+    """A step of so much work of its own beside two threads of a pipeline that share this work."""
+    return Load(consumer_ms=consumer_ms, inline_ms=0, segments=((pipeline_ms, 2),), cpu_ms=pipeline_ms)
+
+
+def model(rivals: Rivals, *, consumer_ms: float = 60, cores: int = 4, has_device: bool = False) -> StepModel:
+    """A step of 60 ms today, beside a pipeline of 80."""
+    return StepModel(now=load(80, consumer_ms), step_ms=60, cores=cores, rivals=rivals, has_device=has_device)
+
+
+TWO = Rivals(native=2.0)
+
+
+def test_a_step_is_slowed_by_the_rivals_for_its_cores() -> None:
+    least, most = model(TWO).slowdowns
+    assert (least, most) == pytest.approx((1 + SHARING[0] * 2 / 4, 1 + SHARING[1] * 2 / 4))
+    assert model(TWO, cores=2).slowdowns > (least, most), "two cores less to share"
+    assert model(Rivals(python=1.0)).slowdowns == pytest.approx((1 + LOCK[0], 1 + LOCK[1]))
+    assert model(TWO, has_device=True).slowdowns == (1, 1), "the step computes elsewhere"
+
+
+def test_without_input_the_step_has_its_cores_for_itself() -> None:
+    low, high = model(TWO).alone_ms
+    assert (low, high) == pytest.approx((60 / (1 + SHARING[1] / 2), 60 / (1 + SHARING[0] / 2)))
+    assert model(TWO).free_ms() == with_noise(low, high)
+    assert model(Rivals()).free_ms() == with_noise(60, 60), "nothing but noise"
+
+
+def test_noise_and_other_errors_add_up_as_squares() -> None:
+    low, high = with_noise(100, 100)
+    assert (low, high) == pytest.approx((100 / math.exp(NOISE), 100 * math.exp(NOISE)))
+    low, high = with_noise(50, 200)
+    assert math.log(high / 100) == pytest.approx(math.hypot(math.log(2), NOISE))
+    assert low * high == pytest.approx(100 * 100)
+    assert with_noise(0, 5) == (0, 5)
+
+
+def test_work_after_waiting_is_slower() -> None:
+    half = model(Rivals(), consumer_ms=30)
+    middle, ratio = 30 * (1 - sum(COLD) / 2 / 2), (1 - COLD[0] / 2) / (1 - COLD[1] / 2)
+    assert half.alone_ms == pytest.approx((middle / math.sqrt(ratio), middle * math.sqrt(ratio)))
+
+
+def test_the_rest_of_a_step_gets_faster_with_what_goes_away() -> None:
+    assert faster_without(0.0, 60.0) == 60.0
+    assert faster_without(0.5, 30.0) == pytest.approx(30.0 * (1.0 - COLD[1] / 2.0))
+
+
+def test_input_adds_what_rivals_take_and_what_work_after_waiting_takes_longer() -> None:
+    half = model(TWO, consumer_ms=30)
+    low, high = half.slowed_ms
+    assert low == pytest.approx(30 - 30 / half.slowdowns[0]), "rivals alone, at least"
+    assert high == pytest.approx(30 - half.alone_ms[0])
+    low, high = model(Rivals(), consumer_ms=30).slowed_ms
+    assert low == 0 < high
+
+
+def test_rivals_beyond_one_for_each_other_core_take_turns() -> None:
+    few, many = model(Rivals(native=3.0)), model(Rivals(native=5.0))
+    assert few.slowdowns[1] == pytest.approx(1 + SHARING[1] * 3 / 4)
+    assert many.slowdowns[1] == pytest.approx(1 + SHARING[1] * 5 / 4 + 2 * TURNS)
+
+
+def test_the_same_work_keeps_all_cores_busy_as_long_as_today() -> None:
+    busy = StepModel(now=load(80), step_ms=60, cores=2, rivals=TWO, has_device=True, busy_ms=110)
+    assert busy.longest_ms(load(80), 1.0, 0.0) == pytest.approx(110 / 2 / PARALLEL_EFFICIENCY)
+    assert busy.shortest_ms(load(80, 10), 1.0, 0.0) >= STEADIEST * 110 / 2
+    assert busy.longest_ms(load(10, 0), 1.0, 0.0) < 55, "how much is left of less work is unknown"
+
+
+def test_what_is_unknown_of_rivals_and_of_waiting_adds_up_as_squares() -> None:
+    half = model(TWO, consumer_ms=30)
+    (least, most), (warm, warmest) = half.slowdowns, (1 - COLD[0] / 2, 1 - COLD[1] / 2)
+    low, high = half.alone_ms
+    assert low * high == pytest.approx(30 * (1 - sum(COLD) / 4) / least * 30 * (1 - sum(COLD) / 4) / most)
+    of_rivals, of_waiting = math.log(most / least) / 2, math.log(warm / warmest) / 2
+    assert math.log(high / low) / 2 == pytest.approx(math.hypot(of_rivals, of_waiting))
+
+
+def test_an_unchanged_pipeline_leaves_the_step_as_it_is() -> None:
+    for slowed in (1.0, 1.5, 3.0):
+        assert model(TWO).shortest_ms(load(80), slowed, 0.5) == pytest.approx(60)
+    assert model(TWO).range_ms(load(80), load(80)) == pytest.approx(with_noise(60, 60)), "at most, but for noise"
+
+
+def test_with_half_of_the_rivals_the_step_is_faster() -> None:
+    # Alone it takes 30 ms. With the same work beside it, t = 30 + 30 x 60 / t; with half of it, t = 30 + 30 x 30 / t.
+    step_ms = model(TWO).shortest_ms(load(40), 2.0, 0.0)
+    assert step_ms == pytest.approx(30 + 30 * 30 / step_ms)
+
+
+def test_the_slowest_segment_bounds_the_step() -> None:
+    now = load(200, 50)
+    device = StepModel(now=now, step_ms=100, cores=2, rivals=TWO, has_device=True)
+    assert device.shortest_ms(now, 1.0, 0.0) == STEADIEST * 100, "200 ms on two cores"
+    assert device.longest_ms(now, 1.0, 0.0) == pytest.approx(200 / (2 * PARALLEL_EFFICIENCY) + (1 - OVERLAP) * 50)
+    assert device.shortest_ms(load(60, 50), 1.0, 0.0) == 50, "the step itself"
+    host = StepModel(now=now, step_ms=100, cores=2, rivals=Rivals(), has_device=False)
+    assert host.shortest_ms(now, 1.0, 0.0) == (STEADIEST * 200 + 50) / 2, "all work on two cores"
+
+
+def test_what_is_not_the_work_of_the_step_is_input() -> None:
+    half = model(Rivals(), consumer_ms=30)
+    assert [half.input_percent(step_ms) for step_ms in (60, 30, 20, 0)] == [50, 0, 0, 0]
+
+
+times = st.just(0.0) | st.floats(1e-9, 1e4)
+loads = st.builds(
+    Load,
+    consumer_ms=times,
+    inline_ms=times,
+    segments=st.lists(st.tuples(times, st.integers(1, 64)), max_size=4).map(tuple),
+    cpu_ms=times,
+)
+threads = st.floats(0.0, 64.0)
+models = st.builds(
+    StepModel,
+    now=loads,
+    step_ms=st.floats(0.001, 1e5),
+    cores=st.integers(1, 256),
+    rivals=st.builds(Rivals, native=threads, python=threads),
+    has_device=st.booleans(),
+)
+
+
+@given(models, loads, loads)
+def test_a_range_starts_before_it_ends(model: StepModel, best: Load, worst: Load) -> None:
+    low, high = model.range_ms(best, worst)
+    assert 0 <= low <= high
+    assert 0 <= model.input_percent(low) <= 100
+    assert 0 <= model.input_percent(high) <= 100
+    low, high = model.free_ms()
+    assert 0 <= low <= high
+    assert high <= math.exp(NOISE) * model.now.consumer_ms * (1 + 1e-9)
+
+
+# --- what could be changed, and what a step costs then ---
+
+
+def load_of(pipeline: Pipeline, consumer_ms: float) -> Load:
+    """What a step costs that takes one element, and computes for so long itself."""
+    work = [(segment.kind, segment.element_ps / PS_PER_MS, segment.workers) for segment in pipeline.segments]
+    return Load(
+        consumer_ms=consumer_ms,
+        inline_ms=sum(ms for kind, ms, _ in work if kind == "consumer"),
+        segments=tuple((ms, workers) for kind, ms, workers in work if kind != "consumer"),
+        cpu_ms=sum(ms for _, ms, _ in work),
+    )
+
+
+def changes_of(pipeline: Pipeline, consumer_ms: float = 0.04, python_computes: float = 1.0) -> dict[str, Change]:
+    limits = HostLimits(4, python_computes)
+    changes = possible_changes(pipeline, load_of(pipeline, consumer_ms), limits, elements_per_step=1)
+    return {change.kind: change for change in changes}
+
+
+def test_a_prefetch_moves_what_the_step_does_to_a_thread(tmp_path: Path) -> None:
+    changes = changes_of(main_of(tmp_path, *inline_map(60)))
+    assert list(changes) == ["prefetch", "parallel_map", "cache"]
+    prefetch = changes["prefetch"].best
+    assert (prefetch.inline_ms, prefetch.segments, prefetch.cpu_ms) == (0, ((0.06, 1),), 0.06)
+
+
+def test_a_function_is_spread_over_the_cores(tmp_path: Path) -> None:
+    change = changes_of(main_of(tmp_path, *inline_map(60)))["parallel_map"]
+    assert change.stage == 1
+    ((work_ms, workers),) = change.best.segments
+    assert (change.best.inline_ms, workers, change.best.cpu_ms) == (0, 4, 0.06)
+    assert work_ms == pytest.approx(0.06)
+    assert change.worst == change.best
+
+
+def test_python_may_gain_nothing(tmp_path: Path) -> None:
+    pipeline = main_of(tmp_path, *inline_map(60, "EagerPyFunc"))
+    change = changes_of(pipeline)["parallel_map"]
+    assert (change.worst, change.slowdown) == (load_of(pipeline, 0.04), LOCK_SLOWDOWN)
+    assert "if it computes, nothing is gained" in change.assumption
+
+
+def test_python_that_waits_gains_as_much_as_it_waits(tmp_path: Path) -> None:
+    pipeline = main_of(tmp_path, *inline_map(60, "EagerPyFunc"))
+    change = changes_of(pipeline, python_computes=0.25)["parallel_map"]
+    assert change.worst.inline_ms == 0, "it works beside the step"
+    (computing, all_of_it) = change.worst.segments
+    assert computing == pytest.approx((0.06 * 0.25, 1)), "one computes at a time"
+    assert all_of_it == pytest.approx((0.06, 4))
+    assert change.slowdown == pytest.approx(1 + (LOCK_SLOWDOWN - 1) / 4)
+    assert "waits for 75 % of its time or more" in change.assumption
+
+
+def test_one_disk_may_read_no_faster_for_several_files(tmp_path: Path) -> None:
+    pipeline = main_of(tmp_path, *behind_a_reader(100, 40))
+    change = changes_of(pipeline)["parallel_read"]
+    assert max(ms for ms, _ in change.worst.segments) == pytest.approx(0.1)
+
+
+def test_what_a_parallel_map_asks_works_beside_the_step_too(tmp_path: Path) -> None:
+    asked = each_step(call("Root", 0, 60, 1), call("Root::Map", 0, 60, 2, 1), call("Root::Map::TFRecord", 0, 20, 3, 2))
+    runs = [event("InstantiatedCapturedFunction::Run", 100 * turn + 20, 40, id=70 + turn) for turn in range(STEPS)]
+    pool = [event("ExecutorState::Process", 100 * turn + 20, 40, id=70 + turn) for turn in range(STEPS)]
+    pipeline = main_of(tmp_path, line("python", *steps(), *asked, *runs), line("pool", *pool))
+    best = changes_of(pipeline)["parallel_map"].best
+    assert (best.inline_ms, best.cpu_ms) == pytest.approx((0, 0.06))
+    (reading, function) = best.segments
+    assert reading == pytest.approx((0.02, 1))
+    assert function == pytest.approx((0.04, 4))
+
+
+def test_a_cache_removes_its_stage_and_all_before_it(tmp_path: Path) -> None:
+    cache = changes_of(main_of(tmp_path, *behind_a_reader(100, 40)))["cache"]
+    assert cache.best.cpu_ms == pytest.approx(0)
+    assert [ms for ms, _ in cache.best.segments] == pytest.approx([0])
+
+
+def test_on_batches_each_op_starts_once(tmp_path: Path) -> None:
+    # Five runs of 18 us for an element; the op takes 8 us of each, 5 of which do not depend on the size.
+    pipeline = main_of(tmp_path, *small_elements(5, 8))
+    change = changes_of(pipeline)["vectorize"]
+    stage = pipeline.stages[change.stage or 0]
+    assert (stage.name, LAUNCH_PS) == ("MapAndBatch", 5_000_000)
+    work_ms = (stage.element_held_ps or 0.0) / PS_PER_MS
+    grows, per_run = 25 * 3e-3 * work_ms * PS_PER_MS / stage.held_ps, work_ms / 25
+    removed = load_of(pipeline, 0.04).cpu_ms - change.best.cpu_ms
+    assert removed == pytest.approx(work_ms - grows - per_run)
+
+
+def test_stages_that_hardly_work_are_left_alone(tmp_path: Path) -> None:
+    changes = changes_of(main_of(tmp_path, *inline_map(1)), consumer_ms=1.0)
+    assert not {"parallel_map", "cache"} & changes.keys()
+
+
+def test_what_is_in_memory_gains_nothing_from_several_readers(tmp_path: Path) -> None:
+    for stage, expected in (("TFRecord", True), ("Generator", True), ("TensorSlice", False)):
+        pipeline = main_of(tmp_path, *waiting_job("BatchV2", stage))
+        assert ("parallel_read" in changes_of(pipeline)) == expected
+
+
+def test_what_is_done_already_is_not_proposed(tmp_path: Path) -> None:
+    interleaved = main_of(tmp_path, *waiting_job("ParallelInterleaveV4", "TFRecord", parallelism=4))
+    assert "parallel_read" not in changes_of(interleaved)
+    assert "prefetch" not in changes_of(interleaved), "an interleave has threads of its own"
+    assert "cache" not in changes_of(main_of(tmp_path, *waiting_job("MemoryCacheImpl", "Map", op="Cast")))
+    assert "parallel_map" not in changes_of(main_of(tmp_path, *waiting_job("ParallelMapV2", parallelism=4)))
+
+
+def test_what_workers_send_is_not_kept(tmp_path: Path) -> None:
+    assert "cache" not in changes_of(main_of(tmp_path, *waiting_job("BatchV2", "DataServiceV4")))
+
+
+def test_a_cache_that_is_not_full_will_spare_what_is_before_it(tmp_path: Path) -> None:
+    filling = changes_of(main_of(tmp_path, *waiting_job("BatchV2", "MemoryCache", "MemoryCacheImpl", "Map", op="Cast")))
+    full = main_of(tmp_path, *waiting_job("Map", "MemoryCache", "MemoryCacheImpl", op="Cast"))
+    assert filling["warm_cache"].stage == 3, "the part of it that asks the map"
+    assert filling["warm_cache"].best == filling["warm_cache"].worst
+    assert filling["warm_cache"].best.inline_ms == pytest.approx(0.0)
+    assert "warm_cache" not in changes_of(full), "nothing is asked for what it holds"
+
+
+@pytest.mark.parametrize("op", ["RandomUniform", "random_flip_left_right/then/_0/ReverseV2:ReverseV2"])
+def test_random_work_is_not_kept(op: str, tmp_path: Path) -> None:
+    """A cheap random op leaves no event: then its function is known by the names of other ops."""
+    assert "cache" not in changes_of(main_of(tmp_path, *waiting_job("Map", op=op)))
+
+
+def test_what_nobody_waits_for_gains_nothing_from_more_threads(tmp_path: Path) -> None:
+    """The step waits for the batch stage; the reader behind the prefetch works as long, and is ready in time."""
+    python = line(
+        "python",
+        *steps(),
+        *each_step(
+            call("Root", 0, 60, 1), call("Root::BatchV2", 0, 60, 2, 1), call("Root::BatchV2::Prefetch", 0, 1, 3, 2)
+        ),
+    )
+    reader = line(
+        "reader", *each_step(event("PrefetchProduce", 2, 90), call("Root::BatchV2::Prefetch::TFRecord", 2, 90, 4, 3))
+    )
+    assert "parallel_read" not in changes_of(main_of(tmp_path, python, reader))

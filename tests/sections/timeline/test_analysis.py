@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
-from builders import event, host, host_of, logdir_of, space, trace_of
+from builders import event, host, host_of, iterator_call, line, logdir_of, plane, space, trace_of
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
-from sections.timeline.pictures import gpu_host, pictures_of
+from sections.timeline.pictures import US, gpu_host, pictures_of
+from synthetic_tpu import synthetic_tpu
 from tpu_twin import tpu_twin
 
 import tfperf
+from tfperf.analysis.registry import Host
 from tfperf.base.errors import TfperfError
+from tfperf.report.model import Ribbon, StepPicture
 from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
-from tfperf.sections.timeline.analysis import CATEGORIES_OF_CAUSE, DrawnSteps, combine
-from tfperf.sections.timeline.lanes import TITLES
+from tfperf.sections.timeline.analysis import (
+    CATEGORIES_OF_CAUSE,
+    DrawnSteps,
+    categories_ns,
+    combine,
+    longest_places,
+    ribbons,
+)
+from tfperf.sections.timeline.lanes import PARTS, TITLES
 from tfperf.trace.device.device_clock import DeviceClock
 from tfperf.trace.read import read_host
+from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 TIMES = (90, 100, 110, 300)
 """Durations of steps, in us."""
@@ -115,3 +130,170 @@ def test_chips_are_drawn_on_the_clock_of_the_host(tmp_path: Path) -> None:
         ends.append((int(picture.links.from_ns[0]), int(picture.links.to_ns[0])))
     assert ends[1][0] == pytest.approx(ends[0][0], abs=1)
     assert ends[1][1] - ends[0][1] == pytest.approx(8200, abs=100)
+
+
+# --- the ribbon of a step has the intervals that the table of steps adds up ---
+
+
+def stretches(ribbon: Ribbon) -> list[tuple[str, int, int]]:
+    columns = zip(ribbon.category.tolist(), ribbon.start_ns.tolist(), ribbon.end_ns.tolist(), strict=True)
+    return [(ribbon.titles[category], start // US, end // US) for category, start, end in columns]
+
+
+def totals_ns(ribbon: Ribbon) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for category, start, end in zip(ribbon.category, ribbon.start_ns, ribbon.end_ns, strict=True):
+        totals[ribbon.titles[category]] += int(end - start)
+    return totals
+
+
+def check_against_table(analyzed: Host) -> None:
+    """The ribbon covers each step from its start to its end, and holds what the table says."""
+    breakdown = analyzed["steps"]
+    for row in range(len(breakdown.steps)):
+        (ribbon,) = ribbons(analyzed, row)
+        totals = totals_ns(ribbon)
+        for key, title in TITLES.items():
+            if key != "input" and key not in breakdown.unknown:
+                assert totals.get(title, 0) == pytest.approx(
+                    int(breakdown.time_ps[key][row]) / 1000, abs=len(ribbon.category)
+                )
+        if not breakdown.unknown:
+            assert ribbon.start_ns[0] == 0
+            assert bool((ribbon.start_ns[1:] == ribbon.end_ns[:-1]).all())
+
+
+def test_a_step_on_two_devices(tmp_path: Path) -> None:
+    analyzed = gpu_host(tmp_path, "steps")
+    (ribbon,) = ribbons(analyzed, 0)
+    assert stretches(ribbon) == [
+        ("Input wait", 0, 200), ("All others", 200, 210), ("Kernel launch", 210, 220), ("Host to device", 220, 300),
+        ("Device compute", 300, 720), ("Device collectives", 720, 800), ("Host compute", 800, 810),
+        ("Output", 810, 850), ("Host compute", 850, 890), ("All others", 890, 1000),
+    ]  # fmt: skip
+    check_against_table(analyzed)
+    assert categories_ns(analyzed, 0)["Device compute"] == 420 * US
+
+
+def test_each_core_of_a_tpu_has_a_ribbon_and_the_table_their_average(tmp_path: Path) -> None:
+    path = tmp_path / "tpu.xplane.pb"
+    path.write_bytes(synthetic_tpu())
+    analyzed = host_of(read_host(path), "steps")
+    both = ribbons(analyzed, 1)
+    assert [ribbon.title for ribbon in both] == ["Step of TPU:0 by category", "Step of TPU:1 by category"]
+    table = analyzed["steps"].time_ps
+    for key in ("device_compute", "input_wait", "device_collectives"):
+        mean = np.mean([totals_ns(ribbon).get(TITLES[key], 0) for ribbon in both])
+        assert mean == pytest.approx(int(table[key][1]) / 1000, abs=20)
+
+
+def test_very_many_stretches_are_few_and_add_up_to_the_same(tmp_path: Path) -> None:
+    """A step of 20,000 ops: with a gap after each there are 40,000 stretches."""
+    steps = [event("train", 100_000 * n, 100_000, step_num=n) for n in range(3)]
+    ops = [event("a:MatMul", 100_000 + 5 * n, 2 + n % 3) for n in range(20_000)]
+    analyzed = host_of(trace_of(tmp_path, host(*steps, *ops)), "steps")
+    (ribbon,) = ribbons(analyzed, 1)
+    assert len(ribbon.category) <= 3 * 1_000
+    totals = totals_ns(ribbon)
+    assert totals["Host compute"] == pytest.approx(sum(2 + n % 3 for n in range(20_000)) * US, abs=len(ribbon.category))
+    assert sum(totals.values()) == 100_000 * US
+
+
+def test_a_place_is_the_longest_stretch_of_a_category(tmp_path: Path) -> None:
+    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
+    ops = [event("a:MatMul", 1000 * n + 100, 200) for n in range(4)] + [
+        event("b:MatMul", 1000 * n + 500, 300) for n in range(4)
+    ]
+    analyzed = host_of(trace_of(tmp_path, host(*steps, *ops)), "steps")
+    (ribbon,) = ribbons(analyzed, 0)
+    assert longest_places(ribbon, {"host_ops": ("host_compute",), "output_copy": ("output",)}) == {
+        "host_ops": (500 * US, 800 * US, 500 * US)
+    }
+
+
+@given(st.lists(st.tuples(st.sampled_from(["x:MatMul", "IteratorGetNextOp::DoCompute", "tf.function-graph_building"]),
+                          st.integers(0, 4_000), st.integers(0, 900)), max_size=30))  # fmt: skip
+def test_ribbons_of_random_traces_equal_the_table(
+    tmp_path_factory: pytest.TempPathFactory, busy: list[tuple[str, int, int]]
+) -> None:
+    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
+    planes = host(*steps, *(event(name, start, duration) for name, start, duration in busy))
+    check_against_table(host_of(trace_of(tmp_path_factory.mktemp("ribbon"), planes), "steps"))
+
+
+def test_titles_are_those_of_the_table_and_of_the_parts_of_input() -> None:
+    assert {*TITLES} == {*CATEGORY_TITLES, *PARTS}
+
+
+# --- links between blocks ---
+
+
+STEPS = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
+
+
+def linked(picture: StepPicture) -> list[tuple[str, str, str]]:
+    """Return kind, name at the start and name at the end of each link."""
+    level, links = picture.levels[-1], picture.links
+
+    def name_at(row: int, ns: int) -> str:
+        columns = zip(level.row.tolist(), level.start_ns.tolist(), level.name.tolist(), strict=True)
+        found: str = next(picture.names[name].name for at, start, name in columns if (at, start) == (row, ns))
+        return found
+
+    ends = zip(
+        links.from_row.tolist(), links.from_ns.tolist(), links.to_row.tolist(), links.to_ns.tolist(), strict=True
+    )
+    return [
+        (links.kinds[kind], name_at(*each[:2]), name_at(*each[2:]))
+        for kind, each in zip(links.kind.tolist(), ends, strict=True)
+    ]
+
+
+def test_launches_lead_to_what_they_launched(tmp_path: Path) -> None:
+    picture = gpu_host(tmp_path)["timeline"].pictures[0]
+    launch = "launches", "cuLaunchKernel"
+    of_device = [
+        (*launch, "ampere_sgemm_128x64_nn"),
+        (*launch, "relu_kernel"),
+        (*launch, "ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+        ("launches", "MemcpyH2D", "MemcpyH2D"),
+    ]
+    assert linked(picture) == [*of_device, ("launches", "MemcpyD2H", "MemcpyD2H"), *of_device]
+
+
+def test_a_send_leads_to_the_receive_that_it_ends(tmp_path: Path) -> None:
+    threads = (
+        line("python", *STEPS, id=1),
+        line("a", event("w/_1:_Send", 2100, 20), event("w/_1:_Send", 2500, 20), id=2),
+        line("b", event("w/_2:_Recv", 2050, 100), event("v/_4:_Recv", 2300, 100), event("w/_2:_Recv", 2450, 90), id=3),
+    )
+    (picture,) = pictures_of(tmp_path, plane("/host:CPU", *threads), step=2)
+    assert linked(picture) == [("sends to", "w/_1:_Send", "w/_2:_Recv")] * 2
+    assert picture.links.from_ns.tolist() == [100 * US, 500 * US]
+    assert picture.links.to_ns.tolist() == [50 * US, 450 * US]
+
+
+def test_a_fetch_leads_to_the_thread_that_made_its_element(tmp_path: Path) -> None:
+    """When the third element is asked for, one waits in the buffer: of three hand-overs that ended, the last."""
+    fetches = [event("IteratorGetNextOp::DoCompute", 1000 * n + 100, 100, id=1) for n in range(4)]
+    calls = [
+        iterator_call("Prefetch", 1000 * n + 110, 50, 7, buffered_elements=1 if n else 0, buffer_limit=2)
+        for n in range(4)
+    ]
+    made = [event("PrefetchProduce", start, 80) for start in (0, 900, 1900, 2900)]
+    inner = [iterator_call("Prefetch::Map", start + 5, 60, 8, 7) for start in (0, 900, 1900, 2900)]
+    threads = line("python", *STEPS, *fetches, *calls, id=1), line("tf_data_prefetch", *made, *inner, id=2)
+    (picture,) = pictures_of(tmp_path, plane("/host:CPU", *threads), step=2)
+    assert linked(picture) == [], "it was made in the step before, which is not drawn"
+    late = [event("PrefetchProduce", start, 80) for start in (0, 900, 2001, 2900)]
+    inner = [iterator_call("Prefetch::Map", start + 5, 60, 8, 7) for start in (0, 900, 2001, 2900)]
+    threads = line("python", *STEPS, *fetches, *calls, id=1), line("tf_data_prefetch", *late, *inner, id=2)
+    (picture,) = pictures_of(tmp_path, plane("/host:CPU", *threads), step=2)
+    assert linked(picture) == [("gets the element of", "IteratorGetNextOp::DoCompute", "PrefetchProduce")]
+    assert picture.links.to_ns.tolist() == [1 * US]
+
+
+def test_nothing_is_linked_where_nothing_tells(tmp_path: Path) -> None:
+    (picture,) = pictures_of(tmp_path, plane("/host:CPU", line("python", *STEPS)), step=2)
+    assert linked(picture) == []
+    assert picture.links.omitted == 0

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builders import event, host, line, plane
-from sections.timeline.pictures import US, blocks_of_lane, gpu_host, pictures_of
+import numpy as np
+from builders import event, host, host_of, iterator_call, line, plane, trace_of
+from hypothesis import given
+from hypothesis import strategies as st
+from sections.timeline.pictures import US, blocks_of_lane, gpu_host, gpu_window, pictures_of
 
-from tfperf.sections.timeline.lanes import MOST_LANES
+from tfperf.base.arrays import Int64s
+from tfperf.report.model import BlockName, Blocks
+from tfperf.sections.timeline.lanes import MOST_BLOCKS, MOST_LANES, BlockTexts, DrawnEvents, idle_gaps, levels_of
 
 STEPS = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
 
@@ -65,3 +70,202 @@ def test_what_lies_too_deep_is_counted(tmp_path: Path) -> None:
     deep = [event(f"f{n}", 2000 + n, 900 - 2 * n) for n in range(10)]
     (picture,) = pictures_of(tmp_path, host(*STEPS, *deep), step=2)
     assert picture.remarks == ("5 events not drawn: they lie too deep inside others.",)
+
+
+# --- which role each thread has ---
+
+
+def test_roles_of_threads(tmp_path: Path) -> None:
+    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
+    calls = [event("EagerExecute: __inference_f_1", 1000 * n + 10, 900) for n in range(4)]
+    threads = (
+        line("main", *steps, *calls, id=1),
+        line("tf_data_private_threadpool/7", iterator_call("Root::Map", 2100, 500, 1), id=2),
+        line("tf_data_iterator_get_next/8", event("unknown", 2100, 500), id=3),
+        line("tf_Compute/9", event("a:MatMul", 2100, 500), id=4),
+        line("silent", event("a:MatMul", 100, 500), id=5),
+    )
+    (picture,) = pictures_of(tmp_path, plane("/host:CPU", *threads), step=2)
+    assert {group.title: sorted(lane.title for lane in group.lanes) for group in picture.groups} == {
+        "Program": ["main"],
+        "tf.data": ["Map (tf_data_private_threadpool/7)", "tf_data_iterator_get_next/8"],
+        "Other threads": ["tf_Compute/9"],
+    }
+
+
+def test_threads_that_launch_work_and_streams(tmp_path: Path) -> None:
+    picture = gpu_host(tmp_path)["timeline"].pictures[0]
+    lanes = {group.title: {lane.title for lane in group.lanes} for group in picture.groups}
+    assert lanes["Program"] == {"python3"}
+    assert lanes["tf.data"] == {"Map (tf_data_iterator_get_next/1)"}
+    assert lanes["Launching threads"] == {"tf_gpu_private_0/3", "tf_gpu_private_1/4"}
+    assert lanes["Other threads"] == {"tf_Compute/2"}
+    assert lanes["GPU:1"] == {"Idle, by cause", "Stream #13(Compute)", "Stream #14(MemcpyH2D)"}
+
+
+# --- what devices wait for, as blocks ---
+
+
+def test_gaps_of_a_step_by_cause(tmp_path: Path) -> None:
+    """As `synthetic_gpu.py` has it: 220 until the copy ends its gap, then gaps at 800 and from 850 on."""
+    analyzed = gpu_host(tmp_path, "idle")
+    first, second = idle_gaps(analyzed, gpu_window(analyzed, 1))
+    assert (first.device, second.device) == ("GPU:0", "GPU:1")
+    start_us = [(start - 1_000_000_000) // 1_000_000 for start in first.start_ps.tolist()]
+    assert start_us == [0, 800, 850]
+    assert [first.causes[cause] for cause in first.cause.tolist()] == [
+        "Waiting for input", "Synchronising", "Python between calls"
+    ]  # fmt: skip
+    assert first.splits[0] == "Waiting for input 0.200 ms, Copying 0.010 ms, Launching 0.010 ms"
+    assert first.splits[1] == ""
+
+
+def test_they_are_the_first_lane_of_a_device(tmp_path: Path) -> None:
+    picture = gpu_host(tmp_path)["timeline"].pictures[0]
+    assert blocks_of_lane(picture, "GPU:0", "Idle, by cause")[0] == ("Waiting for input", 0, 0, 220)
+    kinds = {name.name: name.kind for name in picture.names}
+    assert kinds["Waiting for input"] == "Idle: Waiting for input"
+
+
+# --- what blocks say ---
+
+
+def test_kinds_and_ops_of_host_events(tmp_path: Path) -> None:
+    names = [
+        "model/dense/MatMul:MatMul",
+        "Iterator::Map",
+        "$train.py:1 f",
+        "IteratorGetNextOp::DoCompute",
+        "FunctionRun",
+    ]
+    trace = trace_of(tmp_path, host(*(event(name, 100 * n, 10) for n, name in enumerate(names))))
+    texts = BlockTexts(host_of(trace, "steps"))
+    name, note = texts.of(np.arange(5))
+    assert [[*texts.names][number] for number in name.tolist()] == [
+        BlockName(names[0], "Host compute", "MatMul", "model/dense/MatMul"),
+        BlockName(names[1], "Input pipeline"),
+        BlockName(names[2], "Python"),
+        BlockName(names[3], "Input wait"),
+        BlockName(names[4], "Call"),
+    ]
+    assert note.tolist() == [-1] * 5
+
+
+def test_work_of_a_device_notes_its_op_and_how_it_was_launched(tmp_path: Path) -> None:
+    analyzed = gpu_host(tmp_path, "steps")
+    texts = BlockTexts(analyzed)
+    names, notes = texts.of(analyzed.device_work.rows[:3])
+    of_gemm = [*texts.notes][int(notes[0])]
+    assert of_gemm.startswith("op model/dense/MatMul (MatMul); ")
+    assert "grid" in of_gemm
+    assert [[*texts.names][number].kind for number in names.tolist()] == [
+        "Device compute", "Device compute", "Device collectives"
+    ]  # fmt: skip
+    again, _ = texts.of(analyzed.device_work.rows[:1])
+    assert again[0] == names[0]
+
+
+def test_long_names_are_cut_and_notes_have_an_end(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(event("x" * 5_000, 0, 10)))
+    texts = BlockTexts(host_of(trace, "steps"))
+    texts.of(np.arange(1))
+    assert [len(name.name) for name in texts.names] == [200]
+    assert texts.note("") == -1
+    assert texts.note("a") == texts.note("a") == 0
+
+
+# --- events that are too short to be seen become blocks; nothing is lost from their sums ---
+
+
+def events(*rows: tuple[int, int, int, int]) -> DrawnEvents:
+    """Return events of (row, start, end, name), in the order that pictures have."""
+    ordered = sorted(rows, key=lambda each: (each[0], each[1], -each[2]))
+    row, start, end, name = (np.array(column, np.int64) for column in zip(*ordered, strict=True))
+    numbers = np.arange(len(ordered), dtype=np.int32)
+    return DrawnEvents(
+        row=row.astype(np.int32),
+        start_ns=start,
+        end_ns=end,
+        name=name.astype(np.int32),
+        self_ns=end - start,
+        note=numbers,
+    )
+
+
+def of(level: Blocks) -> list[tuple[int, ...]]:
+    columns = (level.row, level.start_ns, level.duration_ns, level.name, level.count, level.self_ns)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_few_events_are_one_level_with_each_of_them() -> None:
+    (level,) = levels_of(events((0, 0, 500, 1), (0, 600, 900, 2), (1, 0, 400, 3)), 1_000)
+    assert of(level) == [(0, 0, 500, 1, 1, 500), (0, 600, 300, 2, 1, 300), (1, 0, 400, 3, 1, 400)]
+    assert level.finest_ns == 0
+
+
+def test_a_block_of_several_says_how_many_and_has_the_name_that_takes_most() -> None:
+    """A step of 1 ms has pixels of 1 us: of three short events in a row, name 7 takes 500 of 900 ns in all."""
+    coarse, fine = levels_of(
+        events((0, 0, 300, 5), (0, 400, 650, 7), (0, 700, 950, 7), (0, 2_000, 700_000, 8), (0, 700_100, 700_200, 5)),
+        1_000_000,
+    )
+    assert of(coarse) == [(0, 0, 950, 7, 3, 800), (0, 2_000, 698_000, 8, 1, 698_000), (0, 700_100, 100, 5, 1, 100)]
+    assert coarse.note.tolist() == [-1, 3, 4]
+    assert len(fine.row) == 5
+
+
+def test_what_is_long_stays_apart_from_what_is_short_around_it() -> None:
+    coarse, _ = levels_of(
+        events((0, 0, 100, 1), (0, 100, 200, 1), (0, 200, 1_900, 2), (0, 1_900, 1_950, 3), (0, 1_960, 1_990, 3)),
+        1_000_000,
+    )
+    assert [(name, count) for _, _, _, name, count, _ in of(coarse)] == [(1, 2), (2, 1), (3, 2)]
+
+
+def test_a_million_events_have_three_levels_of_bounded_size() -> None:
+    count, duration_ns = 1_000_000, 100_000_000
+    start: Int64s = np.arange(count) * 100
+    many = DrawnEvents(
+        row=np.zeros(count, np.int32),
+        start_ns=start,
+        end_ns=start + 60,
+        name=(np.arange(count) % 5).astype(np.int32),
+        self_ns=np.full(count, 60),
+        note=np.full(count, -1, np.int32),
+    )
+    levels = levels_of(many, duration_ns)
+    assert len(levels) == 3
+    assert len(levels[2].row) > 8 * len(levels[1].row) / 3 > 8 * len(levels[0].row) / 3
+    for level, most in zip(levels, MOST_BLOCKS, strict=True):
+        assert 250 <= len(level.row) <= most
+        assert int(level.count.sum()) == count
+        assert int(level.self_ns.sum()) == 60 * count
+
+
+def test_no_events_are_an_empty_level() -> None:
+    empty = events((0, 0, 1, 0))
+    nothing = DrawnEvents(**{key: getattr(empty, key)[:0] for key in empty.__struct_fields__})
+    assert [len(level.row) for level in levels_of(nothing, 1_000)] == [0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10**6), st.integers(0, 3_000), st.integers(0, 4)), min_size=1)
+)
+def test_all_levels_add_up_to_the_same(rows: list[tuple[int, int, int, int]]) -> None:
+    """Rows of a picture hold events one after the other; whatever they are, no level loses time or events."""
+    placed: dict[int, int] = {}
+    made = []
+    for row, gap, duration, name in rows:
+        start = placed.get(row, 0) + gap
+        placed[row] = start + duration
+        made.append((row, start, start + duration, name))
+    whole = max(placed.values())
+    levels = levels_of(events(*made), max(whole, 1))
+    assert [level.finest_ns for level in levels] == sorted({level.finest_ns for level in levels}, reverse=True)
+    for level in levels:
+        assert int(level.count.sum()) == len(made)
+        assert int(level.self_ns.sum()) == sum(end - start for _, start, end, _ in made)
+        assert bool((level.start_ns + level.duration_ns <= whole).all())
+        for row in set(level.row.tolist()):
+            of_row = level.row == row
+            assert bool((np.diff(level.start_ns[of_row]) >= 0).all())

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builders import Event, event, host, host_of, line, plane, programs, ref, trace_of
+import numpy as np
+import pytest
+from builders import Event, Plane, event, host, host_of, line, plane, programs, ref, trace_of
 from hlo_builders import F32, computation, instruction, layout, program, shape
 from protobytes import field, message
 
+from tfperf.base.arrays import EMPTY, Intervals
+from tfperf.formats.hlo.hlo_proto import read_proto
 from tfperf.sections.xla.analysis import Xla
-from tfperf.sections.xla.instructions import HloModule, HloOp
+from tfperf.sections.xla.instructions import HloModule, HloOp, OpCost, OpTimes, ProgramCosts, op_times, precision_of
 
 MATRIX = shape(F32, 8, 4, layout=layout(1, 0))
 SWAPPED = shape(F32, 4, 8, layout=layout(1, 0))
@@ -107,3 +111,197 @@ def test_rows_of_several_hosts_are_known_by_their_keys() -> None:
 
 def test_a_host_without_programs_has_nothing(tmp_path: Path) -> None:
     assert host_of(trace_of(tmp_path, host(event("a", 0, 1)), programs(id_7=PROGRAM)), "xla")["xla"] == Xla()
+
+
+# --- when instructions ran, on each kind of device. Times in microseconds ---
+
+
+US = 1_000_000
+
+
+def times_of(tmp_path: Path, *planes: Plane, steps: Intervals = EMPTY) -> OpTimes:
+    trace = trace_of(tmp_path, *planes)
+    return op_times(trace, host_of(trace, "steps").device_work, steps)
+
+
+def kernel(name: str, start: float, duration: float, op: str, call: int, program: int = 7) -> Event:
+    stats = {"hlo_op": ref(op), "hlo_module": ref("jit_f"), "program_id": program, "correlation_id": call}
+    return event(name, start, duration, **stats)
+
+
+def launches(*starts_and_ids: tuple[float, int], thread: str = "Host Threads/1") -> Plane:
+    calls = [event("launch", start, 1, correlation_id=number) for start, number in starts_and_ids]
+    thunks = [event("conv.1", 0, 10), event("add.2", 20, 5), event("conv.1", 30, 10)]
+    return plane("/host:CPU", line("python", *thunks, id=1), line(thread, *calls, id=2))
+
+
+def test_a_run_on_a_gpu_may_launch_several_kernels(tmp_path: Path) -> None:
+    """conv.1 runs twice with two kernels each, add.2 once."""
+    gpu = plane(
+        "/device:GPU:0",
+        line(
+            "Stream #1",
+            kernel("im2col", 50, 3, "conv.1", 1),
+            kernel("gemm", 55, 7, "conv.1", 2),
+            kernel("add", 65, 2, "add.2", 3),
+            kernel("im2col", 70, 3, "conv.1", 4),
+            kernel("gemm", 75, 7, "conv.1", 5),
+            event("copy", 90, 9),
+        ),
+    )
+    times = times_of(tmp_path, launches((1, 1), (5, 2), (21, 3), (31, 4), (35, 5)), gpu)
+    assert times.place == "gpu"
+    found = {op.key.op: (op.runs, op.events, op.time_ps, op.devices, op.is_estimated) for op in times.ops}
+    assert found == {"conv.1": (2, 4, 20 * US, 1, False), "add.2": (1, 1, 2 * US, 1, False)}
+    assert times.busy_ps == {7: 22 * US}
+
+
+def test_without_launches_the_kernel_that_runs_most_often_counts_runs(tmp_path: Path) -> None:
+    kernels = [kernel("gemm", 10 * at, 5, "conv.1", 0) for at in range(3)]
+    kernels += [kernel("im2col", 100 + 10 * at, 5, "conv.1", 0) for at in range(2)]
+    (op,) = times_of(tmp_path, plane("/device:GPU:0", line("Stream #1", *kernels))).ops
+    assert (op.runs, op.events, op.is_estimated) == (3, 5, True)
+
+
+def test_instructions_of_one_name_in_two_programs_stay_apart(tmp_path: Path) -> None:
+    """Two devices run program 7, one of them also program 8."""
+    first = plane("/device:GPU:0", line("s", kernel("k", 0, 5, "dot.1", 1), kernel("k", 9, 5, "dot.1", 2, program=8)))
+    second = plane("/device:GPU:1", line("s", kernel("k", 0, 7, "dot.1", 3)))
+    found = {op.key.program: (op.time_ps, op.devices) for op in times_of(tmp_path, first, second).ops}
+    assert found == {7: (12 * US, 2), 8: (5 * US, 1)}
+
+
+def test_on_a_tpu_a_loop_is_without_its_body(tmp_path: Path) -> None:
+    loop, body = "%while.6 = f32[8] while(f32[8] %p)", "%fusion.7 = f32[8] fusion(f32[8] %q)"
+    ops = (event(loop, 0, 20), event(body, 1, 8), event(body, 10, 8))
+    stats = {"program_id": 7, "hlo_category": "x"}
+    cores = [
+        plane(f"/device:TPU:{at}", line("XLA Ops", *ops), name_stats={loop: stats, body: stats}) for at in range(2)
+    ]
+    times = times_of(tmp_path, *cores)
+    found = {op.key: (op.runs, op.time_ps, op.devices) for op in times.ops}
+    assert {(key.program, key.op): values for key, values in found.items()} == {
+        (7, "while.6"): (2, 8 * US, 2),
+        (7, "fusion.7"): (4, 32 * US, 2),
+    }
+    assert (times.place, times.busy_ps) == ("tpu", {7: 40 * US})
+
+
+def test_on_a_host_an_instruction_goes_to_where_its_end_is_noted(tmp_path: Path) -> None:
+    """dot is handed out within 2 us and done after 30; add ends inside its own event, and one dot has no end."""
+    first = line(
+        "tf_XLAEigen/1",
+        event("dot", 0, 2, hlo_op="dot", program_id=7, _p=11),
+        event("add", 5, 4, hlo_op="add", program_id=7, _p=12),
+        event("end: add", 8, 0.5, _c=12),
+        event("dot", 40, 6, hlo_op="dot", program_id=7, _p=13),
+        id=1,
+    )
+    second = line("tf_XLAEigen/2", event("end: dot", 30, 1, _c=11), event("other", 50, 5), id=2)
+    times = times_of(tmp_path, plane("/host:CPU", first, second))
+    found = {op.key.op: (op.runs, op.time_ps, op.least_ps) for op in times.ops}
+    assert found == {"dot": (2, 36 * US, 8 * US), "add": (1, 4 * US, 4 * US)}
+    assert (times.place, times.busy_ps) == ("cpu", {7: 36 * US})  # 0-30 and 40-46
+
+
+def test_without_instructions_there_is_nothing(tmp_path: Path) -> None:
+    assert times_of(tmp_path, host(event("train", 0, 5, step_num=1))) == OpTimes(place=None)
+    gpu = plane("/device:GPU:0", line("s", event("k", 0, 5)))
+    assert times_of(tmp_path, gpu) == OpTimes(place="gpu")
+
+
+def test_events_in_the_steps_that_count_are_told(tmp_path: Path) -> None:
+    """Of three kernels, and of three ops of a TPU, two start between 10 and 30 us."""
+    steps = Intervals(np.array([10 * US]), np.array([30 * US]))
+    kernels = [kernel("k", 10 * at, 5, "a", 0) for at in range(3)]
+    (op,) = times_of(tmp_path, plane("/device:GPU:0", line("s", *kernels)), steps=steps).ops
+    assert (op.events, op.in_steps) == (3, 2)
+    core = plane("/device:TPU:0", line("XLA Ops", *(event("a", 10 * at, 5) for at in range(3))))
+    (op,) = times_of(tmp_path, core, steps=steps).ops
+    assert (op.events, op.in_steps) == (3, 2)
+
+
+def test_the_name_is_that_of_the_longest_kernel(tmp_path: Path) -> None:
+    kernels = [kernel("short", 0, 1, "a", 0), kernel("long", 5, 9, "a", 0), kernel("other", 20, 2, "b", 0)]
+    trace = trace_of(tmp_path, plane("/device:GPU:0", line("s", *kernels)))
+    ops = op_times(trace, host_of(trace, "steps").device_work, EMPTY).ops
+    assert {op.key.op: trace.names[op.name] for op in ops} == {"a": "long", "b": "other"}
+
+
+# --- what a run computes and moves, by the program; the formulas are tested in tests/programs ---
+
+
+BF16 = 16
+CONTRACTING = field(30, message(field(1, 1), field(2, 0)))
+
+
+def costs_of(*instructions: bytes, root: int, more: bytes = b"") -> tuple[ProgramCosts, dict[str, tuple[int, int]]]:
+    parts = (
+        (more, computation("main", *instructions, root=root))
+        if more
+        else (computation("main", *instructions, root=root),)
+    )
+    module = read_proto(program(*parts))
+    return ProgramCosts(module), module.by_name
+
+
+def test_a_product_is_held_against_the_peak_of_what_it_multiplies() -> None:
+    """[4,8] x [8,2] in bfloat16 with a float32 result: 2*4*8*2 operations; 64 + 32 + 32 bytes."""
+    costs, at = costs_of(
+        instruction(1, "a", "parameter", shape(BF16, 4, 8)),
+        instruction(2, "b", "parameter", shape(BF16, 8, 2), extra=field(9, 1)),
+        instruction(3, "dot", "dot", shape(F32, 4, 2), [1, 2], extra=CONTRACTING),
+        root=3,
+    )
+    assert costs.of(*at["dot"]) == OpCost(128.0, 128.0, 64.0 + 32 + 32, "bf16")
+
+
+def test_a_fusion_is_held_against_the_product_inside() -> None:
+    inner = computation(
+        "fused",
+        instruction(11, "p", "parameter", shape(BF16, 4, 8)),
+        instruction(12, "q", "parameter", shape(BF16, 8, 2), extra=field(9, 1)),
+        instruction(13, "d", "dot", shape(F32, 4, 2), [11, 12], extra=CONTRACTING),
+        number=2,
+        root=13,
+    )
+    costs, at = costs_of(
+        instruction(1, "a", "parameter", shape(BF16, 4, 8)),
+        instruction(2, "b", "parameter", shape(BF16, 8, 2), extra=field(9, 1)),
+        instruction(3, "fusion", "fusion", shape(F32, 4, 2), [1, 2], calls=[2]),
+        root=3,
+        more=inner,
+    )
+    cost = costs.of(*at["fusion"])
+    assert (cost.flops, cost.matrix_flops, cost.precision) == (128, 128, "bf16")
+
+
+@pytest.mark.parametrize(("kind", "precision"), [(F32, "fp32"), (BF16, "fp32"), (12, "fp64")])
+def test_other_work_is_held_against_the_vector_units(kind: int, precision: str) -> None:
+    one = instruction(1, "a", "parameter", shape(kind, 8))
+    costs, at = costs_of(one, instruction(2, "s", "add", shape(kind, 8), [1, 1]), root=2)
+    cost = costs.of(*at["s"])
+    assert (cost.flops, cost.matrix_flops, cost.precision) == (8, 0, precision)
+
+
+def test_calls_that_nobody_knows_stay_unknown_and_loops_have_no_cost_of_their_own() -> None:
+    call = instruction(1, "c", "custom-call", shape(F32, 8), extra=field(28, b"mystery"))
+    body = computation("body", instruction(11, "p", "parameter", shape(F32, 8)), number=2, root=11)
+    costs, at = costs_of(call, instruction(2, "w", "while", shape(F32, 8), [1], calls=[2, 2]), root=2, more=body)
+    assert costs.of(*at["c"]).flops is None
+    assert costs.of(*at["w"]) == OpCost()
+
+
+def test_a_program_that_cannot_be_costed_has_no_costs() -> None:
+    costs, at = costs_of(instruction(1, "d", "dot", shape(F32, 8)), root=1)
+    assert costs.of(*at["d"]) == OpCost()
+
+
+def test_types_have_the_peaks_that_devices_state() -> None:
+    assert [precision_of(name) for name in ("f8e4m3fn", "s8", "f16", "s32", "c64")] == [
+        "fp8",
+        "int8",
+        "fp16",
+        None,
+        None,
+    ]
