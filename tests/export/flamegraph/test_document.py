@@ -11,8 +11,8 @@ import pytest
 from builders import event, host, line, plane, results_of, trace_of
 from report.render.flame.speedscope_schema import check
 
-from tfperf.analysis.registry import Results
-from tfperf.export.flamegraph import Question
+from tfperf.analysis.registry import Results, is_ours
+from tfperf.export.flamegraph import STACKED_BY, VALUES, Question, QuestionError
 from tfperf.export.flamegraph.document import SUFFIXES, FlameFormat, flame_graphs, flame_text, format_of, told
 
 
@@ -104,3 +104,26 @@ def test_sums_over_devices_are_told_with_the_mean_of_one(tmp_path: Path) -> None
     graphs = flame_graphs(results, Question(on="device"))
     assert [*told(graphs)] == ["device 0.030 ms on 2 devices (0.015 ms each) in 3 boxes"]
     assert [flame.title for flame in graphs.flames] == ["Device op time by name scope, summed over 2 devices"]
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (Question(by="python", on="device"), "--by python is about host threads: omit --on device"),
+        (Question(by="python", value="flops"), "functions of Python have no flops: use --value self-time or *"),
+        (Question(by="python", merge_layers=True), "--merge-layers is about ops: omit it, *"),
+    ],
+)
+def test_what_means_nothing_is_refused(question: Question, message: str) -> None:
+    with pytest.raises(QuestionError) as caught:
+        question.check()
+    assert str(caught.value).startswith(message.removesuffix("*"))
+
+
+def test_all_else_is_answered_by_sections_that_there_are() -> None:
+    for by in STACKED_BY:
+        for value in VALUES:
+            question = Question(by=by, value=value)
+            if by != "python" or value in ("self-time", "calls"):
+                question.check()
+                assert all(map(is_ours, question.sections))

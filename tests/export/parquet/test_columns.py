@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
+from builders import event, host, logdir_of, space
 from places import ROOT, SAMPLES
 
-from tfperf.export.parquet import write_parquet
+from tfperf.analysis.load import load
+from tfperf.export.parquet import reading_ahead, write_parquet
+from tfperf.export.query.arrow_tables import NestedTrace, with_nesting
 from tfperf.export.query.sql_tables import EVENTS, HOST_FILES, STAT_TABLE
+from tfperf.trace.logdir import HostFile
+from tfperf.trace.read import read_host
 
 PAGE = ROOT / "docs" / "parquet.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -48,3 +55,115 @@ def test_there_are_five_questions() -> None:
 def test_queries_have_answers(query: str, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workplace)
     assert duckdb.execute(query).fetchall()
+
+
+STEPS = space(host(*(event("train", 100 * n, 100, step_num=n) for n in range(3)), event("instant", 5, 0)))
+STATS = frozenset(("step_num",))
+
+
+class Reader:
+    """Reads, and counts how often."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, file: HostFile, **more: Any) -> NestedTrace:
+        self.count += 1
+        return with_nesting(read_host(file.path, file.host, stats=STATS, instants=True, **more))
+
+
+def host_file(logdir: Path, name: str = "a") -> HostFile:
+    (path,) = logdir.rglob(f"{name}.xplane.pb")
+    return HostFile(name, path)
+
+
+def test_a_single_host_is_read_once_and_nested_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logdir, read, threads = logdir_of(tmp_path, a=STEPS), Reader(), []
+
+    def noted(trace: object) -> NestedTrace:
+        threads.append(threading.current_thread().name)
+        return with_nesting(trace)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("tfperf.export.parquet.with_nesting", noted)
+    with reading_ahead(read, STATS) as (ahead, begin):
+        analysis = load(logdir, sections=["steps"], beside=begin)
+        assert len(ahead.of(host_file(logdir)).trace.name) == 4
+    assert len(analysis["steps"].steps) == 3
+    assert read.count == 0
+    assert [name.startswith("tfperf-read-ahead") for name in threads] == [True]
+
+
+def test_several_hosts_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
+    logdir, read = logdir_of(tmp_path, a=STEPS, b=STEPS), Reader()
+    with reading_ahead(read, STATS) as (ahead, begin):
+        load(logdir, sections=["steps"], beside=begin, jobs=2)
+        assert len(ahead.of(host_file(logdir, "b")).trace.name) == 4
+    assert read.count == 1
+    with reading_ahead(read, STATS) as (ahead, begin):
+        load(logdir, sections=["steps"], hosts=["b"], beside=begin)
+        assert len(ahead.of(host_file(logdir, "b")).trace.name) == 4
+    assert read.count == 1
+
+
+def test_a_large_host_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfperf.export.parquet._LARGEST_BYTES", len(STEPS) - 1)
+    logdir, read = logdir_of(tmp_path, a=STEPS), Reader()
+    with reading_ahead(read, STATS) as (ahead, begin):
+        load(logdir, sections=["steps"], beside=begin)
+        ahead.of(host_file(logdir))
+    assert read.count == 1
+
+
+def test_another_file_than_was_read_is_read(tmp_path: Path) -> None:
+    logdir, other, read = logdir_of(tmp_path, a=STEPS), logdir_of(tmp_path / "other", a=STEPS), Reader()
+    with reading_ahead(read, STATS) as (ahead, begin):
+        load(logdir, sections=["steps"], beside=begin)
+        ahead.of(host_file(other))
+    assert read.count == 1
+
+
+def test_an_error_of_the_thread_comes_where_the_events_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> NestedTrace:
+        raise MemoryError
+
+    monkeypatch.setattr("tfperf.export.parquet.with_nesting", fails)
+    logdir = logdir_of(tmp_path, a=STEPS)
+    with reading_ahead(Reader(), STATS) as (ahead, begin):
+        load(logdir, sections=["steps"], beside=begin)
+        with pytest.raises(MemoryError):
+            ahead.of(host_file(logdir))
+
+
+def test_all_stats_are_read_in_a_thread(tmp_path: Path) -> None:
+    threads, logdir = [], logdir_of(tmp_path, a=STEPS)
+
+    def read(file: HostFile, **more: Any) -> NestedTrace:
+        threads.append(threading.current_thread().name)
+        return with_nesting(read_host(file.path, file.host, everything=True, **more))
+
+    with reading_ahead(read, None) as (ahead, begin):
+        load(logdir, sections=["steps"], beside=begin)
+        assert len(ahead.of(host_file(logdir)).trace.name) == 4
+    assert [name.startswith("tfperf-read-ahead") for name in threads] == [True]
+
+
+def test_the_thread_ends_when_nobody_waits(tmp_path: Path) -> None:
+    """The reader tells how far it is until it is stopped."""
+    logdir, begun = logdir_of(tmp_path, a=STEPS), threading.Event()
+
+    def read_for_ever(_: HostFile, progress: Any) -> NestedTrace:
+        while True:
+            begun.set()
+            progress(1, 2)
+
+    def interrupted() -> None:
+        with reading_ahead(read_for_ever, None) as (_, begin):
+            begin(host_file(logdir))
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not any(thread.name.startswith("tfperf-read-ahead") for thread in threading.enumerate())

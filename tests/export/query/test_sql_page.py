@@ -11,8 +11,9 @@ from builders import event, host, line, logdir_of, plane, space
 from export.query.asking import ask
 from places import ROOT
 
+from tfperf.analysis.registry import all_tables
 from tfperf.export.query.sources import source_of
-from tfperf.export.query.sql_tables import SqlColumn, SqlTable, every_table
+from tfperf.export.query.sql_tables import RECORDED, SqlColumn, SqlTable, analyzed_tables, every_table
 
 PAGE = ROOT / "docs" / "sql.md"
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
@@ -67,3 +68,32 @@ def test_busy_threads_count_time_once(tmp_path: Path) -> None:
     logdir = logdir_of(tmp_path, a=space(plane("/host:CPU", busy, lazy)))
     answer = ask(source_of(logdir), next(query for query in QUERIES if "busy_percent" in query))
     assert list(zip(*answer.columns, strict=True)) == [("busy", 50.0), ("lazy", 25.0)]
+
+
+def test_a_table_says_how_it_is_made() -> None:
+    table = SqlTable(
+        "t", "things", (SqlColumn("n", "BIGINT", "count", "how many"), SqlColumn("name", "VARCHAR", "", ""))
+    )
+    assert table.ddl() == 'CREATE TABLE "t" ("n" BIGINT, "name" VARCHAR)'
+
+
+def test_every_table_has_one_name_and_its_aliases() -> None:
+    names = [table.name for table in RECORDED]
+    names += [name for table in all_tables() for name in (table.name, *table.aliases)]
+    assert list(every_table()) == names
+    assert len(set(names)) == len(names)
+
+
+def test_an_alias_has_the_same_columns() -> None:
+    aliases = {alias: table.name for table in all_tables() for alias in table.aliases}
+    assert aliases == {"functions": "tf_functions", "iterators": "tfdata_stages"}
+    for alias, name in aliases.items():
+        assert analyzed_tables()[alias].columns == analyzed_tables()[name].columns
+        assert analyzed_tables()[alias].meaning == f"the same as {name}"
+
+
+@pytest.mark.parametrize("name", every_table())
+def test_every_column_has_a_meaning_and_its_unit_in_its_name(name: str) -> None:
+    for column in every_table()[name].columns:
+        assert column.meaning, column.name
+        assert f"_{column.name}".endswith(f"_{column.unit}") or column.unit not in ("ps", "us", "ms"), column.name

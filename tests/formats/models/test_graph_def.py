@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from protobytes import field
 from tfprof_builders import graph, message, node
 
+from tfperf.formats.models.dtypes import shapes
 from tfperf.formats.models.graph_def import Graph, read_graph
 from tfperf.formats.models.input_file import InputFile, TfprofInputError
+from tfperf.formats.models.messages import TENSORFLOW
+from tfperf.formats.wire.schema import fields_of
 
 LAYER = (
     node("x", "Placeholder", outputs=[[4, 8]], variable=[4, 8]),
@@ -120,3 +128,96 @@ def test_a_frozen_graph_has_constants_in_the_place_of_variables(tmp_path: Path) 
 def test_what_is_no_graph(tmp_path: Path, data: bytes, said: str) -> None:
     with pytest.raises(TfprofInputError, match=said):
         read(tmp_path, data)
+
+
+OTHER_NAMES = {"Shape": "TensorShapeProto", "Dimension": "TensorShapeProto.Dim", "CodeDefTrace": "CodeDef.Trace"}
+SAME_NAMES = (
+    "GraphDef",
+    "NodeDef",
+    "MetaGraphDef",
+    "SavedModel",
+    "RunMetadata",
+    "StepStats",
+    "DeviceStepStats",
+    "NodeExecStats",
+    "AllocatorMemoryUsed",
+    "NodeOutput",
+    "TensorDescription",
+    "AllocationDescription",
+    "MemoryStats",
+    "OpLogProto",
+    "OpLogEntry",
+    "CodeDef",
+    "ProfileProto",
+    "ProfileNode",
+    "ExecProfile",
+    "ExecTime",
+    "ExecMemory",
+    "Tuple",
+)
+DUMP = """
+import importlib.util, json, sys, types
+# The package without its __init__, which would load all of TensorFlow.
+package = types.ModuleType("tensorflow")
+package.__path__ = importlib.util.find_spec("tensorflow").submodule_search_locations
+sys.modules["tensorflow"] = package
+from tensorflow.core.framework import graph_pb2, node_def_pb2, step_stats_pb2, tensor_shape_pb2, tensor_description_pb2
+from tensorflow.core.framework import allocation_description_pb2
+from tensorflow.core.profiler import tfprof_log_pb2
+from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, saved_model_pb2
+
+def add(found, prefix, message):
+    found[prefix + message.name] = {field.name: field.number for field in message.fields}
+    for nested in message.nested_types:
+        add(found, prefix + message.name + ".", nested)
+
+found = {}
+modules = (graph_pb2, node_def_pb2, step_stats_pb2, tensor_shape_pb2, tensor_description_pb2,
+           allocation_description_pb2, tfprof_log_pb2, config_pb2, meta_graph_pb2, saved_model_pb2)
+for module in modules:
+    for message in module.DESCRIPTOR.message_types_by_name.values():
+        add(found, "", message)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not find_spec("tensorflow"), reason="TensorFlow is not installed")
+def test_fields_have_the_names_and_numbers_of_tensorflow() -> None:
+    output = subprocess.run([sys.executable, "-c", DUMP], capture_output=True, text=True, check=True).stdout
+    theirs = json.loads(output.splitlines()[-1])
+    different = []
+    for kind in (*SAME_NAMES, *OTHER_NAMES):
+        of_theirs = theirs[OTHER_NAMES.get(kind, kind)]
+        for name, number, *_ in fields_of(TENSORFLOW.messages[kind]):
+            if of_theirs.get(name) != number:
+                different.append((kind, name, number, of_theirs.get(name)))
+    assert not different
+
+
+def test_all_messages_can_be_built() -> None:
+    for name in TENSORFLOW.messages:
+        assert TENSORFLOW.message_class(name)().SerializeToString() == b""
+
+
+def test_elements_are_the_product_of_known_dimensions() -> None:
+    some = shapes([[4, 8], None, [1], [3, -1], [], [7, 0, 2]])
+    assert some.elements().tolist() == [32, 0, 1, 0, 0, 0]
+
+
+def test_more_elements_than_a_number_holds_are_not_counted() -> None:
+    assert shapes([[1 << 40, 1 << 40], [1 << 40, 4]]).elements().tolist() == [0, 1 << 42]
+
+
+def test_nothing_has_no_elements() -> None:
+    assert shapes([]).elements().tolist() == []
+
+
+def test_taking_keeps_order_and_knows_what_is_missing() -> None:
+    some = shapes([[4, 8], [2], None]).take(np.array([2, 1, -1, 0]))
+    assert [some.dims(place) for place in range(4)] == [(), (2,), (), (4, 8)]
+    assert some.known.tolist() == [False, True, False, True]
+
+
+def test_taking_from_nothing() -> None:
+    assert shapes([]).take(np.array([-1, -1])).known.tolist() == [False, False]

@@ -7,10 +7,21 @@ from pathlib import Path
 
 import pytest
 from places import SHARED
-from tfprof_builders import CPU, GPU, STREAMS, graph, model, node, ran, run_metadata
+from tfprof_builders import CPU, GPU, STREAMS, graph, model, node, op_log, ran, run_metadata
 
-from tfperf.models.tfprof.advise import CHECKERS, advise_report, checker_of
+from tfperf.models.tfprof.advise import (
+    CHECKERS,
+    UsedDevice,
+    advise_report,
+    checker_of,
+    costly_lines,
+    costly_ops,
+    costly_scopes,
+    unfused_batch_norms,
+    used_devices,
+)
 from tfperf.models.tfprof.model import Model
+from tfperf.models.tfprof.run_metadata import HostStep
 from tfperf.models.tfprof.sources import Sources, read_model
 from tfperf.report.model import Finding, Report
 from tfperf.report.render import FORMATS, render
@@ -175,3 +186,150 @@ def test_the_reference_computes_091_for_the_synthetic_gpu(way: str) -> None:
     assert [round(share, 2) for share in ops["time_percent"]] == [52.03, 24.39, 14.63]
     assert "unfused_batch_norm" not in codes(report)["operation"]
     assert "nhwc_on_accelerator" in codes(report)["operation"]
+
+
+def test_scopes_with_single_ops_are_named_once(tmp_path: Path) -> None:
+    names = ("net/bn/BatchNorm/Rsqrt", "net/BatchNorm_1/batchnorm/Rsqrt", "batch_normalization_2/Rsqrt", "x/Rsqrt")
+    of = model(tmp_path, [node(name, "Rsqrt") for name in names])
+    assert unfused_batch_norms(of) == ["batch_normalization_2", "net/BatchNorm_1", "net/bn/BatchNorm"]
+
+
+@pytest.mark.parametrize("op", ["FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "_FusedBatchNormEx"])
+def test_all_fused_ops_are_known(tmp_path: Path, op: str) -> None:
+    """The reference knows the first only (D11)."""
+    of = model(
+        tmp_path, [node(f"BatchNorm/{op}", op), node("BatchNorm/Rsqrt", "Rsqrt"), node("BatchNorm/w", "VariableV2")]
+    )
+    assert unfused_batch_norms(of) == []
+
+
+def test_scopes_of_variables_and_gradients_are_none(tmp_path: Path) -> None:
+    of = model(tmp_path, [node("BatchNorm/gamma", "VariableV2"), node("gradients/BatchNorm_grad/Rsqrt", "Rsqrt")])
+    assert unfused_batch_norms(of) == []
+
+
+OTHER = GPU.replace("GPU:0", "GPU:1")
+NODES = [node(name, "A") for name in "abc"]
+
+
+def test_kernels_that_overlap_add_up_for_utilization_and_not_for_busy(tmp_path: Path) -> None:
+    records = {
+        GPU: [ran("a", 100, 5), ran("b", 110, 5)],
+        STREAMS: [ran("a", 120, 60), ran("b", 140, 60)],
+        CPU: [ran("c", 1, 900)],
+    }
+    (used,) = used_devices(model(tmp_path, NODES, {3: run_metadata(records)}))
+    assert used == UsedDevice(
+        device=GPU.lower(), step=3, kernel_ms=0.12, step_ms=0.1, utilization_percent=120.0, busy_percent=80.0
+    )
+
+
+def test_each_device_has_the_last_step_with_kernels_of_it(tmp_path: Path) -> None:
+    both = {GPU: [ran("a", 10, 5)], STREAMS: [ran("a", 10, 10), ran("b", 10, 30)], OTHER: [ran("b", 10, 5)]}
+    one = {GPU: [ran("a", 10, 5)], STREAMS: [ran("a", 20, 10)]}
+    devices = used_devices(model(tmp_path, NODES, {0: run_metadata(both), 1: run_metadata(one)}))
+    assert [(each.device[-5:], each.step) for each in devices] == [("gpu:0", 1), ("gpu:1", 0)]
+    assert [each.utilization_percent for each in devices] == [50.0, 100.0]
+
+
+def test_devices_without_kernels_are_left_out(tmp_path: Path) -> None:
+    assert used_devices(model(tmp_path, NODES, {0: run_metadata({GPU: [ran("a", 1, 5)], CPU: [ran("b", 1, 5)]})})) == []
+    assert used_devices(model(tmp_path, NODES)) == []
+
+
+def network(folder: Path) -> Model:
+    """Four types of ops; `net` takes 6 ms, `head` 3 ms, the rest little."""
+    times = {"net/a": 4000, "net/b": 2000, "head/c": 3000, "tail/d": 50, "e": 0}
+    ops = {"net/a": "Conv2D", "net/b": "Conv2D", "head/c": "MatMul", "tail/d": "Relu", "e": "NoOp"}
+    main, users = ("main.py", 1, "<module>"), {"net/a": 5, "net/b": 6, "head/c": 9, "tail/d": 12, "e": 12}
+    stacks = {
+        name: {"stack": [main, ("model.py", 2 if name.startswith("net") else 3, "build"), ("layer.py", line, "call")]}
+        for name, line in users.items()
+    }
+    records = [ran(name, 10, time, timeline_label=b"net/a = _FusedConv2D(x)") for name, time in times.items() if time]
+    return model(
+        folder, [node(name, op) for name, op in ops.items()], {0: run_metadata({CPU: records})}, op_log(stacks)
+    )
+
+
+def test_op_types(tmp_path: Path) -> None:
+    rows = costly_ops(network(tmp_path))
+    assert [(row.name, row.time_ms, row.cpu_ms, row.accelerator_ms) for row in rows] == [
+        ("Conv2D", 6.0, 6.0, 0.0),
+        ("MatMul", 3.0, 3.0, 0.0),
+        ("Relu", 0.05, 0.05, 0.0),
+    ]
+    assert (rows[0].kernels, round(rows[0].time_percent, 1)) == ("_FusedConv2D", 66.3)
+
+
+def test_scopes_have_the_time_of_all_in_them(tmp_path: Path) -> None:
+    rows = costly_scopes(network(tmp_path))
+    assert [(row.name, row.time_ms) for row in rows] == [("net", 6.0), ("head", 3.0)]
+
+
+def test_lines_begin_below_what_calls_all(tmp_path: Path) -> None:
+    rows = costly_lines(network(tmp_path))
+    assert [(row.depth, row.name, row.time_ms) for row in rows] == [
+        (0, "model.py:2:build", 6.0),
+        (1, "layer.py:5:call", 4.0),
+        (1, "layer.py:6:call", 2.0),
+        (0, "model.py:3:build", 3.05),
+        (1, "layer.py:9:call", 3.0),
+    ]
+
+
+def test_kernels_and_launches_are_told_apart(tmp_path: Path) -> None:
+    records = {GPU: [ran("a", 1, 20)], STREAMS: [ran("a", 5, 300)]}
+    (row,) = costly_ops(model(tmp_path, [node("a", "Conv2D")], {0: run_metadata(records)}))
+    assert (row.time_ms, row.accelerator_ms, row.cpu_ms, row.time_percent, row.kernels) == (0.32, 0.3, 0.02, 100.0, "")
+
+
+def test_nothing_was_recorded(tmp_path: Path) -> None:
+    of = model(tmp_path, [node("a", "A")])
+    assert (costly_ops(of), costly_scopes(of), costly_lines(of)) == ([], [], [])
+
+
+def test_frames_of_packages_are_left_out_unless_asked_for(tmp_path: Path) -> None:
+    stack = [("main.py", 1, "f"), ("/x/site-packages/keras/layer.py", 2, "call")]
+    log = op_log(
+        {name: {"stack": [(file, line + place, f) for file, line, f in stack]} for place, name in enumerate("ab")}
+    )
+    steps = {0: run_metadata({CPU: [ran("a", 1, 2000), ran("b", 1, 3000)]})}
+    of = model(tmp_path, [node("a", "A"), node("b", "B")], steps, log)
+    assert [row.name for row in costly_lines(of)] == ["main.py:2:f", "main.py:1:f"]
+    assert len(costly_lines(of, every_frame=True)) == 2
+
+
+def test_one_line_that_costs_everything_is_named(tmp_path: Path) -> None:
+    log = op_log({"a": {"stack": [("main.py", 1, "<module>"), ("model.py", 7, "build")]}})
+    (row,) = costly_lines(model(tmp_path, [node("a", "A")], {0: run_metadata({CPU: [ran("a", 1, 2000)]})}, log))
+    assert (row.name, row.time_ms, row.depth) == ("model.py:7:build", 2.0, 0)
+
+
+WORKERS = [f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2)]
+
+
+def test_hosts_of_one_file(tmp_path: Path) -> None:
+    records = {
+        WORKERS[0]: [ran("x", 100, 10), ran("RecvTensor", 105, 30), ran("RecvTensor", 0, 99)],
+        "/device:GPU:0/stream:all": [ran("x", 100, 50)],
+        WORKERS[1]: [ran("x", 90, 5), ran("RecvTensor", 95, 1)],
+    }
+    assert model(tmp_path, [node("x", "A")], {3: run_metadata(records)}).hosts == [
+        HostStep(step=3, host="/job:worker/replica:0/task:0", start=100, end=150, received_micros=30, received=1),
+        HostStep(step=3, host="/job:worker/replica:0/task:1", start=90, end=96, received_micros=1, received=1),
+    ]
+
+
+def test_local_sessions_are_told_apart_by_their_files(tmp_path: Path) -> None:
+    model(tmp_path, [node("x", "A")])
+    files = [tmp_path / "one", tmp_path / "two"]
+    for start, file in enumerate(files, start=1):
+        file.write_bytes(run_metadata({CPU: [ran("x", start, 10)]}))
+    hosts = read_model(Sources(graph=tmp_path / "graph.pb", run_metadata={0: files})).hosts
+    assert [(each.host, each.start, each.end) for each in hosts] == [("file 1", 1, 11), ("file 2", 2, 12)]
+
+
+def test_a_host_without_times_is_left_out(tmp_path: Path) -> None:
+    records = {CPU: [ran("x", 0, 10)], STREAMS: [ran("x", 0, 3)]}
+    assert model(tmp_path, [node("x", "A")], {0: run_metadata(records)}).hosts == []

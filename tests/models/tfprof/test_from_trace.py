@@ -5,16 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from builders import Event, event, line, logdir_of, plane, space
+from builders import PS_PER_US, Event, event, line, logdir_of, plane, space, trace_of
+from hypothesis import given
+from hypothesis import strategies as st
 from places import SHARED
 from synthetic_tpu import offload_tpu
 from tfprof_builders import graph, node, op_log
 
 import tfperf
+from tfperf.base.arrays import Int64s
 from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.tfprof import OptionError
-from tfperf.models.tfprof.from_trace import NO_FRAMES, TracedModel, trace_model
+from tfperf.models.tfprof.from_trace import (
+    NO_FRAMES,
+    Costs,
+    PythonCalls,
+    TracedModel,
+    by_step,
+    joined,
+    python_calls,
+    trace_model,
+)
 from tfperf.models.tfprof.model import AVERAGE
 from tfperf.models.tfprof.options import ATTRIBUTES, PLACE, Options
 from tfperf.models.tfprof.report import ReportDetail, view_report
@@ -354,3 +367,142 @@ def test_a_step_of_the_real_tpu_profile_is_as_long_as_its_ops() -> None:
     of_op = {name: own.get("accelerator_micros", 0) / 4000 for name, own in values(traced).items()}
     assert sum(of_op.values()) == pytest.approx(784.13, abs=0.01)
     assert of_op["jit(f)/jit(main)/add"] == pytest.approx(24.05, abs=0.01)
+
+
+def costs(*executions: tuple[int, int, int, int]) -> Costs:
+    """Return executions: node, start, own time on the host, and on a device (ps)."""
+    node, start, cpu, accelerator = np.array(executions, np.int64).reshape(-1, 4).T
+    return Costs(
+        node=node,
+        device=np.zeros(len(node), np.int64),
+        start=start,
+        begin=start,
+        end=start + cpu + accelerator,
+        cpu_ps=cpu,
+        accelerator_ps=accelerator,
+        runs=(cpu > 0).astype(np.int64),
+    )
+
+
+def numbers(*values: int) -> Int64s:
+    return np.array(values, np.int64)
+
+
+def test_steps_and_their_mean() -> None:
+    made = costs(
+        (1, 0, 3_000_000, 0), (1, 5, 2_000_000, 0), (0, 9, 0, 7_000_000), (1, 10, 1_000_000, 0), (2, 25, 9_000_000, 0)
+    )
+    steps, mean = by_step(made, numbers(0, 10), numbers(10, 20), numbers(0, 1, 2))
+    assert [each.node.tolist() for each in steps] == [[0, 1], [1]]
+    assert [each.cpu_micros.tolist() for each in steps] == [[0, 5], [1]]
+    assert [each.accelerator_micros.tolist() for each in steps] == [[7, 0], [0]]
+    assert [each.runs.tolist() for each in steps] == [[0, 2], [1]]
+    assert [each.cpu_nanos.tolist() for each in steps] == [[0, 5000], [1000]]
+    assert steps[0].intervals.duration.tolist() == [3, 2, 7]
+    assert (mean.cpu_nanos.tolist(), mean.accelerator_nanos.tolist()) == ([0, 3000], [3500, 0])
+    # The mean is over both steps, also where a node ran in one; the last execution lies in none.
+    assert (mean.node.tolist(), mean.cpu_micros.tolist(), mean.accelerator_micros.tolist()) == ([0, 1], [0, 3], [4, 0])
+    assert mean.runs.tolist() == [0, 2]
+
+
+def test_nothing_ran() -> None:
+    steps, mean = by_step(costs(), numbers(0), numbers(10), numbers())
+    assert [len(each.node) for each in steps] == [0]
+    assert len(mean.node) == 0
+    assert by_step(costs((0, 0, 1, 0)), numbers(), numbers(), numbers(0))[0] == []
+
+
+@given(st.lists(st.integers(0, 5_000_000), min_size=1, max_size=40), st.integers(1, 5))
+def test_small_times_are_not_lost(times: list[int], count: int) -> None:
+    made = costs(*((node, 0, time, 0) for node, time in enumerate(times)))
+    start = np.arange(count)
+    steps, mean = by_step(made, start, start + 1, np.arange(len(times)))
+    for until in range(1, len(times) + 1):
+        assert abs(int(steps[0].cpu_micros[:until].sum()) - sum(times[:until]) / 1e6) <= 0.5
+        assert abs(int(mean.cpu_micros[:until].sum()) - sum(times[:until]) / count / 1e6) <= 1
+    assert all(0 <= micros <= time / 1e6 + 1 for micros, time in zip(steps[0].cpu_micros.tolist(), times, strict=True))
+
+
+def test_several_parts() -> None:
+    both = joined([costs((0, 1, 2, 3)), costs((4, 5, 6, 7))])
+    assert (both.node.tolist(), both.accelerator_ps.tolist()) == ([0, 4], [3, 7])
+
+
+def calls_of(folder: Path, *threads: tuple[Event, ...]) -> PythonCalls | None:
+    lines = [line(f"thread {number}", *events) for number, events in enumerate(threads)]
+    return python_calls(trace_of(folder, plane("/host:CPU", *lines)))
+
+
+def found(calls: PythonCalls | None) -> list[tuple[str, str, list[str], float, float]]:
+    """Return of each call its node, type, stack, start and own time (us)."""
+    assert calls is not None
+    stacks = calls.stacks
+    rows = []
+    for at, start, time in zip(calls.node.tolist(), calls.start.tolist(), calls.self_ps.tolist(), strict=True):
+        frames = stacks.frame[stacks.ends[at] : stacks.ends[at + 1]].tolist()
+        stack = [f"{stacks.files[frame]}:{stacks.lines[frame]} {stacks.functions[frame]}" for frame in frames]
+        rows.append((*calls.nodes[at], stack, start / PS_PER_US, time / PS_PER_US))
+    return rows
+
+
+MAIN = (
+    event("$train.py:1 main", 0, 200),
+    event("$train.py:9 step", 10, 100),
+    event("$tensorflow.python._pywrap_tfe TFE_Py_Execute", 20, 60),
+    event("TFE_Py_ExecuteCancelable", 22, 56),
+    event("EagerLocalExecute: __inference_train_step_175", 24, 50),
+    event("EagerExecute", 26, 40, eager_op="__inference_train_step_175", is_func=1),
+    event("$train.py:30 callback", 30, 10),
+    event("EagerExecute: Add", 32, 3),
+    event("TFE_DeleteTensorHandle", 90, 5),
+    event("EagerLocalExecute: MatMul", 150, 20),
+)
+
+
+def test_a_call_is_the_outermost_event_of_it_without_python_inside(tmp_path: Path) -> None:
+    execute = "/site-packages/tensorflow/tensorflow.python._pywrap_tfe:0 TFE_Py_Execute"
+    step = ["train.py:1 main", "train.py:9 step", execute]
+    assert found(calls_of(tmp_path, MAIN)) == [
+        ("train_step in tensorflow.python._pywrap_tfe.TFE_Py_Execute", "tf.function", step, 22, 46),
+        ("Add in train.py:30 callback", "Add", [*step, "train.py:30 callback"], 32, 3),
+        ("MatMul in train.py:1 main", "MatMul", ["train.py:1 main"], 150, 20),
+    ]
+
+
+def test_calls_of_one_place_are_one_node(tmp_path: Path) -> None:
+    again = tuple(event(each.name, each.start_us + 300, each.duration_us, **each.stats) for each in MAIN)
+    calls = calls_of(tmp_path, (*MAIN, *again), MAIN)
+    assert calls is not None
+    assert len(calls.node) == 9
+    assert len(calls.nodes) == 3
+
+
+def test_the_same_call_from_two_stacks_is_two_nodes(tmp_path: Path) -> None:
+    def read(at: int, caller: str) -> tuple[Event, ...]:
+        return (event(caller, at, 20), event("$data.py:5 read", at, 20), event("EagerExecute: Cast", at + 5, 10))
+
+    calls = calls_of(tmp_path, (*read(0, "$train.py:1 main"), *read(50, "$eval.py:1 main")))
+    assert calls is not None
+    assert [name for name, _ in calls.nodes] == ["Cast in data.py:5 read", "Cast in data.py:5 read #2"]
+    assert [row[2][0] for row in found(calls)] == ["train.py:1 main", "eval.py:1 main"]
+
+
+def test_calls_without_a_frame_are_counted(tmp_path: Path) -> None:
+    calls = calls_of(tmp_path, (event("EagerExecute: Add", 0, 5), event("$train.py:1 main", 10, 5)))
+    assert calls is not None
+    assert (len(calls.node), calls.outside) == (0, 1)
+
+
+def test_what_is_called_may_be_unknown(tmp_path: Path) -> None:
+    rows = found(calls_of(tmp_path, (event("$train.py:1 main", 0, 9), event("TFE_Py_Execute", 1, 5))))
+    assert [row[:2] for row in rows] == [("TensorFlow in train.py:1 main", "TensorFlow")]
+
+
+def test_a_profile_without_frames(tmp_path: Path) -> None:
+    assert calls_of(tmp_path, (event("EagerExecute: Add", 0, 5),)) is None
+
+
+def test_python_may_nest_as_deep_as_it_likes(tmp_path: Path) -> None:
+    deep = [event("$a.py:1 f", number, 4000 - 2 * number) for number in range(1500)]
+    rows = found(calls_of(tmp_path, (*deep, event("EagerExecute: Add", 1600, 5))))
+    assert [len(row[2]) for row in rows] == [1500]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tfprof_builders import CPU, GPU, STREAMS, message, model, node, op_log, ran, run_metadata
+from tfprof_builders import CPU, GPU, STREAMS, graph, message, model, node, op_log, profile, ran, run_metadata
 
+from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof.model import AVERAGE, Model
+from tfperf.models.tfprof.op_log import OpLog, Stacks, read_op_log
 from tfperf.models.tfprof.options import PLACE, Attribute
-from tfperf.models.tfprof.sources import Sources, read_model
+from tfperf.models.tfprof.sources import Sources, read_model, steps_of
 
 TWO = (node("b", "MatMul", "a"), node("a", "VariableV2", variable=[4, 2]))
 
@@ -134,3 +137,113 @@ def test_a_step_that_was_not_recorded(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="step 5 was not recorded: none was"):
         model(tmp_path, TWO).values(5)
     assert own(model(tmp_path, TWO), AVERAGE, "micros") == {"a": 0, "b": 0}
+
+
+STACK = [("a/main.py", 3, "<module>"), ("b/nn.py", 7, "dense")]
+
+
+def read(folder: Path, data: bytes) -> OpLog:
+    (folder / "log").write_bytes(data)
+    return read_op_log(InputFile(folder / "log", "OpLogProto"))
+
+
+def frames(stacks: Stacks, place: int) -> list[tuple[str, int, str]]:
+    chosen = stacks.frame[stacks.ends[place] : stacks.ends[place + 1]].tolist()
+    return [(stacks.files[frame], stacks.lines[frame], stacks.functions[frame]) for frame in chosen]
+
+
+def test_entries_have_float_ops_types_and_stacks(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        op_log({"a": {"float_ops": 12, "types": ["t", "u"]}, "b": {"stack": STACK}, "c": {"stack": STACK[:1]}}),
+    )
+    assert (found.names, found.float_ops.tolist()) == (["a", "b", "c"], [12, 0, 0])
+    assert found.types == [("t", "u"), (), ()]
+    assert [frames(found.stacks, place) for place in range(3)] == [[], STACK, STACK[:1]]
+    assert len(found.stacks.lines) == 2  # a frame that several stacks have is kept once
+
+
+def test_taken_stacks_are_in_the_new_order(tmp_path: Path) -> None:
+    found = read(tmp_path, op_log({"b": {"stack": STACK}, "c": {"stack": STACK[1:]}})).stacks.take(np.array([1, -1, 0]))
+    assert [frames(found, place) for place in range(3)] == [STACK[1:], [], STACK]
+
+
+def test_texts_that_are_missing_are_empty(tmp_path: Path) -> None:
+    log = message("OpLogProto", log_entries=[{"name": b"a", "code_def": {"traces": [{"file_id": 9, "lineno": 4}]}}])
+    assert frames(read(tmp_path, log).stacks, 0) == [("", 4, "")]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is empty: it should be an op log"),
+        (graph(node("x", "Relu")), r"is a graph of TensorFlow \(GraphDef\)"),
+        (op_log({"": {}, "a": {}}), "entries without a name"),
+        (op_log({"a": {"stack": STACK}})[:-1], "damaged"),
+        (op_log({"a": {"stack": STACK * 6000}}), "a call stack of 12,000 frames"),
+    ],
+)
+def test_what_is_no_log(tmp_path: Path, data: bytes, said: str) -> None:
+    with pytest.raises(TfprofInputError, match=said):
+        read(tmp_path, data)
+
+
+def test_the_step_is_the_last_number_of_the_name() -> None:
+    assert steps_of(["v2/run_metadata_7.pb", "0.step12", "5=other_9"]) == {
+        7: [Path("v2/run_metadata_7.pb")],
+        12: [Path("0.step12")],
+        5: [Path("other_9")],
+    }
+
+
+def test_one_file_needs_no_number() -> None:
+    assert steps_of(["run.pb"]) == {0: [Path("run.pb")]}
+
+
+def test_of_several_files_each_needs_a_number() -> None:
+    with pytest.raises(ValueError, match="say which step it is, for example 10="):
+        steps_of(["run.pb", "run_2.pb"])
+
+
+def test_files_of_one_step_are_together() -> None:
+    assert steps_of(["3=a", "3=b"]) == {3: [Path("a"), Path("b")]}
+
+
+def test_patterns(tmp_path: Path) -> None:
+    for step in (10, 2):
+        (tmp_path / f"run_{step}.pb").write_bytes(b"")
+    assert steps_of([str(tmp_path / "run_*.pb")]) == {10: [tmp_path / "run_10.pb"], 2: [tmp_path / "run_2.pb"]}
+    assert steps_of([f"4={tmp_path}/run_?.pb"]) == {4: [tmp_path / "run_2.pb"]}
+    with pytest.raises(ValueError, match="no file matches"):
+        steps_of([str(tmp_path / "none_*")])
+
+
+def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
+    (tmp_path / "run[1].pb").write_bytes(b"")
+    assert steps_of([str(tmp_path / "run[1].pb")]) == {1: [tmp_path / "run[1].pb"]}
+
+
+def test_a_number_that_no_step_has() -> None:
+    with pytest.raises(ValueError, match="no step of this number"):
+        steps_of([f"run_{10**30}.pb"])
+
+
+def test_a_model_needs_a_graph_or_a_profile() -> None:
+    with pytest.raises(TfprofInputError, match="give one with --graph"):
+        read_model(Sources())
+
+
+def test_both_ways_know_the_same(tmp_path: Path) -> None:
+    for name, data in {
+        "graph": graph(node("x", "Relu")),
+        "run": run_metadata({CPU: [ran("x", 10, 5)]}),
+        "log": op_log({"x": {"float_ops": 3}}),
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    times = {"key": CPU.lower().encode(), "value": {"times": [{"int64_values": [10, 5]}]}}
+    execs = [{"key": 4, "value": {"run_count": 1, "cpu_execs": [times]}}]
+    whole = {"name": b"x", "op": b"Relu", "op_types": [b"Relu"], "float_ops": 3, "execs": execs}
+    (tmp_path / "profile").write_bytes(profile([whole]))
+    one = read_model(Sources(graph=tmp_path / "graph", run_metadata={4: [tmp_path / "run"]}, op_log=tmp_path / "log"))
+    other = read_model(Sources(profile=tmp_path / "profile"))
+    assert one.values(4).tolist() == other.values(4).tolist()

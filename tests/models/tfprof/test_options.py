@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfperf.models.tfprof.options import PRESETS, Options, matches, options_from
+from tfperf.models.tfprof.options import PRESETS, Options, ProfileOptionBuilder, matches, options_from
 
 
 def test_without_options_everything_is_asked_for() -> None:
@@ -74,3 +74,20 @@ def test_case_is_ignored_where_it_is_said() -> None:
 def test_wrong_options_are_refused_in_python_too() -> None:
     with pytest.raises(ValueError, match="order_by"):
         Options(order_by="size")
+
+
+@pytest.mark.parametrize("preset", ["parameters", "float-operations", "time-and-memory"])
+def test_presets_are_those_of_the_command_line(preset: str) -> None:
+    made = {
+        "parameters": ProfileOptionBuilder.trainable_variables_parameter(),
+        "float-operations": ProfileOptionBuilder.float_operation(),
+        "time-and-memory": ProfileOptionBuilder.time_and_memory(),
+    }[preset]
+    assert options_from(made) == options_from(PRESETS[preset])
+
+
+def test_options_that_were_built_do_not_change() -> None:
+    builder = ProfileOptionBuilder()
+    built = builder.build()
+    builder.with_step(3).build()["select"].append("bytes")
+    assert (built["step"], builder.build()["select"]) == (-1, ["micros"])
