@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfperf.report.flame_tree import FlameScale, flame_chart, flame_tree
 from tfperf.report.model import FlameChart
-from tfperf.report.render.icicle import icicle_lines
+from tfperf.report.render.charts import icicle_lines
 from tfperf.report.render.text_table import cells, plain_text
 
 MS = FlameScale(unit="ms", divisor=1000, separator="/")

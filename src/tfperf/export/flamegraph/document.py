@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from tfperf.base import __version__
 from tfperf.base.arrays import MOST
 from tfperf.base.errors import TfperfError
 from tfperf.base.storage.remote_path import Location
 from tfperf.base.units import Unit, counted, format_percent, percent
 from tfperf.export.flamegraph import Question
-from tfperf.report.flame_tree import FlameScale, Stack, flame_tree
-from tfperf.report.render.flame.stacks import Flame
-from tfperf.report.render.values import measure_text
+from tfperf.report.flame_tree import FlameScale, FlameTree, Stack, flame_tree
+from tfperf.report.render.flame.stacks import Flame, StackRow, stack_rows, whole_numbers
+from tfperf.report.render.values import COMMAND_MARK, encodable, measure_text
 from tfperf.sections.ops.analysis import OpKey
 from tfperf.sections.ops.groups import added_up, common_keys, stacker
 from tfperf.sections.ops.sums import OpOfFunction, OpSums, Sums, of_function
@@ -26,18 +28,8 @@ if TYPE_CHECKING:
     from tfperf.sections.roofline.analysis import FrameworkOp
     from tfperf.sections.xla.instructions import HloOp
 
-FlameFormat = Literal["html", "svg", "folded", "speedscope"]
-SUFFIXES: Mapping[str, FlameFormat] = {
-    ".html": "html",
-    ".htm": "html",
-    ".svg": "svg",
-    ".folded": "folded",
-    ".speedscope.json": "speedscope",
-    ".json": "speedscope",
-}
-"""The format of each suffix."""
-MOST_BOXES = 5_000
-"""Of one graph: more are too narrow to be seen, and make browsers slow."""
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
 _VALUES = {
     "self-time": "Self time",
     "calls": "Calls",
@@ -137,9 +129,6 @@ def _over(runs: Sequence[Results], question: Question, *, per_step: bool) -> str
 def flame_text(graphs: FlameGraphs, form: FlameFormat) -> str:
     """Return the graphs as the text of a file."""
     if form in ("folded", "speedscope"):
-        from tfperf.report.render.flame.folded import folded_text
-        from tfperf.report.render.flame.speedscope import speedscope_text
-
         if form == "folded":
             return folded_text(graphs.flames)
         return speedscope_text(graphs.flames, graphs.title, graphs.other_title)
@@ -384,3 +373,95 @@ def _folded(stack: PythonStack) -> Stack:
         if not frame.package or not names or names[-1] != name:
             names.append(name)
     return tuple(names)
+
+
+# --- folded stacks, and the files of speedscope ---
+
+_SPEEDSCOPE_UNITS: Mapping[Unit, str] = {"ms": "nanoseconds", "bytes": "bytes"}
+_NANOSECONDS = 1_000_000
+"""In a millisecond."""
+
+
+def speedscope_text(flames: Sequence[Flame], title: str, other_title: str = "") -> str:
+    """Return the file; of a comparison, the profile of the other run follows each."""
+    frames: dict[str, int] = {}
+    profiles = []
+    for flame in flames:
+        profiles.append(_profile(flame, flame.tree, flame.title, frames))
+        if flame.other is not None:
+            profiles.append(_profile(flame, flame.other, f"{flame.title} ({other_title})", frames))
+    document = {
+        "$schema": SCHEMA,
+        "name": encodable(title),
+        "exporter": f"tfperf@{__version__}",
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": name} for name in frames]},
+        "profiles": profiles,
+    }
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return COMMAND_MARK.sub("\\\\u0023#", text) + "\n"
+
+
+def _profile(flame: Flame, tree: FlameTree, name: str, frames: dict[str, int]) -> dict[str, Any]:
+    rows = stack_rows(flame.name, tree)
+    divisor = max(flame.scale.divisor // _NANOSECONDS, 1) if flame.scale.unit == "ms" else flame.scale.divisor
+    weights = whole_numbers([row.own for row in rows], divisor)
+    return {
+        "type": "sampled",
+        "name": encodable(name),
+        "unit": _SPEEDSCOPE_UNITS.get(flame.scale.unit, "none"),
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": [[frames.setdefault(frame, len(frames)) for frame in row.frames] for row in rows],
+        "weights": weights,
+    }
+
+
+_PER_MS = 1000
+
+
+def folded_text(flames: Sequence[Flame]) -> str:
+    """Return a line for each stack: microseconds of time, or whole numbers of what else is counted.
+
+    Of a comparison a line has two numbers, that of the other run first, as difffolded.pl writes them. Stacks that
+    round to nothing have no line; rounding passes on what it loses, so that sums stay.
+    """
+    return "".join(line for flame in flames for line in _lines(flame))
+
+
+def _lines(flame: Flame) -> Iterator[str]:
+    divisor = max(flame.scale.divisor // _PER_MS, 1) if flame.scale.unit == "ms" else flame.scale.divisor
+    rows = stack_rows(flame.name, flame.tree)
+    now = _by_stack(rows, divisor)
+    if flame.other is None:
+        yield from (f"{stack} {value}\n" for stack, value in now.items() if value)
+        return
+    before = _by_stack(stack_rows(flame.name, flame.other), divisor)
+    for stack in dict.fromkeys((*now, *before)):
+        values = before.get(stack, 0), now.get(stack, 0)
+        if any(values):
+            yield f"{stack} {values[0]} {values[1]}\n"
+
+
+def _by_stack(rows: Sequence[StackRow], divisor: int) -> dict[str, int]:
+    """Return the value of each line; stacks that read the same once they are safe are one."""
+    sums: dict[str, int] = {}
+    for row, value in zip(rows, whole_numbers([row.own for row in rows], divisor), strict=True):
+        # A semicolon parts frames.
+        stack = ";".join(frame.replace(";", ":") for frame in row.frames)
+        sums[stack] = sums.get(stack, 0) + value
+    return sums
+
+
+FlameFormat = Literal["html", "svg", "folded", "speedscope"]
+SUFFIXES: Mapping[str, FlameFormat] = {
+    ".html": "html",
+    ".htm": "html",
+    ".svg": "svg",
+    ".folded": "folded",
+    ".speedscope.json": "speedscope",
+    ".json": "speedscope",
+}
+"""The format of each suffix."""
+MOST_BOXES = 5_000
+"""Of one graph: more are too narrow to be seen, and make browsers slow."""

@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfperf.export.flamegraph.document import folded_text
 from tfperf.report.flame_tree import FlameScale, Stack, flame_tree
-from tfperf.report.render.flame.folded import folded_text
 from tfperf.report.render.flame.stacks import Flame
 
 PS = FlameScale(unit="ms", divisor=10**9)

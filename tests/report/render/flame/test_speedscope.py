@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from report.render.flame.speedscope_schema import check
 
 from tfperf.base.units import Unit
+from tfperf.export.flamegraph.document import speedscope_text
 from tfperf.report.flame_tree import FlameScale, Stack, flame_tree
-from tfperf.report.render.flame.speedscope import speedscope_text
 from tfperf.report.render.flame.stacks import Flame
 
 PS = FlameScale(unit="ms", divisor=10**9)
