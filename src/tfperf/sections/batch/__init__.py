@@ -1,4 +1,4 @@
-"""Batch size: how many examples a step takes, and what shows it."""
+"""Batch size: examples per step, and the evidence for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_EVIDENCE = 10
 
 
 def build(results: Results) -> Section:
-    """Build the section: the batch size, replicas and batches of a step, and what shows them."""
+    """Build the section: batch size, replicas and batches per step, with the evidence."""
     batch = results["batch"]
     facts = (
         Fact("batch_size", "Batch size", batch.size, "count", f"confidence {batch.confidence}" * bool(batch.size)),
@@ -36,7 +36,7 @@ def build(results: Results) -> Section:
 
 
 def _without_repeats(table: Table) -> Table:
-    """Return the table, of which people see one row for hosts that show the same."""
+    """Return the table with one visible row for hosts with the same evidence."""
     shown = zip(*(table.data[column.key] for column in table.columns if column.key != "host"), strict=True)
     first: dict[tuple[object, ...], int] = {}
     for row, evidence in enumerate(shown):
@@ -48,13 +48,13 @@ def _without_repeats(table: Table) -> Table:
 
 
 def time_per_example_ms(results: Results) -> float | None:
-    """Return the average step time for one example; None where the step time or its examples are unknown."""
+    """Return the average step time per example, or None if the step time or its examples are unknown."""
     time, examples = results["overview"].step_time_ms, results["batch"].examples_per_step
     return time.average / examples if time is not None and examples else None
 
 
 def examples_per_second(results: Results) -> float | None:
-    """Return the examples per second of wall time, evaluation included; within steps where that is not analyzed."""
+    """Return the examples per second of wall time, including evaluation; within steps if wall time was not analyzed."""
     examples, example_ms = results["batch"].examples_per_step, time_per_example_ms(results)
     wall = results["wall"] if "wall" in results.sections else None
     if examples and example_ms and wall is not None and wall.count and wall.loop_ps:
@@ -63,7 +63,7 @@ def examples_per_second(results: Results) -> float | None:
 
 
 def rate_facts(results: Results) -> tuple[Fact, ...]:
-    """Return the facts of the overview: batch size, examples per second, time per example; none if not analyzed."""
+    """Return the facts for the overview: batch size, examples per second, time per example; empty if not analyzed."""
     batch = results["batch"] if "batch" in results.sections else None
     if batch is None or batch.size is None:
         return ()
@@ -80,7 +80,7 @@ def rate_facts(results: Results) -> tuple[Fact, ...]:
 
 
 def rate_summary(results: Results) -> dict[str, Any]:
-    """Return the JSON keys of every report that are about the batch; unknown if it was not analyzed."""
+    """Return the JSON keys about the batch; unknown if it was not analyzed."""
     if "batch" not in results.sections:
         return {"batch_size": None, "batch_size_confidence": "none", "examples_per_second": None}
     batch = results["batch"]

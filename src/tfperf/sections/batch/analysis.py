@@ -1,7 +1,7 @@
-"""How many examples a step takes on a host, and on all hosts together.
+"""Examples per step on each host, and on all hosts together.
 
-Inputs of the step show it first, then the ops that work on them. Only what happens during the headline steps counts, so
-a validation with batches of another size does not matter.
+The evidence is the step's inputs first, then the ops that process them. Only the averaged steps are used, so a
+validation with another batch size does not matter.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tfperf.trace.steps.steps import Confidence, Steps
 _SURER: tuple[Confidence, ...] = ("none", "low", "medium", "high")
 _REPLICA = re.compile(r"(?:^|/)replica_(\d+)/")
 _TO_DEVICE = re.compile(r"Iterator(::(Root|Model|Options|MaxIntraOpParallelism|Prefetch))*::Generator$")
-"""A pipeline that only moves to a device what another one makes; each replica has one."""
+"""A pipeline that only moves the elements of another one to a device; each replica has one."""
 _MOST_LISTED = 4
 
 
 class HostBatch(Struct, frozen=True, kw_only=True):
     """The batch of one host.
 
-    `batches_per_step` is how many batches a replica takes in a step; it and `replicas` are None where they are unknown.
+    `batches_per_step` is per replica. It and `replicas` are None if unknown.
     """
 
     host: str
@@ -45,9 +45,9 @@ class HostBatch(Struct, frozen=True, kw_only=True):
 
 
 class Batch(Tabular, frozen=True, kw_only=True):
-    """The batch of all hosts together, which is the sum over those with steps.
+    """The batch of all hosts together: the sum over hosts with steps.
 
-    `size` counts the examples of all replicas, `per_replica` those of each. What is unknown is None; `reason` says why
+    `size` counts the examples of all replicas, `per_replica` those of each. Unknown values are None; `reason` says why
     `size` is.
     """
 
@@ -63,21 +63,21 @@ class Batch(Tabular, frozen=True, kw_only=True):
 
     @property
     def examples_per_step(self) -> int | None:
-        """Return how many examples the hosts take in a step."""
+        """Return the examples per step, over all hosts."""
         return self.size * self.batches_per_step if self.size and self.batches_per_step else None
 
 
 def analyze(host: Host) -> HostBatch:
-    """Collect what shows the batch size of a host, and conclude."""
+    """Collect the evidence for the batch size of a host, and derive the size."""
     trace = host.trace
-    # In attribution tensorflow, steps are no windows in time.
+    # With attribution tensorflow, steps are not time windows.
     steps = find_steps(trace) if host.as_tensorflow else host["steps"].steps
     windows = StepWindows.of(steps)
     if not len(windows.start):
         reason = "without steps, nothing tells what a step takes"
         return HostBatch(host=trace.host, has_steps=False, batch=Conclusion(reason=reason))
     fetches, ops = find_fetches(trace), op_outputs(trace, windows)
-    # How many pipelines a step fetches from, and how often it fetches from the one that it uses most.
+    # Pipelines that a step fetches from, and fetches per step from the most used one.
     step, count = windows.step_of(fetches.start), len(windows.start)
     used, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for iterator in distinct(fetches.iterator).tolist():
@@ -92,7 +92,7 @@ def analyze(host: Host) -> HostBatch:
         *ops.evidence(),
         *marker_evidence(trace, windows),
     )
-    if batches == 0:  # The input comes from elsewhere.
+    if batches == 0:  # The input is not from tf.data.
         batches = trace.capture_facts.steps_per_execution or (1 if ops.runs_per_step == 1 else None)
     return HostBatch(
         host=trace.host,
@@ -105,7 +105,7 @@ def analyze(host: Host) -> HostBatch:
 
 
 def _replicas(trace: HostTrace, pipelines: int | None) -> Replicas:
-    """Count the replicas of a host: Keras said so, ops are named after them, or each asks a pipeline of its own.
+    """Count the replicas of a host: from Keras, from op names, or as the pipelines, because each replica has its own.
 
     TensorFlow puts the ops of replica 1 and up into scopes `replica_1`, ...; replica 0 has none.
     """
@@ -126,7 +126,7 @@ def _replicas(trace: HostTrace, pipelines: int | None) -> Replicas:
 
 
 def combine(hosts: Sequence[HostBatch]) -> Batch:
-    """Add up the batches of the hosts that have steps; one that is unknown makes the sum unknown."""
+    """Add up the batches of the hosts with steps; an unknown batch makes the sum unknown."""
     working = [host for host in hosts if host.has_steps] or list(hosts)
     unknown = next((host for host in working if host.batch.size is None), None)
     sizes = [host.batch.size for host in working if host.batch.size is not None]
@@ -145,11 +145,11 @@ def combine(hosts: Sequence[HostBatch]) -> Batch:
 
 
 _ENOUGH_LAYERS = 3
-"""So many layers without the leading dimension that the input shows contradict it."""
+"""Number of layers without the input's leading dimension that contradict it."""
 
 
 class Replicas(Struct, frozen=True):
-    """How many replicas of the model train on a host, and in all; None: unknown, and `text` says why."""
+    """Replicas of the model on a host, and in all; None if unknown, with the reason in `text`."""
 
     count: int | None
     all_workers: int | None
@@ -157,7 +157,7 @@ class Replicas(Struct, frozen=True):
 
 
 class Conclusion(Struct, frozen=True, kw_only=True):
-    """The examples of a batch on a host, and of one replica; None: unknown, and `reason` says why."""
+    """Examples per batch on a host, and per replica; None if unknown, with the reason in `reason`."""
 
     size: int | None = None
     per_replica: int | None = None
@@ -166,15 +166,16 @@ class Conclusion(Struct, frozen=True, kw_only=True):
 
 
 class Weighing(Struct, frozen=True, dict=True):
-    """From what a trace shows to a batch size, or to the reason why it is unknown.
+    """Derivation of the batch size from the evidence, or of the reason why it is unknown.
 
-    1. What the input of a step shows clearly (shapes of elements, the stage that makes batches, tensors that a device
-       got) is the batch size, if all of it agrees.
-    2. Else it is what Keras was told: what a capture of tfperf states, or the marker of a step.
-    3. Else it is the leading dimension that nearly all layers share, if it is also that of the one part of an element,
-       or if layers of different rank have no other: some models fold other dimensions into the first.
+    1. The batch size is what the inputs of a step show clearly (shapes of elements, the batching stage, tensors that a
+       device received), if all of them agree.
+    2. Else it is the value given to Keras, from a tfperf capture or the marker of a step.
+    3. Else it is the leading dimension that nearly all layers share, if it is also that of the single part of an
+       element, or if no layer of another rank has a different one, because some models fold other dimensions into the
+       first.
 
-    In each case, what contradicts it makes it unknown: several layers without that dimension, or Keras.
+    In each case, contradicting evidence makes it unknown: several layers without that dimension, or Keras.
     """
 
     evidence: Sequence[Evidence]
@@ -183,14 +184,14 @@ class Weighing(Struct, frozen=True, dict=True):
 
     @cached_property
     def clear(self) -> list[Evidence]:
-        """Return what is believed by itself; what comes behind a map is believed before what comes ahead of it."""
+        """Return the evidence that is sufficient by itself; evidence after a map comes before evidence ahead of it."""
         clear = [each for each in self.evidence if each.is_clear]
         behind = {each.examples for each in clear if not each.may_change}
         return [each for each in clear if not each.may_change or not behind or each.examples in behind]
 
     @cached_property
     def told(self) -> dict[str, int | None]:
-        """Return the share of one replica in what Keras was told; None where it is unknown."""
+        """Return the share of one replica in the values given to Keras; None if unknown."""
         count = self.replicas.all_workers
         return {
             each.source: each.examples // count if count and not each.examples % count else None
@@ -200,14 +201,14 @@ class Weighing(Struct, frozen=True, dict=True):
 
     @cached_property
     def single(self) -> set[int]:
-        """Return the leading dimensions of elements that have one part."""
+        """Return the leading dimensions of single-part elements."""
         return {each.examples for each in self.evidence if each.source == "elements" and not each.is_clear}
 
     def conclusion(self) -> Conclusion:
-        """Return what follows."""
+        """Return the derived batch size, or the reason why it is unknown."""
         size, confidence = self._candidate()
         if size is None:
-            # Where it is unknown how many replicas share what Keras was told, that is the batch of all of them.
+            # If the number of replicas that share the value given to Keras is unknown, the value is the batch of all.
             stated = next((each for each in self.evidence if each.is_of_all), None)
             if stated is not None and self.replicas.count is None:
                 return Conclusion(size=stated.examples, confidence="medium")
@@ -222,7 +223,7 @@ class Weighing(Struct, frozen=True, dict=True):
 
     def _candidate(self) -> tuple[int | None, Confidence]:
         if self.clear:
-            # A size that the input shows is sure if two things agree, or if nothing could change it.
+            # The confidence is high if two sources agree, or if no stage could change the size.
             size, sources = self.clear[0].examples, {each.source for each in self.clear}
             is_direct = any(each.source == "batch stage" and not each.may_change for each in self.clear)
             agreeing = {*self.told.values(), *self.single, self.ops.dominant}
@@ -242,7 +243,7 @@ class Weighing(Struct, frozen=True, dict=True):
         return (
             (len(self.ops.layers) >= _ENOUGH_LAYERS and size not in self.ops.leading)
             or self.told.get("capture") not in (None, size)
-            # What Keras was told may be for all workers, of which this is one.
+            # The value given to Keras may be for all workers.
             or (marked is not None and marked % size != 0)
             or (not self.clear and bool(self.single - {size}))
         )
@@ -263,31 +264,31 @@ _TOLD: dict[str, Confidence] = {"capture": "high", "marker": "medium"}
 Source = Literal["capture", "elements", "batch stage", "copied input", "marker", "op outputs"]
 
 USUAL = 0.75
-"""From this share of the steps (or calls) on, what they have in common is the rule; the rest are edges."""
+"""Share of the steps (or calls) from which a common value is the rule; the rest are edges."""
 _RARE = 0.1
 _AHEAD = 0.1
-"""Share of a step's duration."""
+"""Input window before a step, as a share of its duration."""
 _LAYERS_AGREE = 0.8
 _WHOLE_ELEMENTS = re.compile(
     r"Root|Model|MaxIntraOpParallelism|PrivateThreadPool|Options|FinalizeDataset|AssertCardinality|AssertNext|"
     r"Prefetch|(Memory|File)?Cache(Impl|V2)?|MemoryCacheImpl|(Forever|Finite)?Repeat|Take|Skip|Shuffle\w*|"
     r"(Finite|Forever)\w*|AutoShard|Shard|Zip|(?P<map>(Parallel)?Map(V2)?)"
 )
-"""Stages that hand on whole elements. A map may do anything to them, but seldom changes how many examples they hold."""
+"""Stages that pass on whole elements. A map can change an element, but seldom its number of examples."""
 _LAYERS = re.compile(
     r"MatMul|Conv[123]D|DepthwiseConv2d|Einsum|BiasAdd|(Max|Avg)Pool|(Batch|Layer)Norm|Relu|Elu|Softmax|CrossEntropy|"
     r"Tanh|Sigmoid"
 )
 _RECEIVED = "SameWorkerRecvDone"
-"""How TensorFlow calls the memory for a tensor that another device of the process sent."""
+"""TensorFlow's name for the memory of a tensor received from another device of the process."""
 _IN_HOST_MEMORY = re.compile("host|cpu", re.IGNORECASE)
 
 
 class Evidence(Struct, frozen=True):
-    """One thing that shows a batch size.
+    """One piece of evidence for a batch size.
 
-    `examples` are those of one replica; of all replicas, on all workers, if `is_of_all`. `is_clear`: what it counts are
-    examples, whatever else the trace shows; `may_change`: unless a map behind it changes how many there are.
+    `examples` is per replica, or for all replicas on all workers if `is_of_all`. `is_clear`: the count is of examples,
+    whatever the other evidence; `may_change`: a later map may change the count.
     """
 
     source: Source
@@ -299,33 +300,33 @@ class Evidence(Struct, frozen=True):
 
 
 class StepWindows(Struct, frozen=True):
-    """Where the headline steps lie, each with a short time before it, in which its input may come."""
+    """Time windows of the averaged steps, each with a short time before the step, in which its input may arrive."""
 
     start: Int64s
     end: Int64s
 
     @staticmethod
     def of(steps: Steps) -> StepWindows:
-        """Return the windows of the headline steps."""
+        """Return the windows of the averaged steps."""
         rows = steps.headline if len(steps) else np.zeros(0, np.bool_)
         before = np.concatenate((steps.start_ps[:1] - steps.duration_ps[:1], steps.end_ps[:-1]))
         ahead = np.minimum(_AHEAD * steps.duration_ps, np.maximum(steps.start_ps - before, 0)).astype(np.int64)
         return StepWindows((steps.start_ps - ahead)[rows], steps.end_ps[rows])
 
     def step_of(self, times: Int64s) -> Int64s:
-        """Return the step that each time lies in, -1 for none."""
+        """Return the step that contains each time, -1 if none."""
         if not len(self.start):
             return np.full(len(times), -1, np.int64)
         index = np.searchsorted(self.start, times, side="right") - 1
         return np.where((index >= 0) & (times < self.end[np.maximum(index, 0)]), index, -1)
 
     def hold(self, times: Int64s) -> Bools:
-        """Return which times lie in a step."""
+        """Return whether each time is within a step."""
         return self.step_of(times) >= 0
 
 
 def usual(counts: Int64s) -> int | None:
-    """Return the number that most have; None if there is none that nearly all have."""
+    """Return the most frequent number, or None if it is not that of nearly all."""
     if not len(counts):
         return None
     values, times = np.unique(counts, return_counts=True)
@@ -334,9 +335,9 @@ def usual(counts: Int64s) -> int | None:
 
 
 def leading_dimension(shapes: str) -> tuple[int, int] | None:
-    """Return the leading dimension that all parts of an element share (`[32,28,28] [32]`), and how many parts it has.
+    """Return the leading dimension that all parts of an element share (`[32,28,28] [32]`), and the number of parts.
 
-    None if one is unknown or a scalar, or if they differ.
+    None if a dimension is unknown, a part is a scalar, or the dimensions differ.
     """
     parts = re.findall(r"\[[^\]]*\]|<unknown>", shapes)
     leading = {part.strip("[]").partition(",")[0] for part in parts}
@@ -345,10 +346,10 @@ def leading_dimension(shapes: str) -> tuple[int, int] | None:
 
 
 def element_evidence(trace: HostTrace, fetches: Fetches, windows: StepWindows) -> Iterator[Evidence]:
-    """Read the shapes of what the program fetches.
+    """Read the shapes of the elements that the program fetches.
 
-    Parts of an element that share their leading dimension are a batch. Of a single part that is not sure: it may be
-    one example.
+    Parts of an element that share their leading dimension are a batch. A single part may be one example, so it is not
+    clear.
     """
     rows = fetches.root[windows.hold(fetches.start) & (fetches.root >= 0)]
     texts = trace.stat("shapes").texts
@@ -361,9 +362,10 @@ def element_evidence(trace: HostTrace, fetches: Fetches, windows: StepWindows) -
 
 
 def stage_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]:
-    """Read the batch size of the stage that makes batches, if what it makes is handed on as it is.
+    """Read the batch size of the batching stage, if its elements are passed on unchanged.
 
-    Of batches that another stage makes batches of, both sizes are returned: nothing tells which of them the model gets.
+    If another stage batches these batches again, both sizes are returned, because the profile does not show which one
+    the model gets.
     """
     stat = trace.stat("batch_size")
     rows = stat.event.astype(np.int64)
@@ -388,7 +390,7 @@ def _stages(path: str) -> tuple[str, ...]:
 
 
 def _maps_behind(path: str, makers: set[tuple[str, ...]]) -> bool | None:
-    """Tell whether there is a map behind the last stage of a path; None if it is not known to be handed on whole."""
+    """Return whether a map follows the last stage of a path; None if elements may not be passed on whole."""
     if not is_iterator(path):
         return None
     stages = _stages(path)
@@ -398,7 +400,7 @@ def _maps_behind(path: str, makers: set[tuple[str, ...]]) -> bool | None:
 
 
 def marker_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]:
-    """Read what `fit` of Keras 2 was given as its `batch_size`; it ignores that for a dataset."""
+    """Read the `batch_size` argument of Keras 2's `fit`, which ignores it for a dataset."""
     rows = trace.stat("step_num").event.astype(np.int64)
     rows = rows[trace.on_host[rows] & windows.hold(trace.start_ps[rows])]
     sizes = trace.number_at("batch_size", rows, 0)
@@ -407,14 +409,14 @@ def marker_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence
 
 
 class OpOutputs(Struct, frozen=True):
-    """What ops left in memory during the steps: the leading dimension of the outputs of each layer."""
+    """Outputs of ops during the steps: the leading dimension of each layer's output."""
 
     layers: dict[str, tuple[int, int]]
-    """Leading dimension and rank by the name of the op."""
+    """Leading dimension and rank by op name."""
     runs_per_step: int | None
-    """How often the layers ran in a step; None if that differs, or is unknown."""
+    """Runs of the layers per step; None if they differ or are unknown."""
     copied: frozenset[tuple[int, ...]]
-    """Shapes, but for scalars, that a device received."""
+    """Shapes that a device received, except scalars."""
 
     @property
     def leading(self) -> frozenset[int]:
@@ -429,7 +431,7 @@ class OpOutputs(Struct, frozen=True):
         return most if dimensions and dimensions.count(most) >= _LAYERS_AGREE * len(dimensions) else None
 
     def evidence(self) -> Iterator[Evidence]:
-        """Iterate over what these outputs show."""
+        """Yield the evidence in these outputs."""
         leading = {shape[0] for shape in self.copied if len(shape) > 1} or {shape[0] for shape in self.copied}
         if len(leading) == 1:
             shapes = ", ".join(str([*shape]).replace(" ", "") for shape in sorted(self.copied, key=len)[-3:])
@@ -439,7 +441,7 @@ class OpOutputs(Struct, frozen=True):
 
 
 def op_outputs(trace: HostTrace, windows: StepWindows) -> OpOutputs:
-    """Read the shapes of allocations: of layers, leaving out gradients and weights, and of what devices received."""
+    """Read the shapes of allocations of layers (no gradients or weights) and of tensors that devices received."""
     memory = trace.memory
     during = memory.allocates & windows.hold(memory.start_ps)
     op, ops = memory.text_index("tf_op")
@@ -468,7 +470,7 @@ def op_outputs(trace: HostTrace, windows: StepWindows) -> OpOutputs:
 
 
 def _among(index: Int64s, texts: tuple[str, ...], wanted: Callable[[str], object]) -> Bools:
-    """Tell which indices are of texts that are wanted; -1 is of none."""
+    """Return whether each index refers to a wanted text; -1 does not."""
     of_text = np.append(mask(texts, wanted), False)
     return np.asarray(of_text[index], np.bool_)
 
@@ -484,7 +486,7 @@ def _layer_types(trace: HostTrace, ops: Iterable[str]) -> frozenset[str]:
 
 
 def _dims(shape: str) -> tuple[int, ...]:
-    """Return the dimensions of a shape, `[32,10]`; empty for a scalar, and for what is none."""
+    """Return the dimensions of a shape such as `[32,10]`; empty for a scalar or for text that is not a shape."""
     parts = shape.strip("[]").split(",")
     sizes = [int(part) for part in parts if part.isdigit() and len(part) < 16]
     return tuple(sizes) if len(sizes) == len(parts) and min(sizes) > 0 else ()

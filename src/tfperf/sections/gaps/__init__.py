@@ -1,4 +1,4 @@
-"""Gaps: what the trace cannot tell, and why."""
+"""Gaps: data that the profile does not contain, with the reasons."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NOT_IN_TRACES: dict[str, Callable[[HostEnvironment], object]] = {
     "host memory": lambda host: host.facts.memory_bytes,
     "the versions of TensorFlow and Python": lambda host: host.facts.tensorflow_version or host.jax_version,
 }
-"""What a trace alone does not hold."""
+"""Data that a profile alone never contains."""
 
 
 def analyze(host: Host) -> tuple[str, ...]:
-    """Say what the file of a host cannot tell."""
+    """Return what is missing from the trace of a host, as sentences."""
     trace, breakdown = host.trace, host["steps"]
     gaps = [] if len(breakdown.steps) or breakdown.task.is_helper else [f"Steps: {breakdown.steps.explanation}."]
     if not trace.event_count:
@@ -57,11 +57,11 @@ def analyze(host: Host) -> tuple[str, ...]:
 
 
 def build(results: Results) -> Section:
-    """List the gaps of all hosts, those that they share once, and what no profile records."""
+    """List the gaps of all hosts (shared ones once), and the data that no profile contains."""
     hosts_of: dict[tuple[str, int], list[str]] = {}
     for host in results.hosts:
         for number, gap in enumerate(host["gaps"]):
-            # A profiler may report one error several times.
+            # A profiler may report an error several times.
             hosts_of.setdefault((gap, host["gaps"][:number].count(gap)), []).append(host.host)
     notes = []
     for (gap, _), hosts in hosts_of.items():
@@ -71,7 +71,7 @@ def build(results: Results) -> Section:
 
 
 def topics(results: Results) -> tuple[str, ...]:
-    """Return what the gaps are about: the beginning of each sentence without details, each once."""
+    """Return the topics of the gaps: the beginning of each sentence without details, without duplicates."""
     gaps = [*(gap for host in results.hosts for gap in host["gaps"]), *_of_run(results)]
     return tuple(dict.fromkeys(re.split(r"[:(]", gap, maxsplit=1)[0].strip() for gap in gaps))
 

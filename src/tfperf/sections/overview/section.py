@@ -1,4 +1,4 @@
-"""The section that says whether the job is input-bound, and the keys that every JSON document has."""
+"""The section with the input-bound verdict, and the keys in every JSON document."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
 _INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIMITS[1]:.0f}%"
 _LEAST_PERCENT = 1.0
-"""What the pipeline's threads must at least take from the step to be named."""
+"""Minimum CPU contention of the pipeline that a finding reports, in percent of the step."""
 SEVERITIES: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possible": "hint", "none": "info"}
-"""How grave each class of input-bound jobs is."""
+"""Severity of each input-bound class."""
 
 
 def build(results: Results) -> Section:
-    """Build the section: the verdict, facts about steps, and where their time goes."""
+    """Build the section: verdict, facts about steps, and step time by category."""
     breakdown = results["steps"]
     summary = results["overview"]
     time = summary.step_time_ms
@@ -89,7 +89,7 @@ def build(results: Results) -> Section:
 
 
 def _precision_facts(breakdown: Breakdown) -> list[Fact]:
-    """Return the shares of device compute by precision; that of unknown precision only if there is any."""
+    """Return the shares of device compute by precision, with unknown precision only if there is any."""
     if not breakdown.compute_ps:
         return []
     parts_ps = {"16": breakdown.compute_16_ps, "32": breakdown.compute_32_ps, "unknown": breakdown.compute_unknown_ps}
@@ -105,7 +105,7 @@ def _precision_facts(breakdown: Breakdown) -> list[Fact]:
 
 
 def _duty_facts(breakdown: Breakdown) -> list[Fact]:
-    """Return how much of the capture TPU cores compute, from the first to the last op of each."""
+    """Return the compute share of TPU cores, between the first and the last op of each."""
     duty = duty_percent(breakdown.cores)
     if duty is None:
         return []
@@ -166,7 +166,7 @@ def _times(summary: Summary) -> dict[str, float | None]:
 
 
 def verdict_of(results: Results) -> Finding:
-    """Return the verdict on a run; of several hosts, it is about the one that waits longest for input."""
+    """Return the verdict on a run; with several hosts, it is about the one that waits longest for input."""
     summary = results["overview"]
     if summary.worst_host is None:
         return verdict(summary, results["steps"])
@@ -174,7 +174,7 @@ def verdict_of(results: Results) -> Finding:
 
 
 def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
-    """Say in one sentence whether the job is input-bound. `host` names the worst of several hosts."""
+    """Return whether the job is input-bound, as one sentence. `host` names the worst of several hosts."""
     if summary.step_time_ms is None:
         named = ", or name the events that are steps with --step-marker NAME" * (breakdown.attribution == "corrected")
         return Finding(
@@ -207,37 +207,37 @@ def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
 
 
 class InputCost(Struct, frozen=True):
-    """Shares of the step, in percent."""
+    """Input cost, in percent of the step."""
 
     waiting: float
     """Waiting for batches and copying them: the category Input."""
     slowed_low: float
-    """What the threads of the pipeline add to the step's own work, at least and at most."""
+    """CPU contention with pipeline threads, at least and at most."""
     slowed_high: float
 
     @property
     def low(self) -> float:
-        """Return what input costs at least."""
+        """Return the lowest input cost."""
         return self.waiting + self.slowed_low
 
     @property
     def high(self) -> float:
-        """Return what it costs at most."""
+        """Return the highest input cost."""
         return self.waiting + self.slowed_high
 
     @property
     def is_more_than_waiting(self) -> bool:
-        """Tell whether it is more than the category Input, by what is worth saying."""
+        """Return whether the cost exceeds the category Input by at least `_LEAST_PERCENT`."""
         return self.slowed_low >= _LEAST_PERCENT
 
     def quantities(self, of: str) -> tuple[Quantity, Quantity, Quantity]:
-        """Return the least and the most, and the category Input."""
+        """Return the lowest cost, the highest cost, and the category Input."""
         low, high = Quantity("input_cost, at least", self.low, of=of), Quantity("input_cost", self.high, of=of)
         return low, high, Quantity("input", self.waiting, of=of)
 
 
 def cost_finding(results: Results) -> tuple[Finding, ...]:
-    """Say what input costs, and its parts, where that is more than the category Input."""
+    """Return a finding with the input cost and its parts, if it exceeds the category Input."""
     cost = input_cost(results)
     if cost is None or not cost.is_more_than_waiting:
         return ()
@@ -255,14 +255,14 @@ def from_to(low: Quantity, high: Quantity) -> str:
 
 
 def whose_input(results: Results) -> str:
-    """Return whose the share of input is: of several hosts, the one that waits longest."""
+    """Return the `of` of the input share: with several hosts, the one that waits longest."""
     overview = results["overview"]
     worst = overview.worst_host
     return of_steps(overview.kind, "" if worst is None else results.hosts[worst].host)
 
 
 def outlook_of(results: Results) -> Outlook | None:
-    """Return what is known of the pipeline that the steps of these results wait for; None if that is unknown."""
+    """Return the estimates for the pipeline that the steps wait for, or None if unknown."""
     tfdata = results["tfdata"]
     if results.is_other_kind:
         return tfdata.of_kinds.get(results["overview"].kind)
@@ -270,7 +270,7 @@ def outlook_of(results: Results) -> Outlook | None:
 
 
 def input_cost(results: Results) -> InputCost | None:
-    """Return what input costs the step of the overview; None if it is unknown, or tf.data was not analyzed."""
+    """Return the input cost of the average step, or None if it is unknown or tf.data was not analyzed."""
     overview = results["overview"]
     if overview.input_percent is None or "tfdata" not in results.sections or "input" in results["steps"].unknown:
         return None
@@ -282,7 +282,7 @@ def input_cost(results: Results) -> InputCost | None:
 
 
 def slowed_percent(results: Results) -> tuple[float, float] | None:
-    """Return what the threads of the pipelines add to the step's own work, as shares of the step; None: unknown."""
+    """Return the lowest and highest CPU contention with pipeline threads, in percent of the step; None if unknown."""
     outlook = outlook_of(results)
     if why_unknown_slowed(results):
         return None
@@ -290,7 +290,7 @@ def slowed_percent(results: Results) -> tuple[float, float] | None:
 
 
 def why_unknown_slowed(results: Results) -> str:
-    """Say why it is unknown how much the threads of the pipelines slow the step; empty if it is known."""
+    """Return why CPU contention with pipeline threads is unknown; empty if it is known."""
     tfdata = results["tfdata"]
     if tfdata.main is None or results.has_device:
         return ""

@@ -1,4 +1,4 @@
-"""Averages over steps, and the class of a job by its share of input."""
+"""Averages over steps, and the input-bound class of a job."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ OTHER_LIMITS = (3.0, 15.0)
 
 
 class Statistics(Struct, frozen=True, kw_only=True):
-    """Over steps: average, sample standard deviation (n-1), minimum and maximum, median, 5th and 95th percentile."""
+    """Statistics over steps; the standard deviation is that of a sample (n-1)."""
 
     count: int
     average: float
     standard_deviation: float | None
-    """None for one step: n-1 is 0."""
+    """None for a single step."""
     minimum: float
     maximum: float
     median: float
@@ -41,12 +41,12 @@ class Statistics(Struct, frozen=True, kw_only=True):
 
 
 def statistics(values: npt.NDArray[np.float64]) -> Statistics | None:
-    """Return the statistics of some values, or None if there are none."""
+    """Return the statistics of the values, or None if there are none."""
     return statistics_by_row(values[np.newaxis])[0] if len(values) else None
 
 
 def statistics_by_row(values: npt.NDArray[np.float64]) -> list[Statistics]:
-    """Return the statistics of each row of a table that has columns; all rows at once, for each may have few."""
+    """Return the statistics of each row of a 2-D array. Rows are computed together, because each may be short."""
     count = values.shape[1]
     ordered = np.sort(values, axis=1)
     deviations = values.std(axis=1, ddof=1).tolist() if count > 1 else [None] * len(values)
@@ -64,7 +64,7 @@ def statistics_by_row(values: npt.NDArray[np.float64]) -> list[Statistics]:
         Statistics(
             count=count,
             average=average,
-            # Equal values deviate by nothing, not by what rounding leaves.
+            # Avoid the rounding error of equal values.
             standard_deviation=0.0 if deviation is not None and least == most else deviation,
             minimum=least,
             maximum=most,
@@ -79,8 +79,8 @@ def statistics_by_row(values: npt.NDArray[np.float64]) -> list[Statistics]:
 class Summary(Plotted, Tabular, frozen=True, kw_only=True):
     """Averages over the steps of one kind on one host (or over hosts).
 
-    `step_time_ms` is None without steps. `percent` maps each category to its share of step time (sum over sum); for
-    those in `unknown`, which the trace cannot show, it holds 0. `input_percent` is None where input is among them.
+    `step_time_ms` is None without steps. `percent` maps each category to its share of step time (sum over sum), and
+    categories in `unknown`, which the profile does not show, to 0. `input_percent` is None if input is unknown.
     """
 
     kind: str
@@ -94,12 +94,12 @@ class Summary(Plotted, Tabular, frozen=True, kw_only=True):
     input_class: InputClass = "unknown"
     on_tpu: bool = False
     categories: tuple[str, ...] = CATEGORIES
-    """Those that add up to a step (`Breakdown.categories`)."""
+    """Categories that add up to a step (`Breakdown.categories`)."""
 
     home = ("overview", "categories")
 
     def columns(self) -> dict[str, list[object]]:
-        """Return one row per category: milliseconds per step, and percent of step time; None where that is unknown."""
+        """Return one row per category: milliseconds per step and percent of step time, None if unknown."""
         keys = self.categories if self.percent else ()
         times = [None if key in self.unknown else self.category_ms[key] for key in keys]
         meanings = CATEGORY_MEANINGS | (TPU_MEANINGS if self.on_tpu else {})
@@ -116,21 +116,21 @@ class Summary(Plotted, Tabular, frozen=True, kw_only=True):
 
 
 class Overview(Summary, frozen=True, kw_only=True):
-    """Averages over the headline steps of a run.
+    """Averages over the averaged steps of a run.
 
-    With several hosts, steps are averaged over them, but the input share and class are those of the host that waits
-    longest: the others wait for it.
+    With several hosts, the averages are over all of them, but the input share and class are those of the host that
+    waits longest, because the others wait for it.
     """
 
     by_kind: tuple[Summary, ...]
-    """Of each kind of step (train, eval), the headline kind first."""
+    """Summaries of each kind of step (train, eval), headline kind first."""
     by_host: tuple[Summary, ...]
     worst_host: int | None
-    """The host whose input share and class these are, as an index; None for a single host."""
+    """Index of the host that the input share and class come from; None with a single host."""
 
 
 def summarize(breakdown: Breakdown, rows: Bools | None = None, kind: str = "") -> Summary:
-    """Average the steps at `rows` (default: the headline steps)."""
+    """Average the steps at `rows` (default: the averaged steps)."""
     rows = breakdown.steps.headline if rows is None else rows
     kind = kind or breakdown.steps.headline_kind
     duration_ps = breakdown.steps.duration_ps[rows]
@@ -179,19 +179,18 @@ def over_hosts(results: Results) -> Overview:
 
 
 def by_kind(breakdown: Breakdown) -> tuple[Summary, ...]:
-    """Average each kind of step (train, eval) by itself, the headline kind first."""
+    """Average each kind of step (train, eval), headline kind first."""
     steps = breakdown.steps
     kinds = dict.fromkeys((steps.headline_kind, *steps.kinds)) if len(steps) else {}
     return tuple(summarize(breakdown, breakdown.averaged & steps.are(kind), kind) for kind in kinds)
 
 
 def input_class(input_percent: float | None, others_percent: float | None, *, hides_none: bool = False) -> InputClass:
-    """Classify a job: input share first; else a large share of unexplained time may hide input.
+    """Classify a job by its input share, or else by a large share of uncategorized time, which may hide input.
 
-    None means that the trace does not show a share; then its absence is not concluded. `hides_none`: most steps
-    fetch a batch from an input pipeline, so unexplained time hides no input; or it is idle time of TPU cores, where
-    infeed and transfers would show; or nothing at all is recorded in them, and nothing can be concluded. TensorFlow's
-    own rule does not ask.
+    A share is None if the profile does not show it; it is then not treated as 0. `hides_none` means that uncategorized
+    time cannot hide input: most steps fetch a batch from an input pipeline; or the time is idle time of TPU cores,
+    where infeed and transfers would show; or steps have no events at all. TensorFlow's own rule does not check this.
     """
     if input_percent is not None and input_percent >= INPUT_LIMITS[0]:
         return "high" if input_percent >= INPUT_LIMITS[1] else "moderate"
@@ -206,7 +205,7 @@ def share_class(percent: float) -> ShareClass:
 
 
 def of_steps(kind: str, host: str = "") -> str:
-    """Return whose the quantities of steps of a kind are; without a host, they are averages over hosts."""
+    """Return the `of` of quantities about steps of a kind; without a host, they are averages over hosts."""
     step = step_word(kind)
     return f"{step} on {host}" if host else step
 
@@ -218,12 +217,12 @@ def step_time(summary: Summary, host: str = "") -> Quantity:
 
 
 class UsualStepTime(NamedTuple):
-    """The step time that stands for a job: the mean, or the median where the two differ by more than a fifth."""
+    """Representative step time: the mean, or the median if the two differ by more than a fifth."""
 
     time: Quantity
     statistic: str
     other: str
-    """Where it is the median: the mean, in brackets."""
+    """The mean in brackets, if the value is the median."""
     quantities: tuple[Quantity, ...]
 
 
@@ -231,7 +230,7 @@ _FAR_APART = 0.2
 
 
 def usual_step_time(summary: Summary, host: str = "") -> UsualStepTime:
-    """Return the step time that stands for the averaged steps; the summary must have steps."""
+    """Return the representative time of the averaged steps; the summary must have steps."""
     times, average = summary.step_time_ms, step_time(summary, host)
     if times is None or abs(times.average - times.median) <= _FAR_APART * times.median:
         return UsualStepTime(average, "mean", "", (average,))
@@ -240,12 +239,12 @@ def usual_step_time(summary: Summary, host: str = "") -> UsualStepTime:
 
 
 def step_after(change: str, low_ms: float, high_ms: float, of: str) -> tuple[Quantity, Quantity]:
-    """Return the step time after a change, at best and at worst; `change` is a cause and its action."""
+    """Return the lowest and highest step time after a change; `change` is a cause and its action."""
     return Quantity(f"{change}, at best", low_ms, "ms", of), Quantity(f"{change}, at worst", high_ms, "ms", of)
 
 
 def share_of_step(summary: Summary, part: str, host: str = "") -> Quantity:
-    """Return the share of a category, or of a part of input, in the step time; its key is its name."""
+    """Return the share of a category, or of a part of input, in the step time, with its name as key."""
     value = None if part in summary.unknown else summary.percent.get(part)
     return Quantity(part, value, "%", of_steps(summary.kind, host))
 

@@ -1,4 +1,4 @@
-"""Wall time: where the time of the whole capture goes, in steps and outside of them."""
+"""Wall time: the time of the whole capture, in steps and outside of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfperf.sections.wall.analysis import Content, PartName
 
 DIFFERENT = 0.1
-"""The two rates of steps are both stated where they differ by more than this share."""
+"""Both step rates are reported if they differ by more than this share."""
 _NO_WALL = ("ms", "steps_ms", "omitted_ms", "other_kinds_ms", "between_ms", "before_ms", "after_ms")
 
 
@@ -45,12 +45,12 @@ def build(results: Results) -> Section:
 
 
 def wall_step_ms(wall: Wall) -> float | None:
-    """Return the wall time of training per step, without steps of other kinds; None without steps."""
+    """Return the wall time of training per step, excluding steps of other kinds; None without steps."""
     return wall.training_ps / wall.count / PS_PER_MS if wall.count and wall.training_ps else None
 
 
 def modes_text(wall: Wall, slow: Int64s) -> str:
-    """Say how long some slow steps take, and how regularly they come; empty without any."""
+    """Return the durations of slow steps and their regularity as text; empty without slow steps."""
     others = np.setdiff1d(wall.counted("averaged"), slow)
     if not len(slow) or not len(others):
         return ""
@@ -66,7 +66,7 @@ def modes_text(wall: Wall, slow: Int64s) -> str:
 
 
 def rate_text(wall: Wall, within_ms: float) -> str:
-    """Return the steps per second of the wall time, and within steps where the two differ by more than 10%."""
+    """Return steps per second of wall time, and within steps if the two differ by more than 10%."""
     step_ms = wall_step_ms(wall)
     if step_ms is None:
         return f"{format_number(1000.0 / within_ms)} steps/s"
@@ -77,7 +77,7 @@ def rate_text(wall: Wall, within_ms: float) -> str:
 
 
 def wall_summary(results: Results) -> dict[str, Any]:
-    """Return the JSON keys of every report about the wall time; unknown where the section was not analyzed."""
+    """Return the JSON keys about wall time; unknown if the section was not analyzed."""
     wall = results["wall"] if "wall" in results.sections else None
     within = results["overview"].step_time_ms
     within_rate = 1000.0 / within.average if within is not None and within.average else None
@@ -160,7 +160,7 @@ def _rows(wall: Wall) -> Iterator[_Row]:
     if count := int(wall.is_other.sum()):
         others = dict.fromkeys(wall.kinds[row] for row in np.flatnonzero(wall.is_other).tolist())
         yield _Row(OTHER_KINDS, wall.other_kinds_ps, count, f"{listed([*others])}, and the time between them")
-    for content in CONTENT_TEXTS:  # the time between steps, by what ran there
+    for content in CONTENT_TEXTS:  # time between steps, by content
         gaps = [gap for gap in wall.between if gap.content == content]
         if gaps:
             after = f"after {listed([wall.names[gap.row] for gap in gaps], 3)}"
@@ -173,7 +173,7 @@ def _rows(wall: Wall) -> Iterator[_Row]:
 
 
 def between_row(content: Content) -> str:
-    """Return the name of the row with the time between steps in which this runs."""
+    """Return the name of the row for time between steps with this content."""
     return f"between steps: {CONTENT_TEXTS[content]}"
 
 

@@ -1,8 +1,8 @@
-"""Where the time of the whole capture goes: the capture is cut into parts without gaps or overlaps.
+"""Partition of the whole capture into parts without gaps or overlaps.
 
-Windows of steps are put in order of their start, and each counts from where the ones before it end. The time between
-two windows is a gap: part of the evaluation if both are evaluation steps, else time between steps. What ran in gaps is
-read from the events of the host: the activity that covers most of a gap names it.
+Step windows are ordered by start, and each begins where the previous ones end. The time between two windows is a gap:
+part of the evaluation if both are evaluation steps, else time between steps. The host activity that covers most of a
+gap names it.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from tfperf.trace.steps.breakdown import Breakdown
 from tfperf.trace.steps.steps import COLLECTION, OMITTED, RETRACE, SLOW_FIRST
 
 PartName = Literal["averaged", "first", "compiling", "partial", "omitted", "other_kinds"]
-"""What a window counts as: an averaged step, a step omitted for one of four reasons, or a step of another kind."""
+"""Classification of a window: an averaged step, a step excluded for one of four reasons, or a step of another kind."""
 PARTS: tuple[PartName, ...] = get_args(PartName)
 OMITTED_PARTS = PARTS[1:5]
 _AVERAGED, _FIRST, _COMPILING, _PARTIAL, _OMITTED, _OTHER = range(len(PARTS))
 _PART_OF_FLAG = {RETRACE: _COMPILING, SLOW_FIRST: _COMPILING, OMITTED: _OMITTED, COLLECTION: _OMITTED}
-"""What a flag makes of a step; all others say that the capture does not show it whole."""
+"""Part by step flag; steps with any other flag are partial."""
 Content = Literal["collection", "checkpoint", "compile", "iterator", "summary", "python", "calls", "nothing"]
 CONTENTS: tuple[Content, ...] = get_args(Content)
-"""What covers most of a gap, in order of precedence."""
+"""Contents of a gap, in order of precedence."""
 _NAMES_A_GAP = 0.3
-"""An activity that covers less of a gap does not name it."""
+"""Minimum share of a gap that an activity must cover to name it."""
 _SLOW = 2.0
-"""A step is slow if it takes longer than this times the median of its kind."""
+"""A step is slow if it takes more than this times the median of its kind."""
 _OF_MODE = 0.25
-"""Slow steps take this much more time, at least, of what slow steps take more on average, weighted by that time."""
+"""Minimum extra time of slow steps, as a share of their mean extra time weighted by that time."""
 _REPEATS = 2
-"""Slow steps are a second mode if there are at least this many of them."""
+"""Minimum number of slow steps that form a second mode."""
 _CHECKPOINT = re.compile(r".*\b(?:SaveV2|SaveSlices|MergeV2Checkpoints|RestoreV2|ShardedFilename)\b")
 _ITERATOR = re.compile(r".*\b(?:MakeIterator|OneShotIterator|AnonymousIterator\w*|\w+Dataset(?:V\d)?|RootDataset)\b")
 _SUMMARY = re.compile(r".*\b(?:Write\w*Summary|FlushSummaryWriter|Write\w*HistogramSummary)\b")
@@ -60,17 +60,17 @@ class Gap(Struct, frozen=True):
 
 
 class ContentName(Struct, frozen=True):
-    """What ran in the gaps of one content: the name with most time, and how long it covers the gaps."""
+    """The longest activity in the gaps of one content, and the time that it covers."""
 
     name: str
     covered_ps: int
 
 
 class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
-    """The time of one host's capture. Times are picoseconds on the clock of the trace.
+    """Wall time of one host's capture, in picoseconds on the clock of the trace.
 
-    A run of several hosts is that of the host whose training takes longest per step: `host` names it.
-    `starts_ps` and `ends_ps` are the windows of steps, in order and without overlaps.
+    For a run of several hosts, it is that of the host with the longest training time per step, named in `host`.
+    `starts_ps` and `ends_ps` are the step windows, in order and without overlaps.
     """
 
     home = ("wall", "wall")
@@ -79,26 +79,26 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     start_ps: int = 0
     end_ps: int = 0
     profiler_start_ps: int = 0
-    """Time before the first step in which the profiler starts."""
+    """Profiler start-up time before the first step."""
     profiler_stop_ps: int = 0
-    """Time after the last step in which the profiler stops."""
+    """Profiler stop time after the last step."""
     kind: str = ""
     kinds: tuple[str, ...] = ()
     starts_ps: Int64s = NO_NUMBERS
     ends_ps: Int64s = NO_NUMBERS
     codes: Int64s = NO_NUMBERS
-    """What each window counts as: an index into `PARTS`."""
+    """Part of each window: an index into `PARTS`."""
     compile_ps: Int64s = NO_NUMBERS
-    """Tracing and compiling in each step."""
+    """Tracing and compilation time of each step."""
     rows: Int64s = NO_NUMBERS
-    """The steps of `kind` that are counted, without those that the capture cut off."""
+    """Counted steps of `kind`, without those that the capture cuts off."""
     names: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
     contents: Mapping[Content, ContentName] = {}
 
     @property
     def capture_ps(self) -> int:
-        """Return the length of the capture."""
+        """Return the duration of the capture."""
         return self.end_ps - self.start_ps
 
     @property
@@ -130,16 +130,16 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
         return self.end_ps - int(self.ends_ps[-1]) if len(self.ends_ps) else 0
 
     def _in_evaluation(self, gap: Gap) -> bool:
-        """Return whether a gap belongs to the evaluation: before a step of it, or where calls or tracing end it.
+        """Return whether a gap is in the evaluation: before one of its steps, or where calls or tracing end it.
 
-        What else comes after the evaluation may be anything that the end of an epoch brings.
+        Other time after the evaluation may be anything that happens at the end of an epoch.
         """
         before, after = (self.codes[gap.row : gap.row + 2] == _OTHER).tolist()
         return after or (before and gap.content in ("calls", "compile"))
 
     @cached_property
     def between(self) -> tuple[Gap, ...]:
-        """Return the gaps that are between steps, and not a part of the evaluation."""
+        """Return the gaps between steps that are not part of the evaluation."""
         return tuple(gap for gap in self.gaps if not self._in_evaluation(gap))
 
     @property
@@ -155,17 +155,17 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def count(self) -> int:
-        """Return how many steps of the kind are counted."""
+        """Return the number of counted steps."""
         return len(self.rows)
 
     @property
     def span_ps(self) -> tuple[int, int]:
-        """Return where the first counted step starts and the last one ends."""
+        """Return the start of the first counted step and the end of the last one."""
         return int(self.starts_ps[self.rows[0]]), int(self.ends_ps[self.rows[-1]])
 
     @property
     def loop_ps(self) -> int:
-        """Return the wall time of the training loop: from the first counted step to the last step of any kind."""
+        """Return the wall time of the training loop, from the first counted step to the last step of any kind."""
         if not self.count:
             return 0
         start, end = self.span_ps
@@ -174,7 +174,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def steady_ps(self) -> int:
-        """Return the wall time of the training loop without its first steps and without what is compiled only once.
+        """Return the wall time of the training loop without first steps and one-time compilation.
 
         Longer training does not repeat these.
         """
@@ -182,11 +182,11 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def steady_count(self) -> int:
-        """Return how many steps are counted, without the first ones."""
+        """Return the number of counted steps, without the first ones."""
         return self.count - len(self.counted("first"))
 
     def _others_until(self, end_ps: int) -> int:
-        """Return the time of other kinds from the first counted step on, until a time."""
+        """Return the time of other kinds from the first counted step to `end_ps`."""
         start = self.span_ps[0]
         of_steps = self.is_other & (self.starts_ps >= start) & (self.ends_ps <= end_ps)
         inside = (gap for gap in self.gaps if self._in_evaluation(gap) and start <= gap.start_ps < end_ps)
@@ -199,7 +199,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def compiled_once_ps(self) -> int:
-        """Return how much longer the evaluation that traces and compiles most does so than any other in the loop."""
+        """Return how much longer the evaluation with the most compilation compiles than any other in the loop."""
         if not self.count:
             return 0
         start = self.span_ps[0]
@@ -223,7 +223,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def gaps_in_loop(self) -> tuple[Gap, ...]:
-        """Return the gaps between steps that lie between the first counted step and the last one."""
+        """Return the gaps between the first counted step and the last one."""
         if not self.count:
             return ()
         start, end = self.span_ps
@@ -234,10 +234,10 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
         return self.rows[self.are(*parts)[self.rows]]
 
     def slow(self, *parts: PartName) -> Int64s:
-        """Return the steps of these parts that take over twice the median, if they are a second mode.
+        """Return the steps of these parts that take over twice the median, if they form a second mode.
 
-        One alone is not, and more than half of the steps are not slow. Beside much slower ones, a step that is a little
-        slower is one of the others.
+        A single step does not, nor does more than half of the steps. Next to much slower steps, a slightly slower step
+        counts as normal.
         """
         rows, median_ps = self.counted(*parts), median(self.step_ps[self.counted("averaged", "compiling")])
         slow = rows[self.step_ps[rows] > _SLOW * median_ps]
@@ -246,13 +246,13 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
         return slow if _REPEATS <= len(slow) <= self.count // 2 else NO_NUMBERS
 
     def period(self, rows: Int64s) -> int:
-        """Return after how many steps one of these comes again; 0 if they do not come regularly."""
+        """Return the interval in steps at which these steps recur; 0 if it is not regular."""
         apart = np.diff(np.searchsorted(self.rows, rows))
         return int(apart[0]) if len(apart) >= _REPEATS and apart[0] > 1 and bool((apart == apart[0]).all()) else 0
 
 
 def analyze(host: Host) -> Wall:
-    """Cut the capture of a host."""
+    """Partition the capture of a host."""
     trace, breakdown = host.trace, host["steps"]
     steps = breakdown.steps
     order = np.argsort(steps.start_ps, kind="stable")
@@ -290,19 +290,19 @@ def analyze(host: Host) -> Wall:
 
 
 def combine(walls: Sequence[Wall]) -> Wall:
-    """Return the wall time of the host whose training takes longest per step."""
+    """Return the wall time of the host with the longest training time per step."""
     return max(walls, key=lambda wall: wall.training_ps / wall.count if wall.count else -1.0)
 
 
 def narrow(wall: Wall, _: Breakdown, after: Breakdown) -> Wall:
-    """Count the steps of `after` alone."""
+    """Count only the steps of `after`."""
     return _counting(wall, after)
 
 
 def _counting(wall: Wall, breakdown: Breakdown) -> Wall:
     steps = breakdown.steps
     kind = steps.headline_kind if len(steps) else wall.kind
-    # Of steps that start at the same time, the last one counts.
+    # With several steps at the same start, the last one counts.
     order = np.argsort(steps.start_ps, kind="stable")
     at = np.searchsorted(steps.start_ps[order], wall.starts_ps, side="right") - 1
     is_counted = np.isin(wall.starts_ps, steps.start_ps)
@@ -318,20 +318,20 @@ def _counting(wall: Wall, breakdown: Breakdown) -> Wall:
     code[is_counted] = np.where(steps.averaged[row], _AVERAGED, code[is_counted])
     code[~is_mine] = _OTHER
     mine = np.flatnonzero(is_mine & is_counted)
-    # The capture does not show all of the others, so they would make the wall time per step too short.
+    # The capture shows the others only partly, so they would shorten the wall time per step.
     whole = mine[flag[mine] != _PARTIAL]
     return replace(wall, kind=kind, codes=code, rows=whole if len(whole) else mine)
 
 
 def _capture(trace: HostTrace) -> tuple[int, int]:
-    """Return where the capture starts and ends: the session of the profiler where it is recorded, and all events."""
+    """Return the start and end of the capture: the profiler session if recorded, extended to all events."""
     start_ps, end_ps = trace.extent_ps
     session = next((plane.stats for plane in trace.planes if plane.name == "Task Environment"), {})
     zero = trace.clock_start_ns
     start_ns, stop_ns = session.get("profile_start_time"), session.get("profile_stop_time")
     if isinstance(start_ns, int) and isinstance(stop_ns, int) and zero is not None and start_ns < stop_ns:
         first, last = (start_ns - zero) * 1000, (stop_ns - zero) * 1000
-        # A clock of another origin says nothing about these events.
+        # A clock with another origin is not comparable with these events.
         if first <= end_ps and last >= start_ps:
             return min(start_ps, first), max(end_ps, last)
     return start_ps, end_ps
@@ -342,7 +342,7 @@ def _covered(times: Intervals, start_ps: int, end_ps: int) -> int:
 
 
 def _gaps(host: Host, rows: Int64s, start: Int64s, end: Int64s) -> tuple[tuple[Gap, ...], dict[Content, ContentName]]:
-    """Return the gaps after the windows at `rows`, each named by what covers most of it, and what ran in them."""
+    """Return the gaps after the windows at `rows`, named by the activity that covers most of each, and the contents."""
     if not len(rows):
         return (), {}
     trace, length = host.trace, end - start
@@ -373,9 +373,10 @@ def _gaps(host: Host, rows: Int64s, start: Int64s, end: Int64s) -> tuple[tuple[G
 
 
 def _main(host: Host, start: Int64s, end: Int64s, *, frames: bool) -> Int64s:
-    """Return the events that overlap a gap: frames of Python, or outermost calls.
+    """Return the events that overlap a gap: Python frames, or outermost calls.
 
-    They are those of the thread that makes the calls; of all host threads where it is unknown which does."""
+    They are on the thread that makes the calls, or on all host threads if that thread is unknown.
+    """
     trace, main = host.trace, host.host_states.main
     lines = trace.host_lines if main is None else (trace.lines[main],)
     rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
@@ -386,9 +387,10 @@ def _main(host: Host, start: Int64s, end: Int64s, *, frames: bool) -> Int64s:
 
 
 def _longest(trace: HostTrace, rows: Int64s, gaps: Intervals, *, is_frame: bool) -> str:
-    """Return what most of the gaps is spent in: an op or call, or the innermost function of Python that lasts so long.
+    """Return the activity with most time in the gaps: an op or call, or the innermost Python function that lasts so
+    long.
 
-    Empty where no event lies in them.
+    Empty if the gaps contain no events.
     """
     if not len(rows):
         return ""
