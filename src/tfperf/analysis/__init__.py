@@ -1,1 +1,1 @@
-"""An analysis: runs its sections for each host and puts the hosts together."""
+"""Analysis of a run: run the sections for each host and combine their results."""

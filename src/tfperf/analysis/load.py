@@ -1,4 +1,4 @@
-"""What `tfperf.load` does, what it returns, and the one loop that makes a report of it."""
+"""`tfperf.load`, the `Analysis` that it returns, and the loop that creates a report from it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Analysis(Results, frozen=True):
-    """What is known about a run of one or several hosts.
+    """The results of a run of one or several hosts.
 
     `analysis["steps"]` is the breakdown of the steps, `analysis["overview"]` the averages and the verdict,
     `analysis["ops"]`, `analysis["kernels"]`, ... the results of the other sections, all combined over hosts; most have
@@ -66,7 +66,7 @@ class Analysis(Results, frozen=True):
         return cut(f"<Analysis of {self.run.name}: {damage}{found}; {counted(len(self.hosts), 'host')}>")
 
     def more(self, sections: Iterable[str]) -> Analysis:
-        """Return an analysis that has these sections too; the files are read again if any is missing."""
+        """Return an analysis that also has these sections; read the files again if any of them is missing."""
         missing = [name for name in sections if name not in self.sections]
         if not missing:
             return self
@@ -74,16 +74,16 @@ class Analysis(Results, frozen=True):
         reading = Reading(self.attribution, self.step_marker, self.peaks, self.step)
         analyze = partial(analyze_host, sections=names, reading=reading)
         hosts, lost, parts = _analyzed(analyze, self.run, self.engine, Told())
-        if lost:  # the new results would be about fewer hosts than the others
+        if lost:  # the new results would cover fewer hosts than the existing ones
             raise TraceFormatError(f"host {lost[0].host} cannot be read any more: {lost[0].reason}")
         analysis = replace(self, hosts=hosts, sections=names)
         analysis.parts.update(parts)
         return analysis
 
     def report(self, sections: Sequence[str] = (), *, by: By = "pattern", filters: Sequence[str] = ()) -> Report:
-        """Return the report (of all sections that were analyzed, by default), ready for a renderer.
+        """Return the report (by default of all analyzed sections), ready for a renderer.
 
-        `by` groups the ops that people see; `filters` are regular expressions (RE2) of which one must be found in the
+        `by` groups the displayed ops; `filters` are regular expressions (RE2), of which at least one must match the
         name or type of an op. Raises TfperfError for an invalid filter.
         """
         try:
@@ -115,19 +115,19 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     """Read and analyze a profile.
 
     `path` is a logdir, a run folder or one `*.xplane.pb` file, on this machine or at an address (`"s3://bucket/logs"`,
-    a `RemotePath`); of a logdir, the newest run is taken unless `run` names another (several: their hosts are analyzed
-    as those of one run). `sections` are those to analyze, with what they rest on (default: all). `attribution` is
-    "corrected" or "tensorflow" (what TensorFlow's own profiler concluded). `step_marker` names the events that are
-    steps (`*` is a wildcard). `peaks` is a file with peaks of devices, which come first. `step` is the step that the
+    a `RemotePath`). For a logdir, `run` selects a run (default: the newest); with several, their hosts are analyzed as
+    those of one run. `sections` are analyzed together with their dependencies (default: all). `attribution` is
+    "corrected" or "tensorflow" (the conclusions of TensorFlow's own profiler). `step_marker` names the events that are
+    steps (`*` is a wildcard). `peaks` is a file of device peaks, which take precedence. `step` is the step that the
     section timeline draws: its number, "median" or "slowest" (default: these two).
 
-    `hosts` keeps only hosts of these names, `host_patterns` those that match, such as `worker-*`, and `sample_hosts`
-    so many of each role, evenly spread. Hosts are analyzed on `jobs` processes (default: as many as there are cores,
-    if that pays), on a `cluster` of dask ("tcp://scheduler:8786"), or on an `executor` of concurrent.futures. Hosts
-    that cannot be read are `missing` in the result. `progress` is called with bytes done and in all, `host_progress`
-    with hosts. `beside` is called with the file of a single host, for those who read more of it at the same time.
-    Raises TraceNotFoundError; TraceFormatError if no host can be read; and TfperfError for an unknown section, for a
-    file of peaks that is none, and for a cluster that does not answer.
+    `hosts` keeps only hosts of these names, `host_patterns` those that match, such as `worker-*`, and `sample_hosts` at
+    most this many of each role, evenly spread. Hosts are analyzed on `jobs` processes (default: one per core if that is
+    faster), on a `cluster` of dask ("tcp://scheduler:8786"), or on an `executor` of concurrent.futures. Unreadable
+    hosts are `missing` in the result. `progress` is called with bytes done and bytes in total, `host_progress` with
+    hosts. `beside` is called with the file of a single host, to read more of it concurrently. Raises
+    TraceNotFoundError; TraceFormatError if no host can be read; and TfperfError for an unknown section, an invalid file
+    of peaks, or a cluster that does not answer.
     """
     if attribution == "tensorflow" and step_marker is not None:
         raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
@@ -169,7 +169,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
 def _analyzed(
     analyze: Callable[..., HostResults], run: Run, engine: Engine, told: Told
 ) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...], dict[str, list[Any]]]:
-    """Do what `analyzed_hosts` does; one host is analyzed in this process."""
+    """Return the results of `analyzed_hosts`; a single host is analyzed in this process."""
     if len(run.files) == 1 and engine.executor is None and engine.cluster is None:
         (file,) = run.files
         is_large = (file.size_bytes or 0) >= FORKED_BYTES
@@ -193,12 +193,12 @@ def _needed(sections: Sequence[str]) -> tuple[str, ...]:
     unknown = next((name for name in sections if name not in names and not registry.is_ours(name)), None)
     if unknown is not None:
         raise TfperfError(f"{unknown!r} is not a section; the sections are {', '.join(names)}")
-    # What every report rests on comes without what the section overview itself also shows.
+    # Every report depends on these sections, but not on the overview's other dependencies.
     return tuple(dict.fromkeys((*ALWAYS, *registry.with_dependencies(sections or registry.default_sections()))))
 
 
 class Reading(Struct, frozen=True):
-    """How the trace of a host is analyzed, whatever the sections."""
+    """Settings for the analysis of a host's trace that do not depend on the sections."""
 
     attribution: Attribution = "corrected"
     step_marker: str | None = None
@@ -218,9 +218,9 @@ def analyze_host(
     also: AlsoRead | None = None,
     host_count: int = 1,
 ) -> HostResults:
-    """Read the trace of one host, and analyze it by sections, which follow those that they rest on.
+    """Read the trace of one host and analyze its sections, each after its dependencies.
 
-    `host_count` is how many the run has: captures of several are compared, and no steps of very many are drawn.
+    `host_count` is the number of hosts in the run: it decides whether captures are compared and steps drawn.
     """
     as_tensorflow = reading.attribution == "tensorflow"
     stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
@@ -239,14 +239,11 @@ def analyze_host(
 
 
 _LONGEST = ("tfdata", "diagnosis")
-"""Sections that take longest of a large host: the others are for the process that is done first."""
+"""Sections that take longest for a large host."""
 
 
 def _analyze_others(host: Host, sections: Sequence[str]) -> list[Flaw]:
-    """Analyze a host by the sections that may go in any order, and return what is wrong with its trace.
-
-    Two processes do that where they may.
-    """
+    """Analyze sections that may run in any order, on two processes if possible, and return the flaws of the trace."""
     specs = {name: registry.find_section(name) for name in sections}
     ours = [name for name in sections if registry.is_ours(name) and name not in host.results and specs[name].analyze]
     ours.sort(key=lambda name: name not in _LONGEST)
@@ -262,11 +259,11 @@ def _analyze_others(host: Host, sections: Sequence[str]) -> list[Flaw]:
 
 
 ALWAYS = ("steps", "overview")
-"""The sections that the summary of every report rests on."""
+"""The sections that the summary of every report depends on."""
 
 
 def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
-    """Return the report of the named sections, in the order of the registry; without names, of all analyzed ones."""
+    """Return the report of the named sections, in registry order; without names, of all analyzed ones."""
     omitted = dict(results.omitted)
     documents: dict[str, Any] = {}
     coverage = _coverage_section(results)
@@ -310,7 +307,7 @@ _PARTS_OF_DEVICES = "Events of the devices are missing, so these figures are of 
 
 
 def _coverage_section(results: Results) -> Section:
-    """Return what stands first in a report that is not about all hosts."""
+    """Return the first section of a report that does not cover all hosts."""
     findings = []
     if results.missing:
         text = f"{results.missing_text[0].upper()}{results.missing_text[1:]}."
@@ -330,7 +327,7 @@ def _coverage_section(results: Results) -> Section:
 
 
 def _damage_section(results: Results) -> Section:
-    """Return what stands first in a report of traces that are not sound."""
+    """Return the first section of a report on traces that are not sound."""
     texts: dict[str, list[str]] = {"unsound": [], "doubtful": [], "incomplete": []}
     for host, flaw in results.flaws:
         texts[flaw.level].append(f"host {host}: {flaw.text}" if results.has_several_hosts else flaw.text)
@@ -351,7 +348,7 @@ def _damage_section(results: Results) -> Section:
 
 
 def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
-    """Return the sections, whose findings name no cause that the leading sections of the report did not find."""
+    """Return the sections without findings that refer to causes the leading sections of the report did not find."""
     found = {finding.code for section in sections if section.is_lead for finding in section.findings}
     if not found:
         return tuple(sections)
@@ -368,9 +365,9 @@ def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
 
 
 def with_short_tables(section: Section) -> Section:
-    """Return a section without what is beyond the first rows of long tables, which say how many rows there were.
+    """Return a section whose long tables keep only the first rows and state the total number of rows.
 
-    What has a row for each host or device is whole.
+    Tables with a row per host or device stay whole.
     """
     tables = []
     for table in section.tables:

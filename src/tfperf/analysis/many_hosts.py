@@ -1,8 +1,8 @@
-"""What bounds the memory that a run of many hosts takes where its results are put together.
+"""Memory limits for combining the results of many hosts.
 
-Large results are kept packed, and are combined in a tree: those of a few hosts at a time, then what came of these. The
-tree has one shape, by the order of the hosts, wherever its parts are combined (in this process, or before that on the
-workers that analyzed the hosts), so the result is the same. Tables that grow with the hosts are cut.
+Large results are kept packed and are combined in a tree, a few hosts at a time. The tree has one shape, given by the
+order of the hosts, whether this process or the workers that analyzed the hosts combine its parts, so the result is the
+same. Tables that grow with the number of hosts are cut.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 MANY_HOSTS = 64
-"""Up to so many hosts, results are kept as they are, and tables whole."""
+"""Up to this number of hosts, results are kept unpacked and tables whole."""
 _LARGE_BYTES = 16_384
 MOST_ROWS, MOST_STEPS = 10_000, 2_048
-"""Rows of a table, of a host and of the run; steps of a host."""
+"""Maximum rows per table of a host and of the run; maximum steps of a host."""
 _ASKED_FOR_OFTEN = {"steps", "diagnosis", "batch"}
 
 
 class Packed(Struct, frozen=True):
-    """A result as bytes, which are about a tenth of it."""
+    """A pickled result, compressed to about a tenth."""
 
     data: bytes
 
@@ -39,7 +39,7 @@ class Packed(Struct, frozen=True):
 
 
 def packed_if_large(result: Any) -> Any:
-    """Return a result packed, or as it is if it is small."""
+    """Return a large result packed, and a small one as it is."""
     data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
     return result if len(data) < _LARGE_BYTES else Packed(_compressed(data))
 
@@ -54,10 +54,10 @@ def unpacked(result: Any) -> Any:
 
 
 class PackedResults(Mapping[str, Any]):
-    """Results by section, of which the large ones are unpacked each time that they are asked for.
+    """Results by section; large ones are unpacked at each access.
 
-    Small ones, such as those about steps, are asked for again and again, and stay as they are. Large ones are tables of
-    ops and kernels, which are asked for once, and pack to a tenth.
+    Small results, such as those of steps, are read repeatedly and stay unpacked. Large ones are tables of ops and
+    kernels, which are read once, and pack to a tenth.
     """
 
     def __init__(self, results: Mapping[str, Any]) -> None:
@@ -65,14 +65,13 @@ class PackedResults(Mapping[str, Any]):
             section: result if section in _ASKED_FOR_OFTEN else packed_if_large(result)
             for section, result in results.items()
         }
-        """As they are kept."""
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section. Raises KeyError."""
         return unpacked(self.kept[section])
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the sections, in the order of their analysis."""
+        """Iterate over the sections in the order of their analysis."""
         return iter(self.kept)
 
     def __len__(self) -> int:
@@ -81,12 +80,12 @@ class PackedResults(Mapping[str, Any]):
 
 
 FEW = 16
-"""So many parts become one."""
+"""Number of parts combined into one."""
 _T = TypeVar("_T")
 
 
 def combined_in_tree(combine: Callable[[list[Any]], Any], results: Iterable[Any]) -> Any:
-    """Combine results, of which only a few are unpacked at any time; None counts as no result, and is that of none."""
+    """Combine results with only a few unpacked at a time; None counts as no result, and is returned if all are None."""
     parts = [combined(combine, few) for few in by_few(results)]
     while len(parts) > 1:
         parts = [combined(combine, few) for few in by_few(parts)]
@@ -94,7 +93,7 @@ def combined_in_tree(combine: Callable[[list[Any]], Any], results: Iterable[Any]
 
 
 def combined(combine: Callable[[list[Any]], Any], results: Iterable[Any]) -> Any:
-    """Combine the results that are not None; None if all are."""
+    """Combine the results that are not None; return None if all are."""
     known = [result for result in results if result is not None]
     return combine(known) if known else None
 

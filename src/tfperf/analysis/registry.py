@@ -1,6 +1,6 @@
-"""Sections: what each declares about itself and its tables, the one list of them, and what they found out.
+"""Sections: the declarations of a section and its tables, the list of sections, and their results.
 
-A result is about one host while that is analyzed (`Host`) and afterwards (`HostResults`), or about a run (`Results`).
+A result covers one host during its analysis (`Host`) and afterwards (`HostResults`), or a run (`Results`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tfperf.trace.steps.steps import Steps, WhichStep
     from tfperf.trace.tfdata import Pipelines, StageWork
 else:
-    Attribution = CaptureIdentity = Flaw = Any  # help() looks these names up; their modules import numpy
+    Attribution = CaptureIdentity = Flaw = Any  # help() resolves these names; their modules import numpy
 
     def of_run(method: Any) -> Any:
         """Return the method; for type checkers, one that returns the type of each section (`result_types.pyi`)."""
@@ -54,7 +54,7 @@ else:
     of_host = of_run
 
 Function = Callable[..., Any] | str
-"""A function, or where it is ("package.module:function"): then its module is imported when it is first called."""
+"""A function, or its location ("package.module:function"): then its module is imported at the first call."""
 
 
 def call(function: Function, *arguments: Any) -> Any:
@@ -63,71 +63,70 @@ def call(function: Function, *arguments: Any) -> Any:
 
 
 _resolved = cache(resolve_name)
-"""Looking a function up takes longer than some of them take of a small host."""
+"""Cached: resolving a function takes longer than some of them run."""
 
 
 class TableSpec(Shown, Struct, frozen=True, kw_only=True):
-    """A table, declared: its name and columns are the same in JSON, CSV, SQL and `--limit`."""
+    """Declaration of a table: its name and columns are the same in JSON, CSV, SQL and `--limit`."""
 
     name: str
     title: str
     row: str
-    """What a row is, in words: the meaning of the table in SQL."""
+    """The meaning of a row: the description of the table in SQL."""
     details: str = ""
-    """What else a reader of its file must know: a paragraph of docs/csv-files.md."""
+    """More information for readers of its file: a paragraph of docs/csv-files.md."""
     columns: tuple[Column, ...]
     data: Callable[[Results], Data | None]
-    """Returns the columns by key, also more than are declared; None if this profile has no such table."""
+    """Returns the columns by key, possibly more than are declared; None if this profile does not have the table."""
     name_key: str
-    """The column that tells people which row it is; `name` in a limit's condition means it."""
+    """The column that identifies a row for people; `name` in the condition of a limit refers to it."""
     about_steps: bool = False
-    """Whether it says nothing without enough steps."""
+    """Whether the table is meaningless without enough steps."""
     over_hosts: bool = False
-    """Whether it compares hosts: then a limit measures it once, not for each host."""
+    """Whether it compares hosts: a limit then measures it once, not per host."""
     counts_all_steps: bool = False
-    """Whether it rests on the steps that counted when the profile was read, and cannot be narrowed afterwards."""
+    """Whether it depends on the steps averaged when the profile was read, and cannot be narrowed later."""
     empty_means_none: bool = False
-    """Whether a profile without the table has no such rows; otherwise it is unknown whether it has."""
+    """Whether a profile without the table has no rows of it; otherwise that is unknown."""
     in_report: bool = True
-    """False: only SQL has it."""
+    """Whether reports contain it; if not, only SQL does."""
     in_limits: bool = True
-    """False: no limit can be on it."""
+    """Whether limits can refer to it."""
     aliases: tuple[str, ...] = ()
-    """More names in SQL and in limits."""
+    """Additional names in SQL and in limits."""
     ranked: Ranked | None = None
-    """By which column it is ranked. People may cut a table that is; no other one."""
+    """The column that ranks the rows. Only a ranked table may be cut for display."""
     brief_rows: int | None = None
-    """How many rows a whole report for people has of a table that is not ranked, such as a list over time."""
+    """Maximum number of rows of a table that is not ranked, such as a list over time, in a full report for people."""
 
     def build(self, results: Results, **attributes: Any) -> Table | None:
-        """Return the table of a profile, None if it has none; `attributes` replace fields of the `Table`."""
+        """Return the table of a profile, None if it does not have it; `attributes` replace fields of the `Table`."""
         data = self.data(results)
         return None if data is None else replace(self.of(data), **attributes)
 
     def of(self, data: Data) -> Table:
-        """Return the table of these columns, of which there may be more than are declared."""
+        """Return the table with these columns, which may be more than are declared."""
         rows = {"ranked": self.ranked, "brief_rows": self.brief_rows}
         return table_of(self.name, self.title, self.columns, data, **rows)
 
 
 def fields(columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Sequence[Any]]:
-    """Return the columns of a table whose rows are objects: of each, the field of that name, None without one."""
+    """Return the columns of a table whose rows are objects; a column without a field of its name is all None."""
     return {column.key: [getattr(row, column.key, None) for row in rows] for column in columns}
 
 
 def present(*tables: Table | None) -> tuple[Table, ...]:
-    """Return those of the tables that there are."""
+    """Return the tables that are not None."""
     return tuple(table for table in tables if table is not None)
 
 
 class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
-    """A section, declared: a question about a profile, and everything that answers it.
+    """Declaration of a section: a question about a profile and its answer.
 
-    `analyze(host)` gets a `Host` and returns a small, picklable result; `combine(results)` gets
-    those of all hosts and returns the result of the run. A section that concludes from others has `derive(results)`,
-    with or without the two, and `results.combined(name)` for it. `build(results)` gets a
-    `Results` and returns a `tfperf.report.model.Section`. None of them prints, reads files or
-    changes what it gets.
+    `analyze(host)` gets a `Host` and returns a small, picklable result; `combine(results)` gets those of all hosts and
+    returns the result of the run. A section that concludes from others has `derive(results)`, with or without the two,
+    and `results.combined(name)` for it. `build(results)` gets a `Results` and returns a `tfperf.report.model.Section`.
+    These functions must not print, read files or change their arguments.
     """
 
     name: str
@@ -136,27 +135,25 @@ class SectionSpec(Shown, Struct, frozen=True, kw_only=True):
     analyze: Function | None = None
     combine: Function | None = None
     combines_in_tree: bool = False
-    """Whether `combine` also takes what it returned for some of the hosts. Many hosts need less memory then."""
+    """Whether `combine` also accepts its own results for some of the hosts, which saves memory with many hosts."""
     shorten: Function | None = None
-    """shorten(result, most): of a host of many, the result with so many rows, and one for all others or none.
-
-    It is the same object if it has no more rows."""
+    """shorten(result, most): the result of one of many hosts with at most `most` rows, or the same object."""
     derive: Function | None = None
     rests_on: tuple[str, ...] = ()
     """Sections whose results this one uses."""
     stats: frozenset[str] = frozenset()
-    """Names of the stats that `analyze` reads, beyond those of steps."""
+    """Names of the stats that `analyze` reads, in addition to those of steps."""
     tables: tuple[TableSpec, ...] = ()
     summarize: Function | None = None
-    """summarize(results): of the section overview, the summary that a JSON document begins with."""
+    """summarize(results): for the section overview, the summary at the start of a JSON document."""
     without_device: str = ""
-    """For a section about devices: the sentence in its place where no device recorded anything."""
+    """Sentence that replaces a section about devices if no device recorded anything."""
     narrow: Function | None = None
     """narrow(result, before, after): the result over fewer steps; `before` and `after` are breakdowns of the host."""
     is_picture: bool = False
-    """Whether it is made only where it is asked for by name, or for a format that shows pictures."""
+    """Whether it is created only if requested by name, or for a format with pictures."""
     document: Function | None = None
-    """document(results): an object at the top of the JSON document, under the name of the section."""
+    """document(results): a top-level object of the JSON document, with the name of the section as its key."""
 
 
 GROUP = "tfperf.sections"
@@ -182,26 +179,26 @@ SectionName = Literal[
     "gaps",
     "timeline",
 ]
-"""The sections of tfperf, in the order of the report: each is a folder or a module of `tfperf/sections`."""
+"""The sections of tfperf in report order: each is a folder or a module of `tfperf/sections`."""
 OtherSection = NewType("OtherSection", str)
-"""The name of a section of another package, `OtherSection("name")`; type checkers know the others."""
+"""The name of a section of another package, `OtherSection("name")`; type checkers accept the other names."""
 AnySection = SectionName | OtherSection
 OURS: tuple[SectionName, ...] = get_args(SectionName)
 LEADS = ("diagnosis",)
-"""Those of them that are the answer: the first screen. Named here, so that no other section is imported for it."""
+"""Sections on the first screen. Listed here so that no other section is imported."""
 ANALYZED_FIRST = ("steps", "environment", "xla")
-"""Those whose results the analysis of a host by others uses; by all other sections of tfperf, it goes in any order."""
+"""Sections that the analysis of a host by other sections uses; the others may run in any order."""
 UNREPORTED = {
     "op_sums": "tfperf.sections.ops.sums:OP_SUMS",
     "python_stacks": "tfperf.sections.python.analysis:STACKS",
     "step_sums": "tfperf.judge.summarize:STEP_SUMS",
 }
-"""Where sections are declared that no report has: only a command asks for what they find out."""
+"""Where sections are declared that are in no report: only a command requests their results."""
 
 
 @cache
 def _others() -> tuple[dict[str, SectionSpec], tuple[str, ...]]:
-    """Return the sections of other packages, and why some of them are omitted."""
+    """Return the sections of other packages, and the reasons why some of them are omitted."""
     specs: dict[str, SectionSpec] = {}
     omitted = []
     if not any(map(_declares_sections, sys.path)):
@@ -222,7 +219,7 @@ def _others() -> tuple[dict[str, SectionSpec], tuple[str, ...]]:
 
 
 def _declares_sections(folder: str) -> bool:
-    """Tell whether a package in a folder of sys.path declares sections: importlib.metadata takes 30 ms to import."""
+    """Return whether a package in a folder of sys.path declares sections: importing importlib.metadata takes 30 ms."""
     with suppress(OSError), os.scandir(folder or os.curdir) as entries:
         packages = [entry.path for entry in entries if entry.name.endswith("-info")]
         return any(map(_declares, packages))
@@ -238,17 +235,17 @@ def _declares(package: str) -> bool:
 
 
 def described(error: Exception) -> str:
-    """Return what a section of another package raised, in one line."""
+    """Return the exception of another package's section, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def omission(section: str, reason: str) -> str:
-    """Return the line that says that a section is missing, and why."""
+    """Return a line that states which section is omitted and why."""
     return f"section {section} is omitted: {reason}"
 
 
 def _problem(spec: object, name: str, others: Iterable[str]) -> str:
-    """Say what is wrong with the section of another package, nothing if it fits in."""
+    """Return the problem with a section of another package, empty if there is none."""
     if not isinstance(spec, SectionSpec):
         return f"it is {type(spec).__name__}, not a SectionSpec"
     if spec.name != name:
@@ -270,22 +267,22 @@ def _names(spec: SectionSpec) -> list[str]:
 
 
 def section_names() -> tuple[AnySection, ...]:
-    """Return the names of all sections, in the order of the report: those of other packages come last."""
+    """Return the names of all sections in report order; those of other packages come last."""
     return (*OURS, *map(OtherSection, _others()[0]))
 
 
 def is_ours(name: str) -> bool:
-    """Tell whether a section is one of tfperf."""
+    """Return whether a section belongs to tfperf."""
     return name in OURS or name in UNREPORTED
 
 
 def default_sections() -> tuple[AnySection, ...]:
-    """Return the names of the sections that are analyzed where none is named: all but pictures."""
+    """Return the names of the sections that are analyzed by default: all but pictures."""
     return tuple(name for name in section_names() if not find_section(name).is_picture)
 
 
 def omitted_sections() -> tuple[str, ...]:
-    """Return a line for each section of another package that cannot be used."""
+    """Return a line for each unusable section of another package."""
     return _others()[1]
 
 
@@ -313,7 +310,7 @@ def find_table(name: str) -> tuple[str, TableSpec]:
 
 
 def with_dependencies(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the sections and those that they rest on, each after those that it rests on."""
+    """Return the sections and their dependencies, each after its dependencies."""
     ordered: dict[str, None] = {}
 
     def add(name: str) -> None:
@@ -327,7 +324,7 @@ def with_dependencies(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def why_missing(section: str) -> str:
-    """Say why there is no result of a section: it was not analyzed, or is none."""
+    """Return why a section has no result: it was not analyzed, or does not exist."""
     from tfperf.base.units import did_you_mean
 
     names = section_names()
@@ -339,33 +336,34 @@ def why_missing(section: str) -> str:
 Grouping = Literal["type", "scope", "layer"]
 
 By = Literal["pattern", "op"] | Grouping | Literal["kernel"]
-"""How ops and kernels are added up. pattern: ops that differ in the numbers of replicas and layers only, and kernels of
-one name; op: ops not at all; kernel: ops as by pattern, and kernels by op and launch shape."""
+"""Grouping of ops and kernels. pattern: ops that differ only in replica and layer numbers, kernels by name; op: no
+grouping; kernel: ops as with pattern, kernels by op and launch shape.
+"""
 
 
 class View(Struct, frozen=True):
-    """What people want to see: ops and kernels added up `by`; of ops only those that one of `filters` is found in."""
+    """Display options: ops and kernels grouped `by`; only ops that match one of `filters`."""
 
     by: By = "pattern"
     filters: tuple[Pattern, ...] = ()
 
     @property
     def ops_by(self) -> By:
-        """Return how ops are added up."""
+        """Return how ops are grouped."""
         return "pattern" if self.by == "kernel" else self.by
 
 
 class MissingHost(Struct, frozen=True):
-    """A host of a run that could not be read, and why."""
+    """A host of a run that could not be read, and the reason."""
 
     host: str
     reason: str
 
 
 class Host:
-    """The trace of one host, the results of the sections analyzed before, and what several sections share.
+    """The trace of one host, the results of the sections analyzed before, and shared data, computed at first use.
 
-    What is shared is computed when a section first asks for it. `host["steps"]` is the result of the section steps.
+    `host["steps"]` is the result of the section steps.
     """
 
     def __init__(
@@ -382,19 +380,17 @@ class Host:
         self.attribution: Attribution = attribution
         self.step_marker = step_marker
         self.peaks = peaks
-        """Peaks of devices that the user states."""
         self.drawn_step = step
-        """The step to draw, if one is asked for."""
         self.is_one_of_many = is_one_of_many
-        """Whether the run has more than `MANY_HOSTS`: no step is drawn then, since no page shows so many."""
+        """Whether the run has more than `MANY_HOSTS`; no step is drawn then."""
         self.results: dict[str, Any] = {}
         self.omitted: dict[str, str] = {}
         """Sections of other packages that failed, with the reason."""
 
     def analyze(self, sections: Iterable[str]) -> None:
-        """Analyze the trace by sections, which follow those that they rest on.
+        """Analyze the trace by sections, each after its dependencies.
 
-        What a section of another package raises leaves that section out; a section of tfperf must not raise.
+        An exception in a section of another package omits that section; a section of tfperf must not raise.
         """
         for name in sections:
             if find_section(name).analyze is None:
@@ -407,59 +403,59 @@ class Host:
                 self.omitted[name] = described(error)
 
     def result_of(self, section: str) -> Any:
-        """Return what a section finds out about the host; None if it needs a device, and there is none."""
+        """Return the result of a section for the host; None if it needs a device and there is none."""
         spec = find_section(section)
         assert spec.analyze is not None
         return None if spec.without_device and not self.trace.devices else call(spec.analyze, self)
 
     @of_host
     def __getitem__(self, section: str) -> Any:
-        """Return the result of a section that the asking one rests on."""
+        """Return the result of a section that the current one depends on."""
         return _result(self.results, section)
 
     @property
     def as_tensorflow(self) -> bool:
-        """Tell whether the conclusions are to be those of TensorFlow's own profiler."""
+        """Return whether to reproduce the conclusions of TensorFlow's own profiler."""
         return self.attribution == "tensorflow"
 
     @cached_property
     def task(self) -> Task:
-        """Return which task of a job the host is."""
+        """Return the task of the job that the host runs."""
         from tfperf.trace.host.tasks import task_of
 
         return task_of(self.trace)
 
     @cached_property
     def busy_times(self) -> dict[Activity, Intervals]:
-        """Return when each activity is under way, in real time."""
+        """Return when each activity runs, in real time."""
         from tfperf.trace.host.activities import busy_times
 
         return busy_times(self.trace)
 
     @cached_property
     def host_ops(self) -> HostOps:
-        """Return the ops of host threads, added up."""
+        """Return the ops of host threads, summed by op."""
         from tfperf.trace.host.host_ops import host_ops
 
         return host_ops(self.trace, self.attribution)
 
     @cached_property
     def pipelines(self) -> Pipelines | None:
-        """Return the pipelines of tf.data; None if it recorded nothing."""
+        """Return the tf.data pipelines; None if tf.data recorded nothing."""
         from tfperf.trace.tfdata import find_pipelines
 
         return find_pipelines(self.trace)
 
     @cached_property
     def stage_work(self) -> StageWork | None:
-        """Return when the stages of the pipelines worked themselves; None without pipelines."""
+        """Return when the stages of the pipelines worked, without nested stages; None without pipelines."""
         from tfperf.trace.tfdata import stage_work
 
         return stage_work(self.trace, self.pipelines) if self.pipelines is not None else None
 
     @cached_property
     def device_work(self) -> DeviceWork:
-        """Return what devices did, with the op behind each event."""
+        """Return the work of devices, with the op of each event."""
         from tfperf.trace.device.device_work import device_work
 
         return device_work(self.trace)
@@ -473,7 +469,7 @@ class Host:
 
     @cached_property
     def launch_links(self) -> LaunchLinks:
-        """Return which host event launched each piece of work of any device."""
+        """Return the host event that launched each device event."""
         import numpy as np
 
         from tfperf.trace.device.device_work import work_rows
@@ -489,14 +485,14 @@ class Host:
 
     @cached_property
     def host_states(self) -> HostStates:
-        """Return what the threads of the host do."""
+        """Return the states of the host threads over time."""
         from tfperf.trace.host.host_state import host_states
 
         return host_states(self.trace, self.launch_links)
 
     @cached_property
     def step_windows(self) -> Steps:
-        """Return the steps as windows in real time, which the groups of TensorFlow's profiler are not."""
+        """Return the steps as windows in real time, unlike the groups of TensorFlow's profiler."""
         from tfperf.trace.steps.find_steps import find_steps
 
         steps: Steps = self["steps"].steps
@@ -504,9 +500,9 @@ class Host:
 
 
 def _result(results: Mapping[str, Any], section: str) -> Any:
-    """Return the result of a section that was analyzed; where there was no device for it, it is made when it is asked.
+    """Return the result of an analyzed section, an empty one if it needs a device and there is none.
 
-    It is empty, as if the run had no host. What a section of another package needs for that is not known.
+    Sections of other packages do not declare how to create an empty result.
     """
     result, spec = results[section], find_section(section)
     if result is None and is_ours(section) and spec.without_device and spec.combine is not None:
@@ -515,23 +511,21 @@ def _result(results: Mapping[str, Any], section: str) -> Any:
 
 
 class HostResults(Shown, Struct, frozen=True):
-    """What the sections found out about one host: `results` by section. `host` is the name of its file."""
+    """The results of one host: `results` by section. `host` is the name of its file."""
 
     host: str
     has_device: bool
     results: Mapping[str, Any]
     omitted: Mapping[str, str] = field(default_factory=dict)
-    """Sections of other packages that failed, with the reason."""
     flaws: tuple[Flaw, ...] = ()
-    """What is wrong with the trace of the host."""
     capture: CaptureIdentity | None = None
-    """What tells the capture of the host from those of others."""
+    """Identifies the capture of the host among others."""
     shortened: tuple[str, ...] = ()
-    """Sections with tables that do not have all rows, since there are many hosts."""
+    """Sections with tables that do not have all rows, because there are many hosts."""
     is_narrowed: bool = False
-    """Whether other steps are averaged than when the host was analyzed."""
+    """Whether the averaged steps differ from those at the time of the analysis."""
     is_other_kind: bool = False
-    """Whether these are of another kind."""
+    """Whether the averaged steps are of another kind."""
 
     @of_host
     def __getitem__(self, section: str) -> Any:
@@ -542,7 +536,7 @@ class HostResults(Shown, Struct, frozen=True):
         return list(self.results)
 
     def counting(self, rows: Int64s) -> HostResults:
-        """Return the results over the steps at `rows` alone, where sections can tell; the rest is as it was."""
+        """Return the results over the steps at `rows`, for sections that can be narrowed; others are unchanged."""
         before: Breakdown = self["steps"]
         after = before.only(rows)
         after = replace(after, steps=replace(after.steps, pauses=before.steps.pauses))
@@ -565,10 +559,7 @@ def _averaged_starts(breakdown: Breakdown) -> list[int]:
 
 
 class Results(Shown, Struct, frozen=True, dict=True):
-    """What is known about a run. `results["kernels"]` is what the section kernels found out, over all hosts.
-
-    `hosts` holds the same for each host. The sections that were analyzed are `sections`.
-    """
+    """The results of a run. `results["kernels"]` is the result of the section kernels over all hosts."""
 
     run: Run
     attribution: Attribution
@@ -576,9 +567,9 @@ class Results(Shown, Struct, frozen=True, dict=True):
     sections: tuple[str, ...]
     view: View = View()
     missing: tuple[MissingHost, ...] = ()
-    """Hosts that were asked for and could not be read."""
+    """Requested hosts that could not be read."""
     sample: str = ""
-    """If the hosts are a sample of those of the run: a sentence about it."""
+    """A sentence about the sample, if `hosts` is one."""
 
     @cached_property
     def _combined(self) -> dict[str, Any]:
@@ -586,7 +577,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
 
     @cached_property
     def parts(self) -> dict[str, list[Any]]:
-        """By section, what workers combined of many hosts: a few parts in order, packed or not."""
+        """Partial results that workers combined, by section, packed or not."""
         return {}
 
     @of_run
@@ -608,7 +599,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
         return list(self.sections)
 
     def combined(self, section: str) -> Any:
-        """Return what the hosts found out, combined; of a section that derives its result, what it derives it from."""
+        """Return the combined results of the hosts; for a section that derives its result, the input of `derive`."""
         spec = find_section(section)
         if spec.combine is None:
             return None
@@ -619,7 +610,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
         return call(spec.combine, results) if results else None
 
     def table(self, name: str) -> Data | None:
-        """Return the declared columns of a table by their keys; None if this profile has no such table.
+        """Return the declared columns of a table by their keys; None if this profile does not have it.
 
         Raises KeyError for an unknown table, TfperfError if it is of another package's section, which failed.
         """
@@ -645,7 +636,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
 
     @property
     def missing_text(self) -> str:
-        """Say of how many hosts the results are, and which are missing; empty if none is."""
+        """Return a sentence on how many hosts are covered and which are missing; empty if none is missing."""
         if not self.missing:
             return ""
         named = listed([f"{each.host} ({each.reason})" for each in self.missing], 3)
@@ -654,35 +645,35 @@ class Results(Shown, Struct, frozen=True, dict=True):
 
     @property
     def flaws(self) -> tuple[tuple[str, Flaw], ...]:
-        """Return what is wrong with the traces, each with its host."""
+        """Return the flaws of the traces, each with its host."""
         return tuple((host.host, flaw) for host in self.hosts for flaw in host.flaws)
 
     @property
     def has_device(self) -> bool:
-        """Tell whether any device recorded anything."""
+        """Return whether any device recorded anything."""
         return any(host.has_device for host in self.hosts)
 
     @property
     def is_narrowed(self) -> bool:
-        """Tell whether other steps are averaged than when the hosts were analyzed."""
+        """Return whether the averaged steps differ from those at the time of the analysis."""
         return any(host.is_narrowed for host in self.hosts)
 
     @property
     def is_other_kind(self) -> bool:
-        """Tell whether these are of another kind."""
+        """Return whether the averaged steps are of another kind."""
         return any(host.is_other_kind for host in self.hosts)
 
     @property
     def has_several_hosts(self) -> bool:
-        """Tell whether there is more than one host."""
+        """Return whether there is more than one host."""
         return len(self.hosts) > 1
 
     def only(self, hosts: Sequence[HostResults]) -> Self:
-        """Return the results of these hosts alone."""
+        """Return the results of these hosts only."""
         return replace(self, hosts=tuple(hosts))
 
     def seen(self, view: View) -> Self:
-        """Return the same results, to be shown in another way."""
+        """Return the same results with other display options."""
         shown = replace(self, view=view)
         shown._combined.update(self._combined)
         shown.parts.update(self.parts)
@@ -695,7 +686,7 @@ def declared(section: str, name: str) -> TableSpec:
 
 
 class HasTable(DeclaredTable):
-    """A result that is the first table of a section: what that table says rests on nothing else."""
+    """A result that is the first table of a section and depends on no other result."""
 
     __slots__ = ()
 
@@ -706,4 +697,4 @@ class HasTable(DeclaredTable):
 
 
 class Tabular(HasTable, Struct, frozen=True):
-    """A result that is a table too, and has fields."""
+    """A result that is both a table and a struct with fields."""

@@ -1,1 +1,1 @@
-"""Work on many hosts at once: on processes of this machine, on a cluster, or on any executor."""
+"""Analysis of many hosts in parallel: on processes of this machine, a cluster, or any executor."""

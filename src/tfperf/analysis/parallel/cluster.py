@@ -1,4 +1,4 @@
-"""A cluster of dask.distributed as an executor, and what its workers run."""
+"""A dask.distributed cluster as an executor, and the task that its workers run."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from tfperf.base import __version__
 from tfperf.base.errors import TfperfError
 
 CONNECT_S, WORKERS_S = 10, 30
-"""How long the scheduler may take to answer at first, and a worker to be there, the first or another after the last."""
+"""Seconds until the scheduler must answer at first, and until a worker must appear, the first one or a replacement."""
 ANSWER_S, _ASK_S = 30, 5
-"""How long the scheduler may take to answer while nothing comes, and how often it is asked then."""
+"""Seconds that the scheduler may take to answer while no result arrives, and the interval of these requests."""
 _POLL_S, _IDLE_S = 0.1, 3
-"""How often a task asks whether it is still wanted, and how long a process waits for the next one."""
+"""Interval at which a task checks whether it is canceled, and seconds that a process waits for the next task."""
 _GROUPS_EACH = 32
-"""How many groups of small hosts a worker gets: enough that none waits for another in the end."""
+"""Groups of small hosts per worker: enough to balance the load at the end."""
 _LOST = "the connection to the cluster at {} is lost: does its scheduler still run?"
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Workers]:
-    """Connect to the scheduler at an address such as `tcp://scheduler:8786`.
+    """Connect to the scheduler at an address such as `tcp://scheduler:8786`; an exception, such as Ctrl-C, cancels the
+    work.
 
-    On an exception, such as Ctrl-C, what the cluster was asked for is cancelled. Raises TfperfError if dask is missing,
-    nothing answers, no worker is there, or the connection breaks.
+    Raises TfperfError if dask is missing, the scheduler does not answer, no worker is there, or the connection breaks.
     """
     try:
         from distributed import Client as DaskClient
     except ImportError as error:
         raise TfperfError("--cluster needs dask.distributed: pip install 'tfperf[cluster]'") from error
     for name in ("distributed", "distributed.client", "distributed.core", "distributed.comm", "tornado.application"):
-        # Of a connection that breaks, it writes tracebacks of its own.
+        # It logs tracebacks when a connection breaks.
         logging.getLogger(name).setLevel(logging.CRITICAL)
     new_client: Any = DaskClient
     try:
@@ -75,14 +75,14 @@ def connected(address: str) -> Iterator[Workers]:
 
 
 class _Pulse:
-    """Whether results may still come: the scheduler answers, and it has a worker, or had one a moment ago."""
+    """A check whether results can still arrive: the scheduler answers, and has a worker or recently had one."""
 
     def __init__(self, client: Any, address: str) -> None:
         self._client, self._address = client, address
         self._asked_s = self._had_worker_s = time.monotonic()
 
     def check(self) -> None:
-        """Raise TfperfError if nothing will come any more; called now and then while nothing comes."""
+        """Raise TfperfError if no more results can arrive; called periodically while none arrive."""
         if self._client.status != "running":
             raise TfperfError(_LOST.format(self._address))
         if time.monotonic() - self._asked_s < _ASK_S:
@@ -103,10 +103,10 @@ class _Pulse:
 
 
 def attempt_on_cluster(version: str, analyze: Analyze, files: Sequence[Work]) -> list[HostOutcome]:
-    """Do what `attempt` does, for a worker of dask: in a process beside it, which ends when nobody wants the result.
+    """Do the work of `attempt` in a dask worker: in a separate process, which ends when the result is no longer wanted.
 
-    In the worker itself, the work could not be stopped, it would keep the worker from answering its scheduler, and it
-    would take twice the time: dask sets glibc to give back each block of memory at once.
+    In the worker itself, the work could not be stopped, would keep the worker from answering its scheduler, and would
+    take twice as long, because dask configures glibc to release each block of memory at once.
     """
     from distributed import get_worker
 
@@ -133,7 +133,7 @@ def attempt_on_cluster(version: str, analyze: Analyze, files: Sequence[Work]) ->
 
 
 class _ProcessesBeside:
-    """Processes beside this one that wait for more work; for a while, then they end."""
+    """Idle processes next to the worker, which end after a while."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -141,13 +141,11 @@ class _ProcessesBeside:
         self._end = Timer(0, self._end_all)
 
     def take(self) -> WorkerProcess:
-        """Return a process that waits, else a new one."""
         with self._lock:
             self._end.cancel()
             return self._idle.pop() if self._idle else WorkerProcess()
 
     def put(self, process: WorkerProcess) -> None:
-        """Keep a process for a while, unless it has ended."""
         with self._lock:
             self._end.cancel()
             if process.is_alive:

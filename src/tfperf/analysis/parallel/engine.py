@@ -1,4 +1,4 @@
-"""Which workers analyze the hosts of a run: none, a pool of processes, a cluster, or any executor."""
+"""The choice of workers for the hosts of a run: none, a pool of processes, a cluster, or any executor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class Engine(Struct, frozen=True):
     """Where hosts are analyzed: on an executor, else on a cluster, else on `jobs` processes of this machine.
 
-    Without any of them, on as many processes as pay, which for small profiles is none.
+    By default, the number of processes is chosen by the expected time, and small profiles need none.
     """
 
     jobs: int | None = None
@@ -50,9 +50,9 @@ class Engine(Struct, frozen=True):
 
     @contextmanager
     def workers(self, files: Sequence[HostFile]) -> Iterator[Workers | None]:
-        """Give the workers for these files; None: this process does the work itself.
+        """Yield the workers for these files; None means that this process does the work itself.
 
-        Raises TfperfError if two places are named, or no workers.
+        Raises TfperfError if two of the places are given, or no workers are available.
         """
         if sum(each is not None for each in (self.jobs, self.cluster, self.executor)) > 1:
             raise TfperfError("jobs, cluster and executor each say where hosts are analyzed: give one of them")
@@ -62,7 +62,6 @@ class Engine(Struct, frozen=True):
         if jobs == 1 and self.executor is None and self.cluster is None:
             yield None
             return
-        # What follows takes time to import.
         from tfperf.analysis.parallel.over_hosts import Workers
         from tfperf.analysis.parallel.worker_pool import WorkerPool
 
@@ -79,7 +78,7 @@ class Engine(Struct, frozen=True):
 
 
 def run_on(workers: Workers | None, analyze: Analyze, files: Sequence[HostFile], told: Told) -> list[HostOutcome]:
-    """Analyze hosts; return what came of each, in the order of `files`, wherever and whenever it was done."""
+    """Analyze hosts; return their outcomes in the order of `files`."""
     if workers is None:
         return in_sequence(analyze, files, told)
     from tfperf.analysis.parallel.over_hosts import over_hosts
@@ -90,7 +89,7 @@ def run_on(workers: Workers | None, analyze: Analyze, files: Sequence[HostFile],
 def analyze_packed(
     analyze: Callable[..., HostResults], file: HostFile, *, progress: Progress | None = None
 ) -> HostResults:
-    """Do what `analyze` does; what could be of any size is shortened, and the large results are packed."""
+    """Call `analyze`, shorten the result and pack its large parts."""
     results = analyze(file, progress=progress)
     if len(results["steps"].steps) > MOST_STEPS:
         results = results.counting(np.arange(MOST_STEPS))
@@ -101,9 +100,9 @@ def analyze_packed(
 def analyzed_hosts(
     analyze: Callable[..., HostResults], run: Run, engine: Engine, told: Told
 ) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...], dict[str, list[Any]]]:
-    """Return the results of the hosts that can be read, the others, and what workers combined of many hosts.
+    """Return the results of readable hosts, the unreadable hosts, and the parts that workers combined of many hosts.
 
-    Raises TfperfError if none can be read.
+    Raises TfperfError if no host can be read.
     """
     if len(run.files) > MANY_HOSTS:
         analyze = partial(analyze_packed, analyze)
@@ -126,13 +125,13 @@ def analyzed_hosts(
 
 
 _WAVE_BYTES = 128_000_000
-"""What is sent to workers at a time, so that it lies nowhere twice for long."""
+"""Maximum number of bytes sent to workers at a time, so that two copies exist only briefly."""
 
 
 def _combined_on(workers: Workers, hosts: Sequence[HostResults]) -> dict[str, list[Any]]:
-    """Have workers combine the large results of many hosts; return the few parts of each section that are left.
+    """Have workers combine the large results of many hosts; return the few remaining parts of each section.
 
-    Nothing is left if that fails: this process can do it too, when a section is asked for.
+    Return no parts if that fails: this process can combine them when a section is needed.
     """
     from tfperf.analysis.parallel.over_hosts import over_hosts
 
@@ -154,19 +153,18 @@ def _combined_on(workers: Workers, hosts: Sequence[HostResults]) -> dict[str, li
 
 
 Part = Mapping[str, Any]
-"""What some hosts found out, by section: packed where that is large."""
+"""Results of some hosts by section, large ones packed."""
 
 
 class FewParts(Struct, frozen=True):
-    """Parts of the tree that become one: work for a worker."""
+    """Parts of the tree that become one: the work of one worker."""
 
     parts: tuple[Part, ...]
     path: str
-    """Which they are, for messages."""
 
     @property
     def size_bytes(self) -> int:
-        """Return how large they are."""
+        """Return the total size of the parts."""
         return sum(len(each.data) for part in self.parts for each in part.values() if isinstance(each, Packed))
 
 
@@ -184,10 +182,10 @@ def combine_few(few: FewParts) -> Part:
 def combined_parts(
     hosts: Sequence[PackedResults], combine_all: Callable[[list[FewParts]], list[Part]]
 ) -> dict[str, list[Any]]:
-    """Combine what is large until a few parts are left; return these, as they are kept, by section.
+    """Combine large results until a few parts are left; return these, packed or not, by section.
 
-    `combine_all` returns `combine_few` of each. Sections of other packages are left out: an error of theirs is told
-    where they are shown.
+    `combine_all` returns the result of `combine_few` for each. Sections of other packages are left out: their errors
+    are reported where the section is displayed.
     """
     large = {section for host in hosts for section, each in host.kept.items() if isinstance(each, Packed)}
     sections = [
@@ -203,13 +201,13 @@ def combined_parts(
 
 
 def shortened(results: Mapping[str, Any], most: int = MOST_ROWS) -> dict[str, Any]:
-    """Return the results of a host; those that have more rows than are kept are other objects than they were."""
+    """Return the results of a host; those with more than `most` rows are new objects."""
     specs = {section: find_section(section) for section, result in results.items() if result is not None}
     short = {section: call(spec.shorten, results[section], most) for section, spec in specs.items() if spec.shorten}
     return {**results, **short}
 
 
 def lacking_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the sections whose tables lack rows since their results were shortened."""
+    """Return the sections whose tables lost rows when their results were shortened."""
     changed = (section for section, result in before.items() if after[section] is not result)
     return tuple(section for section in changed if find_section(section).tables)

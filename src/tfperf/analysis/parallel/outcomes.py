@@ -1,4 +1,4 @@
-"""What is done with each host, what came of it, and who is told."""
+"""The work on each host, its outcome, and progress callbacks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import Progress, progress_by_file
 
 START_S = 0.5
-"""Until a worker process has started and imported what it needs."""
+"""Seconds to start a worker process and import its modules."""
 HOST_S, BYTE_S = 0.01, 1 / 80e6
-"""What the analysis of a host takes: each host, and each byte of its file."""
+"""Seconds of analysis per host and per byte of its file."""
 WORKER_BYTES, BYTES_PER_BYTE = 150e6, 2.5
-"""What a worker holds: at all times, and for each byte of the file that it reads."""
+"""Bytes of memory of a worker, and additional ones per byte of its file."""
 FORKED_BYTES = 1 << 24
-"""Of a file, so that a copy of the process pays."""
+"""Minimum file size for which a forked copy of the process pays off."""
 
 
 def jobs_for(files: Sequence[HostFile], wanted: int | None = None) -> int:
-    """Return how many worker processes to use; 1 means none: this process does the work itself.
+    """Return the number of worker processes; 1 means that this process does the work itself.
 
-    `wanted` is what the user asks for. Without it, there are as many as the process has cores, no more than the memory
-    is enough for, and none where the work takes hardly longer than to start them.
+    `wanted` is the user's choice (default: one per core as memory allows, or 1 if that is hardly slower).
     """
     if wanted is not None or len(files) < 2:
         return min(wanted or 1, len(files))
@@ -42,7 +41,7 @@ def jobs_for(files: Sequence[HostFile], wanted: int | None = None) -> int:
 
 
 def may_fork(file: HostFile, wanted: int | None) -> bool:
-    """Return whether a copy of this process may do a part of the work on a single host: it is large enough."""
+    """Return whether a file is large enough for a forked copy of this process to do part of the work."""
     size = file.size_bytes or 0
     return wanted != 1 and size >= FORKED_BYTES and _cores() > 1 and available_bytes() > BYTES_PER_BYTE * size
 
@@ -54,41 +53,40 @@ def _cores() -> int:
 
 
 Analyze = Callable[..., Any]
-"""What is done with each host: a function of its file, and perhaps of `progress`; picklable, as its value is."""
+"""Analysis of a host: a function of its file, and optionally of `progress`; it and its value are picklable."""
 
 
 class Work(Protocol):
-    """What a worker gets at a time: the file of a host, or something else that has a size and a name for messages."""
+    """A unit of work: the file of a host, or another object with a size and a name."""
 
     @property
     def path(self) -> object:
-        """Return what it is called."""
+        """Return the name for messages."""
 
     @property
     def size_bytes(self) -> int | None:
-        """Return how large it is; None if that is unknown."""
+        """Return the size; None if unknown."""
 
 
 HostProgress = Callable[[int, int], None]
-"""Called with hosts done so far and hosts in all."""
 
 
 class Told(Struct):
-    """Who is told how far the work is: of the bytes, and of the hosts."""
+    """Progress callbacks, for bytes and for hosts."""
 
     bytes_done: Progress | None = None
     hosts_done: HostProgress | None = None
 
 
 class HostOutcome(Struct, frozen=True):
-    """What came of one host: its `value`, or the `error` because of which it has none."""
+    """The outcome of one host: its `value`, or the `error` that prevented it."""
 
     value: Any = None
     error: TfperfError | None = None
 
 
 def attempt(analyze: Analyze, files: Sequence[Work]) -> list[HostOutcome]:
-    """Analyze some hosts, one after the other. This is what workers run; what is a bug of ours stays an exception."""
+    """Analyze some hosts in sequence, on a worker. Bugs in tfperf remain exceptions."""
     return [_outcome(analyze, file) for file in files]
 
 
@@ -107,7 +105,7 @@ def _outcome(analyze: Analyze, file: Work) -> HostOutcome:
 
 
 def in_sequence(analyze: Analyze, files: Sequence[HostFile], told: Told) -> list[HostOutcome]:
-    """Analyze hosts one after the other in this process; what `over_hosts` returns, and the same progress."""
+    """Analyze hosts in sequence in this process; same result and progress as `over_hosts`."""
     outcomes = []
     for file, progress in zip(files, progress_by_file(files, told.bytes_done), strict=True):
         outcomes += attempt(partial(analyze, progress=progress), [file])

@@ -1,4 +1,4 @@
-"""Analyze the hosts of a run on an executor: an outcome for each, in their order, whatever happens to workers."""
+"""Analyze the hosts of a run on an executor: one outcome each, in their order, even if workers die."""
 
 from __future__ import annotations
 
@@ -15,39 +15,38 @@ from tfperf.base.errors import TfperfError
 
 Attempt = Callable[[Analyze, Sequence[Work]], list[HostOutcome]]
 GROUPS, _GROUP_HOSTS, _GROUP_BYTES = 256, 16, 32_000_000
-"""Small hosts go to workers in groups: a call of a cluster takes 5 ms. So many groups are enough; none is larger."""
+"""Small hosts are grouped, because a call of a cluster takes 5 ms: number of groups, and maximum size of one."""
 _POLL_S = 0.5
 _DEATHS = (WorkerDiedError, BrokenExecutor)
 _DASK_DEATHS = ("KilledWorker",)
 
 
 class Workers(Struct, kw_only=True):
-    """Who analyzes hosts: an executor, and what is particular to it."""
+    """The executor that analyzes hosts, and its properties."""
 
     executor: Executor
     run: Attempt = attempt
-    """What its workers call."""
     second: Executor | None = None
-    """Where hosts are analyzed again whose worker has died; by default on a new process of this machine."""
+    """Executor for hosts whose worker died; by default a new process of this machine."""
     check: Callable[[], None] | None = None
-    """Called twice a second while nothing comes: raises an exception if nothing will come of the work any more."""
+    """Called twice a second while no result arrives; raises an exception if none can arrive any more."""
     groups: int = GROUPS
-    """Into how many groups to put small hosts, at least."""
+    """Minimum number of groups of small hosts."""
 
 
 class _Spread:
-    """Hosts that are spread over workers, and what has come of them so far."""
+    """Hosts distributed to workers, and their outcomes so far."""
 
     def __init__(self, analyze: Analyze, files: Sequence[Work], told: Told) -> None:
         self.analyze, self.files, self.told = analyze, files, told
         self.sizes = [file.size_bytes or 0 for file in files]
         self.outcomes: dict[int, HostOutcome] = {}
         self.deaths: dict[int, str] = {}
-        """Of hosts whose worker died: how."""
+        """How the worker died, for hosts whose worker did."""
         self._bytes_done = 0
 
     def go(self, workers: Workers, groups: Sequence[Sequence[int]]) -> None:
-        """Have workers analyze groups of hosts; on an exception, such as Ctrl-C, cancel what has not begun."""
+        """Submit groups of hosts; on an exception, such as Ctrl-C, cancel those that have not started."""
         pending: dict[Future[list[HostOutcome]], Sequence[int]] = {}
         done: SimpleQueue[Future[list[HostOutcome]]] = SimpleQueue()
         try:
@@ -87,7 +86,6 @@ class _Spread:
         self.deaths.update(dict.fromkeys(group, reason))
 
     def keep(self, outcomes: dict[int, HostOutcome]) -> None:
-        """Keep what came of some hosts, and tell how far the work is."""
         self.outcomes.update(outcomes)
         self._bytes_done += sum(self.sizes[host] for host in outcomes)
         self._tell()
@@ -100,10 +98,10 @@ class _Spread:
 
 
 def over_hosts(analyze: Analyze, files: Sequence[Work], workers: Workers, told: Told) -> list[HostOutcome]:
-    """Have workers analyze hosts, the largest first; return what came of each, in the order of `files`.
+    """Analyze hosts on workers, the largest first; return their outcomes in the order of `files`.
 
-    Hosts whose worker dies are analyzed again, one at a time; if that one dies too, they have an error instead of a
-    value. Raises what `analyze` raises, but for errors about a file.
+    Hosts whose worker dies are analyzed again, one at a time; if that worker dies too, their outcome is an error.
+    Raises the exceptions of `analyze`, except for errors about a file.
     """
     spread = _Spread(analyze, files, told)
     spread.go(workers, list(_groups(spread.sizes, workers.groups)))
@@ -120,7 +118,7 @@ def over_hosts(analyze: Analyze, files: Sequence[Work], workers: Workers, told: 
 
 
 def _groups(sizes: Sequence[int], count: int) -> Iterator[list[int]]:
-    """Put hosts into so many groups at least, the largest hosts first."""
+    """Split hosts into at least `count` groups, the largest hosts first."""
     most = min(max(len(sizes) // count, 1), _GROUP_HOSTS)
     group: list[int] = []
     for host in sorted(range(len(sizes)), key=lambda host: -sizes[host]):

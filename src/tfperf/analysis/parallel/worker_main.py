@@ -1,6 +1,6 @@
-"""What a worker process of a pool runs: it reads calls from stdin and writes their results to stdout.
+"""The program of a worker process in a pool: read calls from stdin and write their results to stdout.
 
-A message is its length (8 bytes) and a pickle. Calls come from the process that started this one, and from nobody else.
+A message is its length (8 bytes) and a pickle. Calls come only from the parent process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_message(stream: IO[bytes]) -> bytes | None:
 
 
 def answer(message: bytes) -> tuple[Any, BaseException | None, str, tuple[str, ...]]:
-    """Do what a message asks for; return the value, or the exception with its traceback, and what was warned of."""
+    """Run a call; return its value, or the exception with its traceback, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TfperfWarning)
         value, failure, text = None, None, ""
@@ -52,10 +52,10 @@ def answer(message: bytes) -> tuple[Any, BaseException | None, str, tuple[str, .
 
 
 def packed(reply: tuple[Any, BaseException | None, str, tuple[str, ...]]) -> bytes:
-    """Return a reply as a message; what cannot be sent becomes an exception that can."""
+    """Return a reply as a message; replace an exception or value that cannot be sent by an exception that can."""
     try:
         message = pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
-        if reply[1] is not None:  # some exceptions are pickled, but cannot be read back
+        if reply[1] is not None:  # some exceptions can be pickled, but not unpickled
             pickle.loads(message)
         return message
     except Exception as error:
@@ -64,20 +64,20 @@ def packed(reply: tuple[Any, BaseException | None, str, tuple[str, ...]]) -> byt
 
 
 def main() -> None:
-    """Answer calls until the other process closes its end, or has died."""
+    """Answer calls until the other process closes its end or dies."""
     is_working = False
 
     def end(number: int, _: object) -> None:
         if is_working:
-            sys.exit(128 + number)  # as an exception, it lets temporary files be removed
-        os._exit(128 + number)  # there are none, and what Python does at its end takes a tenth of a second
+            sys.exit(128 + number)  # an exception, so that temporary files are removed
+        os._exit(128 + number)  # there are no temporary files, and Python's normal exit takes 0.1 s
 
     signal.signal(signal.SIGTERM, end)
     gc.set_threshold(100_000, 20, 100)
     keep_freed_memory()
-    # Not `sys.stdin`: in a copy of another process, that may hold what the other has read.
+    # Not `sys.stdin`: in a forked process, its buffer may hold data that the parent has read.
     calls, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # What is printed meanwhile must not stand between the messages.
+    # Printed text must not get between the messages.
     os.dup2(2, 1)
     try:
         while (message := read_message(calls)) is not None:

@@ -1,11 +1,11 @@
 """A pool of worker processes on this machine, as an executor.
 
-Why not `concurrent.futures.ProcessPoolExecutor`: one worker that dies takes the results of all hosts with it; its
-workers stay when their parent is killed; and they run the main script again, which a script without `if __name__ ==
-"__main__"` does not survive. Here a worker that dies fails the call that it was at, and no other.
+`concurrent.futures.ProcessPoolExecutor` is not suitable: a worker that dies loses the results of all hosts; workers
+outlive a killed parent; and they run the main script again, which fails without `if __name__ == "__main__"`. Here a
+worker that dies fails only its current call.
 
-Workers are started anew, not forked: threads of Arrow may hold locks at that moment, which nobody in the copy frees.
-Only a process that has imported nothing with threads, such as the command line at its start, may be copied if asked to.
+Workers are started, not forked, because threads of Arrow may hold locks that a forked process never releases. Only a
+process that has imported nothing with threads, such as the command line at its start, may be forked on request.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from tfperf.base.process import address_space, can_fork
 from tfperf.base.units import format_bytes
 
 _START = "import sys; sys.path[:] = sys.argv[1:]; from tfperf.analysis.parallel.worker_main import main; main()"
-"""Has the places for modules of this process before it imports any: `-c` puts the current folder first."""
+"""Sets `sys.path` of this process before any import, because `-c` puts the current folder first."""
 _PATIENCE_S = 0.5
-"""How long a worker may take to end when it is asked to."""
+"""Seconds that a worker may take to end on request."""
 
 
 class WorkerDiedError(Exception):
-    """The process that did the work has ended in the middle of it."""
+    """The worker process ended during a call."""
 
 
 class WorkerTraceback(Exception):  # noqa: N818  (it is no error, but where one comes from)
-    """Where in a worker an exception was raised: the cause of that exception here."""
+    """The traceback of an exception in a worker: the cause of the exception raised here."""
 
     def __str__(self) -> str:
         return f"in a worker process:\n{self.args[0]}"
@@ -52,7 +52,7 @@ def packed_call(function: Callable[..., Any], *arguments: Any, **keywords: Any) 
 
 
 def unpacked(answer: bytes) -> tuple[Any, tuple[str, ...]]:
-    """Return the value of an answer, and what was warned of; or raise what the function raised."""
+    """Return the value of an answer and its warnings, or raise the exception of the function."""
     value, failure, text, warned = pickle.loads(answer)
     if failure is not None:
         raise failure from WorkerTraceback(text)
@@ -60,15 +60,11 @@ def unpacked(answer: bytes) -> tuple[Any, tuple[str, ...]]:
 
 
 class WorkerProcess:
-    """A process that answers calls, one after the other.
-
-    With `may_fork`, it is a copy of this process where that is safe: it does not have to import again what this one
-    has, which takes a tenth of a second.
-    """
+    """A process that answers calls in sequence. With `may_fork`, it is a forked copy if that is safe (saves 0.1 s)."""
 
     def __init__(self, *, may_fork: bool = False) -> None:
         is_copy = may_fork and can_fork()
-        # A session of its own: Ctrl-C in a terminal reaches the parent only, which then ends its workers.
+        # A separate session: Ctrl-C in a terminal reaches only the parent, which then ends its workers.
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, *sys.path],
             stdin=subprocess.PIPE,
@@ -79,14 +75,11 @@ class WorkerProcess:
         )
 
     def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[Any, tuple[str, ...]]:
-        """Have the process call a function; return its value, and what it warned of.
-
-        Raises what the function raises, and WorkerDiedError.
-        """
+        """Call a function in the process; return its value and warnings. Raises its exceptions, and WorkerDiedError."""
         return unpacked(self.answer(packed_call(function, *arguments, **keywords)))
 
     def answer(self, message: bytes) -> bytes:
-        """Return the answer to a call that is packed. Raises WorkerDiedError."""
+        """Return the answer to a packed call. Raises WorkerDiedError."""
         calls, replies = self._process.stdin, self._process.stdout
         assert calls is not None
         assert replies is not None
@@ -99,20 +92,20 @@ class WorkerProcess:
 
     @property
     def id(self) -> int:
-        """Return the number of the process."""
+        """Return the process ID."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the process has not ended."""
+        """Return whether the process is still running."""
         return self._process.poll() is None
 
     def ask_to_end(self) -> None:
-        """Tell the process to end, and do not wait."""
+        """Signal the process to end, without waiting."""
         self._process.terminate()
 
     def end(self) -> None:
-        """End the process, and wait until it is gone."""
+        """End the process and wait for its exit."""
         try:
             self._process.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -125,24 +118,21 @@ class WorkerProcess:
 
 
 def _serve_as_copy() -> None:
-    """In the copy, whose streams are those of a worker by now: be a worker, and start no other program."""
-    # The other end waits until the copy has closed the pipe by which it would report that a program cannot be started.
+    """Run as a worker in the forked copy, whose streams are already set, without starting another program."""
+    # The parent waits until the copy closes the pipe that would report a failed program start.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     main()
 
 
 class WorkerPool(Executor):
-    """`count` worker processes, each started when there is work for it; `with` ends them.
-
-    On an exception, such as Ctrl-C, they end at once; what they were at is lost.
-    """
+    """`count` worker processes, started on demand; `with` ends them, at once on an exception such as Ctrl-C."""
 
     def __init__(self, count: int) -> None:
-        # Threads wait for processes, so that futures, queue and cancelling are those of the standard library. Two for
-        # each process: while one unpacks what came, the process works for the other.
+        # Threads wait for processes, so that futures, queue and cancellation are those of the standard library. Two per
+        # process: while one unpacks a result, the process works for the other.
         self._threads = ThreadPoolExecutor(2 * count, thread_name_prefix="tfperf-worker")
         self._idle: SimpleQueue[WorkerProcess | None] = SimpleQueue()
-        """Processes without work, and None for each that can be started, or for all when the pool is closed."""
+        """Idle processes, None for each that can be started, and None for all when the pool is closed."""
         for _ in range(count):
             self._idle.put(None)
         self._processes: list[WorkerProcess] = []
@@ -150,7 +140,7 @@ class WorkerPool(Executor):
         self._lock, self._is_closed = threading.Lock(), False
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
-        """Have a worker call a function; all of the call is pickled."""
+        """Submit a call to a worker; function and arguments are pickled."""
         return self._threads.submit(self._call, function, *arguments, **keywords)
 
     def _call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -161,7 +151,7 @@ class WorkerPool(Executor):
         finally:
             self._idle.put(worker if worker.is_alive else None)
         value, warned = unpacked(answer)
-        for warning in {*warned} - self._warned:  # once, not once for each worker
+        for warning in {*warned} - self._warned:  # once, not once per worker
             self._warned.add(warning)
             warnings.warn_explicit(warning, TfperfWarning, "tfperf", 1)
         return value
@@ -170,7 +160,7 @@ class WorkerPool(Executor):
         worker = self._idle.get()
         with self._lock:
             if self._is_closed:
-                self._idle.put(None)  # for the next thread that waits
+                self._idle.put(None)  # for the next waiting thread
                 raise WorkerDiedError("the pool is closed")
             if worker is None:
                 worker = WorkerProcess()
@@ -178,7 +168,7 @@ class WorkerPool(Executor):
         return worker
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers: after their work if `wait`, else at once. What has not begun is cancelled if so asked."""
+        """End the workers: after their work if `wait`, else at once; cancel waiting calls if `cancel_futures`."""
         self._threads.shutdown(wait=wait, cancel_futures=cancel_futures or not wait)
         with self._lock:
             self._is_closed = True
@@ -198,7 +188,7 @@ def _death(exit_code: int) -> str:
     if name == "SIGKILL":
         short = " (is there enough memory? fewer --jobs take less)"
     elif name != "SIGTERM" and address_space() < math.inf:
-        # Libraries end the process, each in its way, where they get no memory.
+        # Libraries end the process in different ways when an allocation fails.
         short = f": not enough memory, `ulimit -v` lets a process take {format_bytes(address_space())}"
     if exit_code >= 0:
         return f"its worker process ended with exit code {exit_code}{short}"
