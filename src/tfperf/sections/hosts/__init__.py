@@ -1,4 +1,4 @@
-"""Hosts: who waits for whom."""
+"""Hosts: which host the others wait for."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts, Straggler
 
 _CLOCK_MS = 5.0
-"""Clocks that differ by less are as good as equal."""
+"""Clock differences below this are negligible."""
 
 
 def build(results: Results) -> Section:
-    """Build the section; of one host there is nothing to say."""
+    """Build the section; empty for a single host."""
     hosts = results["hosts"]
     if not results.has_several_hosts:
         findings = _missing_chips(hosts)
@@ -35,7 +35,7 @@ def build(results: Results) -> Section:
 
 
 def _missing_chips(hosts: Hosts) -> tuple[Finding, ...]:
-    """Say that chips of the program are not in the profile, so that nobody knows whether others wait for them."""
+    """Return a finding if chips of the program are missing from the profile: others may wait for them."""
     if hosts.chips is None or not hosts.chips.missing:
         return ()
     text = f"{hosts.chips.sentence}, so whether chips wait for them is unknown."
@@ -43,7 +43,7 @@ def _missing_chips(hosts: Hosts) -> tuple[Finding, ...]:
 
 
 def who_is_late(found: Straggler, kind: str) -> tuple[str, Quantity]:
-    """Return a clause that says which host is late how often, and what the others lose."""
+    """Return a clause with the straggler, how often it is last, and what the others lose."""
     lost = Quantity(f"{_key(found)}, lost", found.loss_ms, "ms", kind)
     steps = f"{found.last_in} of {counted(found.steps, 'step')}"
     who = f"{found.host} is last in {steps}" if found.host else f"some host is late in {steps}"
@@ -51,13 +51,13 @@ def who_is_late(found: Straggler, kind: str) -> tuple[str, Quantity]:
 
 
 def slower_in(found: Straggler, kind: str) -> tuple[str, Quantity]:
-    """Return in what the late host is slower, and by how much, as the end of a clause."""
+    """Return the clause end with the category in which the straggler is slower, and by how much."""
     longer = Quantity(f"{_key(found)}, longer", found.excess_ms, "ms", kind)
     return f"{longer} per step slower in {CAUSE_TEXTS[found.cause]}", longer
 
 
 def late_text(found: Straggler, kind: str) -> tuple[str, tuple[Quantity, ...]]:
-    """Return both as one clause."""
+    """Return `who_is_late` and `slower_in` as one clause."""
     who, lost = who_is_late(found, kind)
     slower, longer = slower_in(found, kind)
     return f"{who}: it is {slower}", (lost, longer)
@@ -94,7 +94,7 @@ def _notes(hosts: Hosts) -> tuple[str, ...]:
 
 
 def straggler_summary(results: Results) -> dict[str, Any]:
-    """Return the JSON keys about a late host: None without a straggler, or if hosts were not analyzed."""
+    """Return the JSON keys about a straggler: None without one, or if hosts were not analyzed."""
     found = results["hosts"].straggler if "hosts" in results.sections else None
     return {
         "straggler": found.host or None if found is not None else None,

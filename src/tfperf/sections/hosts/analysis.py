@@ -1,7 +1,7 @@
-"""Who waits for whom: what each host of a run does itself, and how long the others wait for it.
+"""Waiting between hosts: the work of each host, and how long the others wait for it.
 
 A host waits in collectives until the last one takes part (`trace/collective_waits.py`). The last host of a step is the
-one that waits least in it; what any host waits longer than that is lost.
+one that waits least in it; any longer waiting of another host is lost time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class HostPart(Struct, frozen=True, eq=False):
-    """What one host tells: its collectives (None: it has none), and the chips of its TPU (None: it has none)."""
+    """Data of one host: its collectives and the chips of its TPU, each None if it has none."""
 
     collectives: Collectives | None
     chips: TpuChips | None = None
@@ -39,54 +39,55 @@ def analyze(host: Host) -> HostPart:
 
 
 class HostWork(Struct, frozen=True):
-    """One host: averages over the steps that count, in picoseconds; None where they are unknown."""
+    """Averages of one host over the averaged steps, in picoseconds; None if unknown."""
 
     host: str
     task: Task
     clock: ClockOffset | None
     step_ps: float | None
     waits_ps: float | None = None
-    """How long it waits for others in a step."""
+    """Waiting for other hosts per step."""
     waited_for_ps: float | None = None
-    """How long others wait for it in a step: what is lost in the steps in which it is last, over all steps."""
+    """Waiting of other hosts for it per step: time lost in the steps in which it is last, over all steps."""
     last_percent: float | None = None
     """Share of the steps in which it is last."""
     cause: str = ""
-    """In what it is slower than the others in the steps in which it is last; empty: it is never last by much."""
+    """Category in which it is slower than the others in the steps in which it is last; empty if it is never last by
+    much."""
 
     @property
     def own_work_ps(self) -> float | None:
-        """Return how long a step takes without waiting for others."""
+        """Return the step time without waiting for other hosts."""
         return None if self.step_ps is None or self.waits_ps is None else max(self.step_ps - self.waits_ps, 0.0)
 
 
 class Hosts(Tabular, frozen=True, kw_only=True):
-    """The hosts of a run. Without collectives that hosts share, nothing is known about waiting."""
+    """The hosts of a run. Without shared collectives, waiting is unknown."""
 
     home = ("hosts", "hosts")
 
     hosts: tuple[HostWork, ...]
     sharing: tuple[str, ...] = ()
-    """The hosts that have collectives and steps: those that `late` is about."""
+    """The hosts with collectives and steps, which `late` covers."""
     late: LateSteps | None = None
-    """The steps in which hosts could be compared; None: in none."""
+    """The steps in which hosts could be compared; None if there are none."""
     straggler: Straggler | None = None
-    """What is lost to waiting, if it is worth a word."""
+    """Time lost to waiting, if it is significant."""
     without_key: int = 0
-    """Collectives that no other host can know: without a key, in steps that the program does not number."""
+    """Collectives that cannot be matched with other hosts: without a key, in steps that the program does not number."""
     cut: int = 0
-    """Collectives that are left out because a host has too many."""
+    """Collectives left out because a host has too many."""
     chips: TpuChips | None = None
-    """The chips of the TPU that the hosts share; None without one."""
+    """Chips of the shared TPU; None without one."""
 
     @property
     def is_known(self) -> bool:
-        """Tell whether it is known in any step who waits for whom."""
+        """Return whether waiting between hosts is known in any step."""
         return self.late is not None and len(self.late.numbers) > 0
 
     @property
     def why_unknown(self) -> str:
-        """Say why it is unknown who waits for whom; empty if it is known."""
+        """Return why waiting between hosts is unknown; empty if it is known."""
         if self.is_known:
             return ""
         if self.chips is not None and self.chips.missing:
@@ -142,7 +143,7 @@ def compare(results: Results) -> Hosts:
 def _late(
     breakdowns: Sequence[Breakdown], collectives: Sequence[Collectives]
 ) -> tuple[LateSteps | None, list[ClockOffset | None]]:
-    """Return the steps of hosts that share collectives, with who is late in them, and how far each clock is ahead."""
+    """Return the steps of hosts with shared collectives, their last hosts, and the clock offset of each host."""
     waits = match_collectives(collectives)
     grid = step_grid(breakdowns, collectives, waits)
     waited = [waited_in_steps(*each) for each in zip(breakdowns, collectives, waits, strict=True)]
@@ -150,9 +151,9 @@ def _late(
 
 
 def _told_together(breakdowns: Sequence[Breakdown]) -> list[Task]:
-    """Return the tasks of hosts, with the roles that only a look at all of them tells.
+    """Return the tasks of hosts, with the roles that need all hosts to identify.
 
-    Beside workers of tf.data, a process that records nothing is their dispatcher.
+    If there are tf.data workers, a process without events is their dispatcher.
     """
     serves_data = any(breakdown.task.role == "tf.data worker" for breakdown in breakdowns)
     told = []
@@ -167,7 +168,7 @@ def _told_together(breakdowns: Sequence[Breakdown]) -> list[Task]:
 
 
 def _with_waits(work: HostWork, row: int, late: LateSteps) -> HostWork:
-    """Return a host with its waiting: averages over the steps that count and in which it shares collectives."""
+    """Return a host with its waiting: averages over the averaged steps in which it shares collectives."""
     waited_ps = late.waited_ps[row]
     counted = np.flatnonzero(late.counted & (waited_ps >= 0))
     if not len(counted):
@@ -194,7 +195,7 @@ CAUSES = {
     "device_to_device": "device",
     "device_compute": "device",
 }
-"""What a host is slow in, by the category of its time."""
+"""Causes of a slow host, by the category of its time."""
 CAUSE_TEXTS = {
     "input": "input",
     "compilation": "tracing and compiling",
@@ -203,39 +204,38 @@ CAUSE_TEXTS = {
     "python": "Python or I/O between calls",
     "device": "work of its devices",
 }
-"""The same in words."""
 
 
 class LateSteps(Struct, frozen=True, eq=False, kw_only=True):
     """The steps in which at least two hosts share collectives; times are picoseconds.
 
-    `last` is the place of the host that is last, `lost_ps` how much longer another one waits than it does, at most.
+    `last` is the index of the last host, `lost_ps` the maximum extra waiting of another host.
     """
 
     numbers: Int64s
     waited_ps: Int64s
-    """[host, step]: how long each host waits for others; -1 where it shares no collective."""
+    """[host, step]: waiting of each host for others; -1 if it shares no collective."""
     last: Int64s
     lost_ps: Int64s
     host_lost_ps: Int64s
-    """The same, summed over all hosts."""
+    """Lost time summed over all hosts."""
     gain_ps: Int64s
-    """How much longer the second last host waits: so much the step gains if the last one is as fast as that."""
+    """Extra waiting of the second last host: the gain of the step if the last host is as fast as that one."""
     step_ps: Int64s
     """The longest step time of any host."""
     counted: Bools
-    """Whether the step counts in averages on all hosts."""
+    """Whether the step is averaged on all hosts."""
     causes: tuple[str, ...]
-    """In what the last host is slower than the median of the others: one of the values of `CAUSES`."""
+    """Category in which the last host is slower than the median of the others: a value of `CAUSES`."""
     excess_ps: Int64s
-    """How much longer that takes there."""
+    """Extra time of the last host in that category."""
 
     def late_rows(self, host: int) -> Int64s:
-        """Return the steps that count in which a host is last by more than a healthy one may be."""
+        """Return the averaged steps in which a host is last by more than is usual in a healthy job."""
         return np.flatnonzero(self.counted & (self.last == host) & (self.lost_ps >= LEAST_LOSS_MS * PS_PER_MS))
 
     def main_cause(self, rows: Int64s) -> str:
-        """Return the cause by which most time is lost in these steps; empty of none."""
+        """Return the cause of most of the lost time in these steps; empty without steps."""
         lost: dict[str, int] = {}
         for row, lost_ps in zip(rows.tolist(), self.lost_ps[rows].tolist(), strict=True):
             lost[self.causes[row]] = lost.get(self.causes[row], 0) + lost_ps
@@ -243,13 +243,13 @@ class LateSteps(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def waited_percent(self) -> float:
-        """Return the share of the steps that count in which a host waits for others, on average over hosts."""
+        """Return the share of the averaged steps in which a host waits for others, averaged over hosts."""
         has = (self.waited_ps >= 0) & self.counted
         whole_ps = int((has * self.step_ps).sum())
         return 100.0 * int(np.where(has, self.waited_ps, 0).sum()) / whole_ps if whole_ps else 0.0
 
     def mean_waited_ps(self, numbers: Int64s) -> Int64s:
-        """Return how long hosts wait for others in steps of these numbers, on average; -1 where that is unknown."""
+        """Return the waiting for other hosts in the steps with these numbers, averaged over hosts; -1 if unknown."""
         has = self.waited_ps >= 0
         mean = np.where(has, self.waited_ps, 0).sum(axis=0) // np.maximum(has.sum(axis=0), 1)
         place = lookup(self.numbers, numbers)
@@ -257,11 +257,11 @@ class LateSteps(Struct, frozen=True, eq=False, kw_only=True):
 
 
 LEAST_LOSS_MS = 3.0
-"""Hosts of a healthy job with short steps wait for each other up to this long in a step."""
+"""Hosts of a healthy job with short steps wait for each other up to this long per step."""
 
 
 def late_steps(breakdowns: Sequence[Breakdown], grid: StepGrid, waited_ps: Int64s) -> LateSteps:
-    """Return who is last in each step; `waited_ps` is a grid, -1 where a host has no shared collective in the step."""
+    """Return the last host of each step; `waited_ps` is a grid, -1 if a host has no shared collective in the step."""
     has = waited_ps >= 0
     shown = np.flatnonzero(has.sum(axis=0) > 1)
     has, waited_ps = has[:, shown], waited_ps[:, shown]
@@ -291,7 +291,7 @@ def late_steps(breakdowns: Sequence[Breakdown], grid: StepGrid, waited_ps: Int64
 def _causes(
     breakdowns: Sequence[Breakdown], grid: StepGrid, waited_ps: Int64s, last: Int64s
 ) -> tuple[tuple[str, ...], Int64s]:
-    """Return in what the last host of each step most exceeds the median of the others, and by how much."""
+    """Return the category in which the last host of each step most exceeds the median of the others, and the excess."""
     steps = len(last)
     kinds = list(dict.fromkeys(CAUSES.values()))
     most_ps, best = np.full(steps, np.iinfo(np.int64).min), np.zeros(steps, np.int64)
@@ -312,7 +312,7 @@ def _causes(
 
 
 def _waiting_in(kind: str, breakdowns: Sequence[Breakdown], grid: StepGrid, waited_ps: Int64s) -> Int64s:
-    """Return how much of the waiting for others is in a kind of work: in collectives of a device first, then in ops."""
+    """Return the part of the waiting that is in a kind of work: in collectives of a device first, then in ops."""
     if kind not in ("device", "compute"):
         return np.zeros(waited_ps.shape, np.int64)
     waits = np.maximum(waited_ps, 0)
@@ -326,7 +326,7 @@ def _waiting_in(kind: str, breakdowns: Sequence[Breakdown], grid: StepGrid, wait
 
 
 def _medians(columns: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Int64s:
-    """Return the median of each column without its NaNs, of which no column is full (`numpy.nanmedian` takes 20 ms)."""
+    """Return the median of each column without NaNs; no column is all NaN (`numpy.nanmedian` takes 20 ms)."""
     ordered = np.sort(columns, axis=0)
     counts = (~np.isnan(columns)).sum(axis=0)
     places = np.arange(columns.shape[1])
@@ -336,37 +336,37 @@ def _medians(columns: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Int6
 
 LEAST_LOSS_PERCENT = 5.0
 _OF_FEW, _OF_MANY, _MANY = 0.75, 0.5, 4
-"""One host is to blame if it causes this share of what is lost: of two or three, half of it is chance."""
+"""Minimum share of the lost time for a straggler; with two or three hosts, half of it is chance."""
 
 
 class Straggler(Struct, frozen=True, kw_only=True):
-    """What steps lose because hosts wait for the last one.
+    """Time that steps lose because hosts wait for the last one.
 
-    `host` is to blame for most of it; it is empty if now this host is late, and now that. Figures are averages over
-    `steps` steps. `gain_ms` is what a step gains if that host is as fast as the second slowest, or if none is late.
+    `host` causes most of it; empty if the last host varies. Values are averages over `steps` steps. `gain_ms` is the
+    gain of a step if that host is as fast as the second slowest, or if no host is late.
     """
 
     host: str
     worst: str
-    """The host in whose steps most is lost, also if it is not to blame for most."""
+    """The host in whose steps most is lost, even if it does not cause most of the loss."""
     cause: str
     loss_percent: float
     """Share of the step time."""
     loss_ms: float
     excess_ms: float
-    """How much longer the cause takes on the last host than on the others, in the steps in which it is the cause."""
+    """Extra time of the last host in the cause, in the steps with this cause."""
     last_in: int
-    """In how many of the steps the host is last, or any host late."""
+    """Number of steps in which the host (or any host) is last."""
     steps: int
     gain_ms: float
     is_outside_averages: bool = False
-    """Whether the time is lost in steps that averages omit."""
+    """Whether the time is lost in steps that averages exclude."""
 
 
 def find_straggler(late: LateSteps, names: Sequence[str]) -> Straggler | None:
-    """Return what is lost in the steps that count, else in the others; None if it is too little to tell from chance.
+    """Return the loss in averaged steps, else in the others; None if it is too small to distinguish from chance.
 
-    Steps that trace or compile take unequally long on healthy hosts, so what is lost to that is no straggler's.
+    Steps that trace or compile vary on healthy hosts, so their loss is not attributed to a straggler.
     """
     found = _straggler_in(late, names, late.counted)
     if found is not None:
@@ -416,15 +416,15 @@ _UNKNOWN = -1
 class StepGrid(Struct, frozen=True, eq=False, kw_only=True):
     """The steps that at least two hosts have, in order.
 
-    `rows[host, step]` is the row of the step in the breakdown of the host, -1 where it has no such step.
+    `rows[host, step]` is the row of the step in the breakdown of the host, -1 if the host does not have it.
     """
 
     numbers: Int64s
-    """How the first host that has the step numbers it."""
+    """Number of the step on the first host that has it."""
     rows: Int64s
 
     def of_hosts(self, values: Sequence[Int64s]) -> Int64s:
-        """Return a value of each host for each of its steps as a grid, -1 where a host has no such step."""
+        """Return values per step of each host as a grid, -1 if a host does not have the step."""
         grid = np.full(self.rows.shape, _UNKNOWN, np.int64)
         for place, (of_host, rows) in enumerate(zip(values, self.rows, strict=True)):
             has = rows >= 0
@@ -435,9 +435,9 @@ class StepGrid(Struct, frozen=True, eq=False, kw_only=True):
 def step_grid(
     breakdowns: Sequence[Breakdown], collectives: Sequence[Collectives | None], waits: Sequence[Waits | None]
 ) -> StepGrid:
-    """Match the steps of hosts: by number if the program numbered them on every host, else by shared collectives.
+    """Match the steps of hosts: by number if the program numbers them on every host, else by shared collectives.
 
-    Steps that are matched in neither way are left out: in order, they would be those of other moments.
+    Other steps are left out, because their order could match steps of different times.
     """
     steps = [breakdown.steps for breakdown in breakdowns]
     is_numbered = all(each.source == "markers" and len(distinct(each.numbers)) == len(each) for each in steps)
@@ -458,7 +458,7 @@ def step_grid(
 def _by_collectives(
     breakdowns: Sequence[Breakdown], collectives: Sequence[Collectives | None], waits: Sequence[Waits | None]
 ) -> list[Int64s]:
-    """Return, for each step of each host, the number that the first host gives to the step of the same collectives."""
+    """Return, for each step of each host, the number on the first host of the step with the same collectives."""
     number_of: dict[int, int] = {}
     keys = []
     for breakdown, own, wait in zip(breakdowns, collectives, waits, strict=True):
@@ -476,15 +476,15 @@ def _by_collectives(
             if not number_of:
                 key = breakdown.steps.numbers
             number_of.update((run, int(key[step])) for run, step in pairs if run not in number_of and key[step] >= 0)
-        first = np.unique(key, return_index=True)[1]  # only the first step that has a key keeps it
+        first = np.unique(key, return_index=True)[1]  # only the first step with a key keeps it
         keys.append(np.where(np.isin(np.arange(len(key)), first), key, -1))
     return keys
 
 
 def waited_in_steps(breakdown: Breakdown, own: Collectives, wait: Waits) -> Int64s:
-    """Return how long a host waits for others in each of its steps, -1 in one without a shared collective.
+    """Return the waiting of a host for others in each of its steps, -1 without a shared collective.
 
-    It is the union, since collectives may overlap.
+    It is the union of intervals, because collectives may overlap.
     """
     start_ps, steps = own.start_ps[wait.matched], breakdown.steps
     waited_ps = overlap(union(start_ps, start_ps + wait.wait_ps[wait.matched]), steps.start_ps, steps.end_ps)

@@ -1,4 +1,4 @@
-"""Idle: where the device waits, and for what."""
+"""Idle: when devices are idle, and what the host does meanwhile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tfperf.sections.overview.summary import Summary
 
 NAMED_PERCENT = 5.0
-"""A cause is named from this share of the step time on."""
+"""Threshold for a finding about a cause, in percent of step time."""
 PROBLEM_PERCENT = 15.0
 _TEXTS: dict[Cause, str] = {
     "input": "the step waits for tf.data",
@@ -44,7 +44,7 @@ _TEXTS: dict[Cause, str] = {
     "host_compute": "ops run on host threads",
     "unknown": "nothing is recorded that explains it (host tracer level 2 records what the program calls)",
 }
-"""What goes on while a device is idle."""
+"""Host activity while a device is idle."""
 _CAUSES: dict[Cause, tuple[str, ...]] = {
     "input": ("input_wait", "input_contention"),
     "compile": ("compilation", "warm_up"),
@@ -55,7 +55,7 @@ _CAUSES: dict[Cause, tuple[str, ...]] = {
     "host_compute": ("host_ops", "small_work_per_step", "eager_ops", "run_eagerly"),
     "unknown": ("waiting_in_calls",),
 }
-"""Causes of the diagnosis that idle time is evidence for."""
+"""Causes of the diagnosis that idle time supports."""
 _CATEGORIES: dict[Cause, tuple[str, str]] = {
     "input": ("input_wait", "Input, without copies"),
     "compile": ("compilation", CATEGORY_TITLES["compilation"]),
@@ -63,13 +63,13 @@ _CATEGORIES: dict[Cause, tuple[str, str]] = {
     "python": ("all_others", CATEGORY_TITLES["all_others"]),
     "host_compute": ("host_compute", CATEGORY_TITLES["host_compute"]),
 }
-"""The part of the step that is about the same, and its name; docs/idle.md says how they differ."""
+"""The comparable category of the step, and its name; docs/idle.md explains the differences."""
 
 
 def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
-    """Return the causes with a share of the step from `NAMED_PERCENT` on, the largest first; else that there is none.
+    """Return the causes with at least `NAMED_PERCENT` of the step, largest first, or one finding that there are none.
 
-    Without a device there is nothing to say.
+    Empty without a device.
     """
     if not idle.devices:
         return ()
@@ -85,7 +85,7 @@ def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
 
 
 def idle_share(idle: Idle, cause: Cause | None = None) -> Quantity:
-    """Return the share of the step in which devices are idle, for any cause or this one."""
+    """Return the share of the step in which devices are idle, in total or for one cause."""
     key, percent = ("idle", idle.idle_percent) if cause is None else (f"idle: {cause}", idle.percents[cause])
     return Quantity(key, percent, of=whole_of(idle))
 
@@ -100,14 +100,14 @@ def _finding(idle: Idle, cause: Cause, summary: Summary) -> Finding:
         if of_category.value is not None and str(of_category) != str(share):
             text += f" (the category {title} has {of_category}, by other rules)"
             quantities.append(of_category)
-    # One gap alone may be the start or the end of the capture, which no change of the program shortens.
+    # A single gap may be the start or the end of the capture, which no change of the program shortens.
     is_grave = idle.percents[cause] >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
     severity: Severity = "problem" if is_grave else "hint"
     return Finding(f"idle_{cause}", severity, f"{text}.", causes=_CAUSES[cause], quantities=tuple(quantities))
 
 
 def _subject(idle: Idle) -> str:
-    """Return which device a sentence is about: its name where it is the only one of several that counts."""
+    """Return the device that a sentence is about, by name if it is the only one of several in the averages."""
     if len(idle.listed) == 1 or len(idle.averaged) > 1:
         return "the device"
     (device,) = idle.averaged
@@ -123,14 +123,14 @@ _DISTINCTIONS: dict[Use, str] = {
 
 
 def only_device(idle: Idle) -> str:
-    """Name the only one of several devices that averages are of, and say what tells it from the others."""
+    """Return the name of the device if averages cover only one of several, and the reason."""
     (device,) = idle.averaged
     distinction = "that recorded work" if idle.without_steps else _DISTINCTIONS[device.use]
     return f"{label_of(idle, device.host, device.device)}, the only one of {len(idle.listed)} devices {distinction}"
 
 
 def averaged_over(idle: Idle) -> str:
-    """Return how many devices a share is averaged over, in words; nothing for one."""
+    """Return the number of devices that a share is averaged over, as text; empty for one."""
     listed, averaged = len(idle.listed), len(idle.averaged)
     if averaged == 1:
         return ""
@@ -144,7 +144,7 @@ def label_of(idle: Idle, host: str, device: str) -> str:
 
 
 def whole_of(idle: Idle) -> str:
-    """Return what shares of idle time are of, in words."""
+    """Return the `of` of idle shares."""
     return "the capture" if idle.without_steps else "the step time"
 
 
@@ -157,7 +157,7 @@ _SHOWN_CAUSES = 4
 
 
 def build(results: Results) -> Section:
-    """Build the section; a whole report has the causes, and the gravest in words."""
+    """Build the section; a full report has the causes, and the largest as sentences."""
     idle = results["idle"]
     if not idle.devices:
         return Section("idle", _TITLE, notes=(_NO_WORK,))
@@ -174,7 +174,7 @@ def build(results: Results) -> Section:
 
 
 def _facts(idle: Idle) -> tuple[Fact, ...]:
-    """Return how idle the devices are that work, and which do not: all facts but the last are of the same devices."""
+    """Return the idle time of working devices, and the unused devices (the last fact)."""
     is_one_of_several = len(idle.averaged) == 1 < len(idle.listed)
     which = f" of {only_device(idle)}" if is_one_of_several else averaged_over(idle)
     share = idle_share(idle)
@@ -202,7 +202,7 @@ def _labels(idle: Idle, use: Use) -> list[str]:
 
 
 def _tables(results: Results) -> tuple[Table, ...]:
-    """Build the tables; of several devices, people see those that work, with the largest causes, and in gaps."""
+    """Build the tables; with several devices, visible ones cover those that work, their largest causes and gaps."""
     idle = results["idle"]
     titles = {"per_step_ms": "Time", "step_percent": "Of capture"} if idle.without_steps else {}
     cause_columns = (replace(column, title=titles.get(column.key, column.title)) for column in IDLE_CAUSES.columns)
@@ -284,7 +284,7 @@ USE_TEXTS: dict[Use, str] = {
     "no kernel": "nothing but copies outside of the steps",
     "silent": "no work recorded",
 }
-"""What a device did in the averaged steps, in words."""
+"""Device use in the averaged steps."""
 
 
 def _causes(results: Results) -> Data | None:

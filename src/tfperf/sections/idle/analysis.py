@@ -1,8 +1,8 @@
-"""Where the device waits: every moment in which it does nothing, by what the host was doing then.
+"""Idle time of devices, by what the host does meanwhile.
 
-For each device and each step window: idle is the window less the time in which any stream computes or copies
-(`gaps_of` splits it by cause). The shares of several devices are averages over those that work, each of idle time /
-time of its own steps. The idle time of a device that does nothing does not show what others wait for.
+For each device and step window, idle time is the window minus the time in which any stream computes or copies
+(`gaps_of` splits it by cause). Shares of several devices are averages over those that work, each of its idle time / the
+time of its own steps. Unused devices are excluded, because their idle time does not show what the others wait for.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 Cause = Literal["input", "compile", "synchronise", "copy", "launch", "python", "host_compute", "unknown"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
-"""In the order in which they are shown where they are equal."""
+"""In display order for equal values."""
 
 
 class CauseTexts(Struct, frozen=True):
-    """A cause of idle time in words: in the table of causes, as a column, and what it stands for."""
+    """Texts of a cause of idle time: row label, column title, and meaning."""
 
     title: str
     short_title: str
@@ -58,50 +58,51 @@ Use = Literal["works", "copies", "outside", "no kernel", "silent"]
 
 
 class Idle(Tabular, frozen=True, kw_only=True, dict=True):
-    """The idle time of the devices of one host, or of several; without a device, all is empty."""
+    """Idle time of the devices of one or several hosts; without a device, all fields are empty."""
 
     home = ("idle", "idle_causes")
 
     listed: tuple[tuple[str, str], ...]
-    """Host and plane of each device that the trace lists, with or without work."""
+    """Host and plane of each device in the trace, with or without work."""
     devices: tuple[DeviceIdle, ...]
-    """Those of them that recorded work."""
+    """The listed devices with recorded work."""
     longest: tuple[Gap, ...]
-    """The longest gaps, of all windows, of the devices that counted in averages when the profile was read."""
+    """The longest gaps, in all windows, of the devices that were in the averages when the profile was read."""
     without_steps: str
-    """Why there are no steps, so that the whole capture is one window; empty if there are."""
+    """Why there are no steps, so that the whole capture is one window; empty if there are steps."""
     no_main_thread: bool
-    """True: a host with a device recorded no call of its program, so time in Python cannot be told from unknown."""
+    """Whether a host with a device has no recorded call of its program, so Python time cannot be separated from
+    unknown."""
 
     @cached_property
     def averaged(self) -> tuple[DeviceIdle, ...]:
-        """Return the devices that averages and gaps are of: those that work in the steps.
+        """Return the devices in averages and gaps: those that work in the steps.
 
-        Where none does, those that copy there; else all that recorded work.
+        If none works, those that copy in the steps; else all with recorded work.
         """
         by_use = ([device for device in self.devices if device.use == use] for use in ("works", "copies"))
         return tuple(next(filter(None, by_use), self.devices))
 
     @property
     def uses(self) -> tuple[DeviceUse, ...]:
-        """Return what each listed device did."""
+        """Return the use of each listed device."""
         recorded = {(device.host, device.device): device for device in self.devices}
         return tuple(use_of(host, name, recorded.get((host, name))) for host, name in self.listed)
 
     @property
     def idle_devices(self) -> tuple[DeviceUse, ...]:
-        """Return the listed devices that do nothing: without recorded work, or with copies outside of steps only."""
+        """Return the unused listed devices: without recorded work, or with copies outside of steps only."""
         return tuple(device for device in self.uses if device.use in DOES_NOTHING)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """Return the longest gaps of the devices that averages are of."""
+        """Return the longest gaps of the averaged devices."""
         averaged = {(device.host, device.device) for device in self.averaged}
         return tuple(gap for gap in self.longest if (gap.host, gap.device) in averaged)
 
     @property
     def gap_count(self) -> int:
-        """Return the number of gaps of these devices, in all windows."""
+        """Return the number of gaps of the averaged devices, in all windows."""
         return sum(device.all_gap_count for device in self.averaged)
 
     @property
@@ -111,18 +112,18 @@ class Idle(Tabular, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def percents(self) -> Mapping[Cause, float]:
-        """Return the share of the step time that is idle, by cause, averaged over devices."""
+        """Return the idle share of the step time by cause, averaged over devices."""
         return {cause: _average([device.percent(cause) for device in self.averaged]) or 0.0 for cause in CAUSES}
 
     @property
     def ranked(self) -> tuple[Cause, ...]:
-        """Return the causes that took any time, the largest share of the step first."""
+        """Return the causes with any time, largest share of the step first."""
         return tuple(
             sorted((cause for cause in CAUSES if self.percents[cause]), key=lambda cause: -self.percents[cause])
         )
 
     def columns(self) -> dict[str, list[object]]:
-        """Return one row per cause, the largest first; `per_step_ms` is of an average step of a device."""
+        """Return one row per cause, largest first; `per_step_ms` is the average per step of a device."""
         devices, ranked, idle_percent = self.averaged, self.ranked, self.idle_percent or 0.0
         steps = sum(device.step_count for device in devices)
         total_ps = [sum(device.total_ps(cause) for device in devices) for cause in ranked]
@@ -131,12 +132,14 @@ class Idle(Tabular, frozen=True, kw_only=True, dict=True):
             "total_ms": [total / PS_PER_MS for total in total_ps],
             "per_step_ms": [total / PS_PER_MS / max(steps, 1) for total in total_ps],
             "step_percent": [self.percents[cause] for cause in ranked],
-            "idle_percent": [100.0 * self.percents[cause] / idle_percent for cause in ranked],  # ranked: it is not 0
+            "idle_percent": [
+                100.0 * self.percents[cause] / idle_percent for cause in ranked
+            ],  # not 0, because causes with time exist
             "gaps": [sum(device.gap_counts[cause] for device in devices) for cause in ranked],
         }
 
     def device_columns(self) -> dict[str, list[object]]:
-        """Return one row per device that recorded work; times are averages over its steps, in milliseconds."""
+        """Return one row per device with recorded work; times are averages over its steps, in milliseconds."""
         steps = [max(device.step_count, 1) for device in self.devices]
         step_ps = [device.counted_window_ps for device in self.devices]
         idle_ps = [device.counted_idle_ps for device in self.devices]
@@ -152,7 +155,7 @@ class Idle(Tabular, frozen=True, kw_only=True, dict=True):
         }
 
     def gap_columns(self) -> dict[str, list[object]]:
-        """Return one row per listed gap, the longest first; times in milliseconds."""
+        """Return one row per listed gap, longest first; times in milliseconds."""
         launched_before_ps = [gap.launched_before_ps for gap in self.gaps]
         same = ("host", "device", "step", "flag", "cause", "thread_name", "thread", "event", "before", "after")
         return {
@@ -169,7 +172,7 @@ def _average(values: list[float]) -> float | None:
 
 
 def analyze(host: Host) -> Idle:
-    """Attribute the idle time of each device of a host; without steps, of the whole capture as one window."""
+    """Attribute the idle time of each device of a host; without steps, the whole capture is one window."""
     trace, steps = host.trace, host.step_windows
     without_steps = "" if len(steps) else steps.explanation
     devices = [device for device in host.device_times if len(device.busy.start)]
@@ -189,9 +192,9 @@ def analyze(host: Host) -> Idle:
 
 
 def _program(trace: HostTrace) -> Windows:
-    """Return the capture as one window, without the starting and stopping of the profiler.
+    """Return the capture as one window, without profiler start and stop.
 
-    That takes most of a second on a TPU, and the program does nothing meanwhile.
+    These take most of a second on a TPU, while the program does nothing.
     """
     begin = max((trace.extent_ps[0], *profiler_times(trace, "start").end.tolist()))
     end = min((trace.extent_ps[1], *profiler_times(trace, "stop").start.tolist()))
@@ -200,8 +203,8 @@ def _program(trace: HostTrace) -> Windows:
 
 
 def _windows(trace: HostTrace, steps: Steps, device: DeviceTime) -> Windows:
-    """Return the steps as windows, of which the headline ones count. A TPU core has its own."""
-    # Steps of the breakdown are on the clock of the chips, which their runs or the line of steps tell more exactly.
+    """Return the steps as windows, counting the averaged ones. A TPU core has its own windows."""
+    # Steps of the breakdown are on the clock of the chips, which their runs or the line of steps give more precisely.
     if steps.on_cores or steps.source == "device steps":
         own = next((core for core in core_steps(trace, steps) if core.plane == device.plane), None)
         if own is not None:
@@ -231,7 +234,7 @@ def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps) -> Device
 
 
 def combine(parts: list[Idle]) -> Idle:
-    """Put the devices of several hosts side by side, and rank their gaps together."""
+    """Concatenate the devices of several hosts, and rank their gaps together."""
     if len(parts) == 1:
         return parts[0]
     reasons = [part.without_steps for part in parts if part.devices and part.without_steps]
@@ -245,9 +248,9 @@ def combine(parts: list[Idle]) -> Idle:
 
 
 def narrow(idle: Idle, before: Breakdown, after: Breakdown) -> Idle:
-    """Average the idle time of a host over the steps of `after`, which are some of those of `before`.
+    """Average the idle time of a host over the steps of `after`, a subset of those of `before`.
 
-    The steps of attribution tensorflow are not the windows that idle time is cut by, so there nothing changes.
+    Steps of attribution tensorflow are not the windows that cut idle time, so they change nothing.
     """
     if before.attribution == "tensorflow":
         return idle
@@ -257,28 +260,28 @@ def narrow(idle: Idle, before: Breakdown, after: Breakdown) -> Idle:
 
 
 DOES_NOTHING: frozenset[Use] = frozenset({"no kernel", "silent"})
-"""What counts as doing nothing. A device that works outside of the averaged steps has work to do."""
+"""Uses of an unused device. A device that works outside of the averaged steps is not unused."""
 
 
 class DeviceUse(Struct, frozen=True, kw_only=True):
-    """A device that the trace lists, and what it did in the steps that count (without steps: in the capture)."""
+    """A listed device, and its use in the averaged steps (without steps: in the capture)."""
 
     host: str
     device: str
-    """The name of its plane: `/device:GPU:0`."""
+    """Plane name, such as `/device:GPU:0`."""
     use: Use
     busy_percent: float | None
-    """Share of the counted windows in which it works or copies; None: it recorded no work at all."""
+    """Share of the counted windows in which it works or copies; None if it has no recorded work."""
     compute_percent: float | None
 
     @property
     def label(self) -> str:
-        """Return `GPU:0`."""
+        """Return the short name, such as `GPU:0`."""
         return device_label(self.device)
 
 
 class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
-    """The idle time of one device: one entry per window, in picoseconds; `counted` tells which are in averages."""
+    """Idle time of one device: one entry per window, in picoseconds; `counted` marks the windows in averages."""
 
     host: str
     device: str
@@ -286,17 +289,16 @@ class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
     window_ps: Int64s
     busy_ps: Int64s
     compute_ps: Int64s
-    """The part of `busy_ps` in which kernels run (on a TPU, ops)."""
+    """The part of `busy_ps` in which kernels (on a TPU, ops) run."""
     all_compute_ps: int
-    """The same in the whole capture, also outside of windows."""
+    """Compute time in the whole capture, also outside of windows."""
     time_ps: dict[Cause, Int64s]
-    """Adds up to `window_ps` less `busy_ps`."""
+    """By cause; adds up to `window_ps` minus `busy_ps`."""
     gap_counts: dict[Cause, int]
-    """How many gaps in counted windows have time of that cause."""
+    """Number of gaps in counted windows with time of that cause."""
     gap_count: int
     """Gaps in counted windows."""
     all_gap_count: int
-    """Gaps in all windows."""
 
     @cached_property
     def step_count(self) -> int:
@@ -319,13 +321,13 @@ class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def works_percent(self) -> float:
-        """Return the share of the counted windows in which it works or copies; a TPU that waits for data does not."""
+        """Return the share of the counted windows in which it works or copies; a TPU waiting for data does not."""
         works_ps = self.compute_ps if self.device.startswith("/device:TPU:") else self.busy_ps
         return 100.0 * int(works_ps[self.counted].sum()) / max(self.counted_window_ps, 1)
 
     @cached_property
     def use(self) -> Use:
-        """Return what the device did in the counted windows."""
+        """Return the use of the device in the counted windows."""
         if self.compute_ps[self.counted].any():
             return "works"
         if self.busy_ps[self.counted].any():
@@ -333,13 +335,13 @@ class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
         return "outside" if self.all_compute_ps else "no kernel"
 
     def percent(self, cause: Cause | None = None) -> float:
-        """Return the share of the counted windows that is idle, for one cause or for all."""
+        """Return the idle share of the counted windows, for one cause or for all."""
         part = self.counted_idle_ps if cause is None else self.total_ps(cause)
         return 100.0 * part / max(self.counted_window_ps, 1)
 
 
 def use_of(host: str, name: str, device: DeviceIdle | None) -> DeviceUse:
-    """Return what a listed device did; `device` is its idle time, None if it recorded no work."""
+    """Return the use of a listed device; `device` is its idle time, None if it has no recorded work."""
     if device is None:
         return DeviceUse(host=host, device=name, use="silent", busy_percent=None, compute_percent=None)
     whole_ps = device.counted_window_ps
@@ -348,7 +350,7 @@ def use_of(host: str, name: str, device: DeviceIdle | None) -> DeviceUse:
 
 
 LATE_PS = 100_000_000
-"""A launch takes some microseconds to reach the device; after 100 it is not the launch that takes the time."""
+"""A launch takes some microseconds to reach the device; after 100 us, the launch is not the reason."""
 
 _CAUSE_OF: dict[State, Cause] = {
     State.INPUT: "input",
@@ -363,13 +365,13 @@ _CAUSE_OF: dict[State, Cause] = {
     State.OTHER: "host_compute",
     State.NONE: "launch",
 }
-"""A call that launched device work launches, whatever its name says."""
+"""A call that launched device work counts as launching, whatever its name."""
 CAUSE_OF_STATE = np.array([CAUSES.index(_CAUSE_OF[state]) for state in State], np.int64)
 LAUNCH, UNKNOWN = CAUSES.index("launch"), CAUSES.index("unknown")
 
 
 class Windows(Struct, frozen=True):
-    """Disjoint windows in time order, and which of them count in averages."""
+    """Disjoint windows in time order, and whether each is in averages."""
 
     start_ps: Int64s
     end_ps: Int64s
@@ -377,28 +379,28 @@ class Windows(Struct, frozen=True):
 
 
 class DeviceGaps(Struct, frozen=True, kw_only=True):
-    """The gaps of one device, cut at the edges of windows, as columns of equal length.
+    """Gaps of one device, cut at the edges of windows, as columns of equal length.
 
     Times are int64 picoseconds on the clock of the host.
     """
 
     device: DeviceTime
     window: Int64s
-    """Index of the window that holds the piece."""
+    """Index of the window that contains the piece."""
     start_ps: Int64s
     end_ps: Int64s
     gap_start_ps: Int64s
-    """Start and end of the whole gap, which may lie beyond the window."""
+    """Start and end of the whole gap, which may extend beyond the window."""
     gap_end_ps: Int64s
     launch: Int64s
-    """Host row of the call that launched the next work, -1 where it is unknown."""
+    """Host row of the call that launched the next work, -1 if unknown."""
     called_ps: Int64s
-    """From here on, that call counts; `end_ps` where it is unknown."""
+    """Time at which that call starts; `end_ps` if unknown."""
     before: Int64s
-    """Device rows around the gap, -1 at the ends of the capture."""
+    """Device rows before and after the gap, -1 at the ends of the capture."""
     after: Int64s
     time_ps: Int64s
-    """A row per cause, a column per piece; columns add up to the duration of the piece."""
+    """[cause, piece]: columns add up to the duration of the piece."""
 
     @property
     def duration_ps(self) -> Int64s:
@@ -406,7 +408,7 @@ class DeviceGaps(Struct, frozen=True, kw_only=True):
         return self.end_ps - self.start_ps
 
     def only(self, pieces: Int64s) -> DeviceGaps:
-        """Return some of the pieces."""
+        """Return the given pieces."""
         columns = {key: column[..., pieces] for key, column in asdict(self).items() if key != "device"}
         return replace(self, **columns)
 
@@ -416,14 +418,14 @@ def gaps_of(
 ) -> DeviceGaps:
     """Cut the idle time of a device at windows, and split each piece by cause.
 
-    A gap is a stretch of time in which the device neither computes nor copies. Each piece of it is split exactly:
+    A gap is an interval in which the device neither computes nor copies. Each piece of it is split exactly:
 
     1. The next work of the device ends a gap, and `correlation_id` identifies the call that launched it. From the start
-       of that call on, the gap is that call's: a launch, a copy, or a copy back (waiting for a result). Gaps between
-       kernels that were all launched before are launching too: the device takes that long from one to the next.
-    2. If the work starts more than `LATE_PS` after its call ended, the device itself waited for something (another
-       stream, another device). The trace does not record which, so that is unknown.
-    3. Before that call, what the host does counts, one state at a time (`trace/host/host_state.py`).
+       of that call, the gap belongs to the call: a launch, a copy, or a copy back (waiting for a result). Gaps between
+       kernels that were all launched before are launching too, because the device takes that long between kernels.
+    2. If the work starts more than `LATE_PS` after its call ended, the device itself waited for another stream or
+       device. The trace does not record which, so the cause is unknown.
+    3. Before that call, the state of the host decides, one at a time (`trace/host/host_state.py`).
     """
     first = min(device.start_ps, int(windows.start_ps.min()))
     last = max(device.end_ps, int(windows.end_ps.max()))
@@ -438,7 +440,7 @@ def gaps_of(
     gap, window, start, end = gap[keep], window[keep], start[keep], end[keep]
     gap_start, gap_end = gap_start[gap], gap_end[gap]
     before, after = _around(trace, work_rows(trace, device.plane), gap_start, gap_end)
-    # What the host does meanwhile is on its own clock, which a gap is too short to drift against.
+    # Host activity is on the host's own clock; a gap is too short for drift to matter.
     ahead = trace.on_host_clock(device.plane, start) - start
     start, end, gap_start, gap_end = start + ahead, end + ahead, gap_start + ahead, gap_end + ahead
     launch = np.where(after >= 0, links.of(np.maximum(after, 0)), -1)
@@ -460,7 +462,7 @@ def gaps_of(
 
 
 def _around(trace: HostTrace, rows: Int64s, gap_start: Int64s, gap_end: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the device rows that end where gaps start and that start where gaps end, -1 where there is none."""
+    """Return the device rows that end where gaps start and that start where gaps end, -1 if there is none."""
     by_end = rows[np.argsort(trace.end_ps[rows], kind="stable")]
     by_start = rows[np.argsort(trace.start_ps[rows], kind="stable")]
     left = np.searchsorted(trace.end_ps[by_end], gap_start, side="right") - 1
@@ -491,33 +493,33 @@ def _time_by_cause(trace: HostTrace, pieces: DeviceGaps, states: HostStates) -> 
 
 
 MOST_GAPS = 1000
-"""Of the gaps of all hosts together, so many are listed, the longest first."""
+"""Maximum number of gaps listed, over all hosts; the longest are kept."""
 
 _MOST_LETTERS = 200
 _MOSTLY = 0.5
 
 
 class Gap(Struct, frozen=True, kw_only=True):
-    """One stretch of idle time in one step; None is unknown."""
+    """An interval of idle time in one step; None is unknown."""
 
     host: str
     device: str
     step: int | None
     flag: str
-    """Why the step is omitted from averages, empty if it is not."""
+    """Why the step is excluded from averages; empty if it is not."""
     start_ps: int
     duration_ps: int
     cause: Cause
-    """The one with the largest part of the gap."""
+    """The cause with the largest part of the gap."""
     cause_ps: int
-    """How much of the gap that is."""
+    """Part of the gap due to `cause`."""
     thread: str | None
     event: str | None
-    """The event of that thread that was at work for that cause the longest, the innermost of equals."""
+    """The event of that thread with most time for that cause, the innermost of equals."""
     launched_before_ps: int | None
-    """How long before the end of the gap the next work had been launched, from the start of the call."""
+    """Time between the start of the call that launched the next work and the end of the gap."""
     before: str | None
-    """The device's work before the gap, and after it."""
+    """Device work before and after the gap."""
     after: str | None
 
     @property
@@ -527,14 +529,14 @@ class Gap(Struct, frozen=True, kw_only=True):
 
 
 def longest_first(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
-    """Return the longest of some gaps, at most `MOST_GAPS`."""
+    """Return the `MOST_GAPS` longest gaps."""
     return tuple(sorted(gaps, key=lambda gap: -gap.duration_ps)[:MOST_GAPS])
 
 
 def longest_gaps(
     trace: HostTrace, gaps_of_devices: Sequence[DeviceGaps], steps: Steps, states: HostStates
 ) -> tuple[Gap, ...]:
-    """Return the longest gaps of all devices of a host, the longest first."""
+    """Return the longest gaps of all devices of a host, longest first."""
     duration = np.concatenate([gaps.duration_ps for gaps in gaps_of_devices])
     sizes = [len(gaps.window) for gaps in gaps_of_devices]
     device, piece = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(size) for size in sizes])
@@ -547,7 +549,7 @@ def longest_gaps(
 
 
 def _described(trace: HostTrace, gaps: DeviceGaps, steps: Steps, states: HostStates) -> list[Gap]:
-    """Describe the gaps of a device, of which there are at most `MOST_GAPS`, so rows may be plain Python."""
+    """Describe the gaps of a device. There are at most `MOST_GAPS`, so rows can be plain Python."""
     cause, cause_ps = gaps.time_ps.argmax(axis=0), gaps.time_ps.max(axis=0)
     evidence = _evidence(trace, gaps, states).tolist()
     launched_before = np.where(gaps.launch >= 0, gaps.gap_end_ps - trace.start_ps[np.maximum(gaps.launch, 0)], -1)
@@ -579,9 +581,9 @@ def _described(trace: HostTrace, gaps: DeviceGaps, steps: Steps, states: HostSta
 
 
 def _evidence(trace: HostTrace, gaps: DeviceGaps, states: HostStates) -> Int64s:
-    """Return the host row that shows the cause of each gap, -1: none.
+    """Return the host row that shows the cause of each gap, -1 if none.
 
-    The call that ends a gap is the evidence where most of the cause's time comes from it.
+    The call that ends a gap does, if most of the cause's time comes from it.
     """
     cause, cause_ps = gaps.time_ps.argmax(axis=0), gaps.time_ps.max(axis=0)
     cause_of_call = CAUSE_OF_STATE[states.code[np.maximum(gaps.launch, 0)]]
@@ -595,10 +597,10 @@ def _evidence(trace: HostTrace, gaps: DeviceGaps, states: HostStates) -> Int64s:
 
 
 def _rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps: Int64s, cause: Int64s) -> Int64s:
-    """Return, for each gap, the host row that was at work for its cause the longest; -1: none.
+    """Return, for each gap, the host row with most time for its cause; -1 if none.
 
-    Gaps [start_ps, end_ps) are disjoint and ascend; `cause` is an index into `CAUSES`, -1 asks for nothing. Of the
-    events of that thread, the innermost is taken that covers at least half as much (`_MOSTLY`), since it tells more.
+    Gaps [start_ps, end_ps) are disjoint and ascend; `cause` is an index into `CAUSES`, -1 to skip a gap. Among the
+    events of that thread that cover at least `_MOSTLY` as much, the innermost is returned, because it is more specific.
     """
     at_work = np.full(len(start_ps), -1, np.int64)
     gaps = union(start_ps[cause >= 0], end_ps[cause >= 0])
@@ -620,8 +622,8 @@ def _rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps
     gap, rows, shared = gap[shared > 0], rows[shared > 0], shared[shared > 0]
     order = np.lexsort((-trace.duration_ps[rows], shared, gap))
     most, line = np.zeros(len(start_ps), np.int64), np.zeros(len(start_ps), np.int64)
-    # Where an index comes several times, the value written last stays: the largest share, of equal ones that of the
-    # shortest event, since it tells more; the innermost event.
+    # For a repeated index, the last value written stays: the largest share, then the shortest event, because it is more
+    # specific; then the innermost event.
     most[gap[order]], line[gap[order]] = shared[order], trace.line_of[rows[order]]
     is_close = (trace.line_of[rows] == line[gap]) & (shared >= _MOSTLY * most[gap])
     gap, rows = gap[is_close], rows[is_close]
@@ -631,7 +633,7 @@ def _rows_at_work(trace: HostTrace, states: HostStates, start_ps: Int64s, end_ps
 
 
 def _event_name(trace: HostTrace, row: int, *, on_device: bool) -> str | None:
-    """Return the name of an event, of a kernel the short one (files before 2021 name its launch like it)."""
+    """Return the name of an event, shortened for a kernel (files before 2021 name its launch after it)."""
     name = trace.names[trace.name[row]] if row >= 0 else ""
     is_kernel = on_device or name.startswith("void ")
     return (short_name(name) if is_kernel else name)[:_MOST_LETTERS] or None

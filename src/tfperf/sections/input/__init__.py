@@ -1,4 +1,4 @@
-"""Input: how long steps wait for it, and what the host does to prepare it."""
+"""Input: how long steps wait for it, and how the host prepares it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tfperf.trace.steps.breakdown import Breakdown
 
 _NAMED_PERCENT = 5.0
 _WAITING_CAUSES, _COPYING_CAUSES = ("input_wait", "input_contention"), ("input_copy",)
-"""Causes of the diagnosis that findings are evidence for."""
+"""Causes of the diagnosis that the findings support."""
 _NOT_VISIBLE = (
     "Input per step is unknown, not 0: nothing in the trace shows a fetch from tf.data or a copy to a device."
 )
@@ -53,7 +53,7 @@ _WAITING = "Other is waiting: calls of stages such as Prefetch take what other t
 
 
 def build(results: Results) -> Section:
-    """Build the section: the time of each step, then the classes and ops of the host's side."""
+    """Build the section: input time of each step, then classes and ops on the host."""
     pipeline = results["input"]
     findings = (verdict_of(results), *_host_work(results))
     return Section(
@@ -104,7 +104,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
 
 
 def _core_facts(results: Results) -> list[Fact]:
-    """Return the smallest and the largest share of input in a step of one TPU core, where there are several."""
+    """Return the smallest and largest input share per step over TPU cores, if there are several."""
     breakdown = results["steps"]
     counted = breakdown.steps.headline
     if len(breakdown.cores) < 2 or not counted.any() or not is_input_known(results):
@@ -126,7 +126,6 @@ def _core_facts(results: Results) -> list[Fact]:
 
 
 def _active(results: Results, part: InputPart) -> Quantity:
-    """Return the share of the capture in which a class of input ops is active."""
     share = percent(results["input"].parts[part].wall_ps, capture_ps(results))
     return Quantity(f"{part}_active", share, "%", "capture")
 
@@ -144,7 +143,7 @@ def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
 
 
 def _tables(results: Results) -> tuple[Table, ...]:
-    """Return the tables; people see classes that have ops, but no column that says nothing in this profile."""
+    """Return the tables; visible ones omit classes without ops and empty columns."""
     pipeline = results["input"]
     shows_copies = results["steps"].has_device and results["steps"].copies_are_input
     hidden: dict[str, Level] = {} if shows_copies else {"host_to_device_ms": "data"}
@@ -198,7 +197,7 @@ def _notes(results: Results) -> tuple[str, ...]:
 
 
 def _host_work(results: Results) -> list[Finding]:
-    """Return what the host does for input, where steps wait for it, or that copies take more."""
+    """Return the input work of the host, if steps wait for input or copies take longer than waiting."""
     overview = results["overview"]
     pipeline = results["input"]
     if overview.input_class not in ("high", "moderate"):
@@ -227,9 +226,9 @@ INPUT_PART_TITLES: dict[InputPart, str] = {
     "enqueue": "Enqueue to device",
     "other": "Other",
 }
-"""Keys and titles of the five classes of input ops, in the order in which they are shown."""
+"""Keys and titles of the five classes of input ops, in display order."""
 INPUT_TIME_TITLES = {"input_wait": "Input wait", "host_to_device": "Host to device"}
-"""Keys and titles of the two parts of the input time of a step."""
+"""Keys and titles of the two parts of a step's input time."""
 STATISTIC_TITLES = {
     "average": "Average",
     "standard_deviation": "Standard deviation",
@@ -249,7 +248,7 @@ _STEP_TIMES = (
 
 
 def is_input_known(results: Results) -> bool:
-    """Tell whether the input time of steps is known: on all hosts, and of steps that have any duration."""
+    """Return whether the input time of steps is known: on all hosts, with steps of non-zero duration."""
     return bool(results["steps"].input_visible) and results["overview"].step_time_ms is not None
 
 
@@ -309,7 +308,7 @@ def _hosts(results: Results) -> Data | None:
 
 
 def _classes(results: Results) -> Data | None:
-    """Return one row per class; a class without an op has no times, for its work may merely not be recorded."""
+    """Return one row per class. A class without ops has no times, because its work may be unrecorded."""
     pipeline = results["input"]
     if not pipeline.ops:
         return None

@@ -1,7 +1,7 @@
-"""What the host does for input: time per input op and per class, summed over threads and on the wall clock.
+"""Input work of the host: time per input op and per class, as thread time and as wall time.
 
-Self times of parallel threads add up to more than the time that passes. So each has its wall time beside it: the time
-in which at least one thread was active, each without the ops inside.
+Self times are summed over parallel threads, so they can exceed the elapsed time. Wall time is the time in which at
+least one thread is active. Both exclude nested ops.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ _HANDS_OVER = re.compile(
     r"::(Prefetch|MapAndBatch|((Legacy)?ParallelInterleave|ParallelMap|ParallelBatch|ParseExample)(V\d)?)(\[\d+\])?$"
     r"|^Iterator::Prefetch::Generator$"
 )
-"""Stages of which only the threads, or another pipeline, work: the call takes an element that is ready, or waits."""
+"""Stages whose work is done by threads or by another pipeline: the call takes a ready element, or waits."""
 
 
 class InputOp(Struct, frozen=True, kw_only=True):
-    """An op of the input pipeline; times are picoseconds, summed over `threads` threads, but for `wall_ps`."""
+    """An op of the input pipeline. Times are picoseconds, summed over `threads` threads, except `wall_ps`."""
 
     name: str
     part: InputPart
     count: int
     total_ps: int | None
-    """With the ops inside; None: it stands for several ops, of which some may be inside others."""
+    """Including nested ops; None for a row of several ops, which may be nested in each other."""
     self_ps: int
     wall_ps: int | None
-    """Time in which at least one thread ran this op itself; None: it stands for several ops."""
+    """Time in which at least one thread runs this op itself; None for a row of several ops."""
     threads: int | None
 
 
 def part_of(op: Op, attribution: Attribution, *, hands_over: bool | None = None) -> InputPart:
     """Return the class of an input op.
 
-    `corrected` differs in two points: a reader inside a parallel interleave reads ahead too; and a stage whose call
-    only hands over what others made counts as `other`, since its time is waiting for them. Whether it does so is
-    told by its name if `hands_over` does not tell it.
+    `corrected` differs from TensorFlow in two points: a reader inside a parallel interleave counts as reading ahead;
+    and a stage whose call only passes on elements made elsewhere counts as `other`, because its time is waiting.
+    `hands_over` states whether the stage is one; if it is None, its name decides.
     """
     if op.type != "Dataset":
         return "enqueue"
@@ -76,7 +76,7 @@ _OTHERS = "(other ops)"
 
 
 class PartTime(Struct, frozen=True):
-    """The time of one class, in picoseconds; `scaled_ps` is its self time, scaled to the host's own time."""
+    """Time of one class in picoseconds; `scaled_ps` is its self time scaled to the host's own time."""
 
     ops: int
     self_ps: int
@@ -85,16 +85,16 @@ class PartTime(Struct, frozen=True):
 
 
 class InputPipeline(Tabular, frozen=True):
-    """The host's side of input, on one host or summed over hosts; `ops` has the largest self time first."""
+    """Input work on one host, or summed over hosts; `ops` is sorted by self time, largest first."""
 
     home = ("input", "input_ops")
 
     ops: tuple[InputOp, ...]
     parts: dict[InputPart, PartTime]
     enqueue_shares: tuple[float, ...]
-    """For each host whose times were scaled: the share of its time (0 to 1) that copies to the device take."""
+    """Share of host time (0 to 1) in copies to the device, for each host with scaled times."""
     has_host_events: bool
-    """False: the trace holds no event of a host thread at all."""
+    """Whether the trace has any events of host threads."""
 
     @property
     def self_ps(self) -> int:
@@ -103,7 +103,7 @@ class InputPipeline(Tabular, frozen=True):
 
     @property
     def largest(self) -> InputPart | None:
-        """Return the class that is active for most of the wall time; `other` only if there is nothing else."""
+        """Return the class that is active for most of the wall time; `other` only if no other class is active."""
         active = [part for part in INPUT_PARTS if self.parts[part].wall_ps]
         named = [part for part in active if part != "other"] or active
         return max(named, key=lambda part: self.parts[part].wall_ps, default=None)
@@ -133,7 +133,7 @@ def analyze(host: Host) -> InputPipeline:
     }
     self_ps = {part: sum(op.self_ps for op in ops if op.part == part) for part in INPUT_PARTS}
     share = _enqueue_share(host)
-    # TensorFlow's profiler scales by ops that enqueue; shares of steps are no measure for others.
+    # TensorFlow's profiler scales by enqueue ops; the share of steps is not valid for other ops.
     pairs = zip(host.host_ops.ops, host.host_ops.count.tolist(), strict=True)
     has_enqueue = any(count and op.kind and is_input_op(op) and op.type != "Dataset" for op, count in pairs)
     is_scaled = bool(share) and (has_enqueue or host.as_tensorflow)
@@ -170,7 +170,7 @@ def _scaled(self_ps: dict[InputPart, int], share: float) -> dict[InputPart, floa
 
 
 def _enqueue_share(host: Host) -> float:
-    """Return the share of the host's time that copies to the device take: by the infeed, else by steps."""
+    """Return the share of host time in copies to the device, from the infeed or else from steps."""
     trace = host.trace
     infeed = np.array([op.type.startswith("InfeedEnqueue") for op in host.host_ops.ops], np.bool_)
     enqueuing_ps = between_ps = 0
@@ -187,7 +187,7 @@ def _enqueue_share(host: Host) -> float:
 
 
 def combine(hosts: Sequence[InputPipeline]) -> InputPipeline:
-    """Add up hosts, wall times too: they are time of a host in both cases."""
+    """Add up hosts. Wall times are added too, because they count time per host."""
     if len(hosts) == 1:
         return hosts[0]
     same: defaultdict[tuple[str, InputPart], list[InputOp]] = defaultdict(list)
@@ -197,7 +197,7 @@ def combine(hosts: Sequence[InputPipeline]) -> InputPipeline:
     ops = [_added(of_hosts) for of_hosts in same.values()]
     parts = {
         part: PartTime(
-            # A host may have put some of its ops into one row.
+            # A host may have merged some of its ops into one row.
             max(sum(op.part == part for op in ops), *(host.parts[part].ops for host in hosts)),
             *(sum(getattr(host.parts[part], key) for host in hosts) for key in ("self_ps", "scaled_ps", "wall_ps")),
         )
@@ -217,7 +217,7 @@ def _added(ops: Sequence[InputOp]) -> InputOp:
 
 
 def shorten(pipeline: InputPipeline, most: int) -> InputPipeline:
-    """Return so many ops, those with the largest self time, and one row for all others of each class."""
+    """Return the `most` ops with the largest self time, and one row per class for all others."""
     if len(pipeline.ops) <= most:
         return pipeline
     rest = [replace(op, name=_OTHERS, total_ps=None, wall_ps=None, threads=None) for op in pipeline.ops[most:]]
@@ -226,11 +226,11 @@ def shorten(pipeline: InputPipeline, most: int) -> InputPipeline:
 
 
 FoundOp = tuple[InputOp, Intervals]
-"""An op, and the stretches in which it worked; those of several threads overlap."""
+"""An op, and the intervals of its work; those of several threads overlap."""
 
 
 def ops_by_event(host: Host) -> list[FoundOp]:
-    """Return the input ops as TensorFlow does: by the names of their events, each without all ops inside."""
+    """Return the input ops as TensorFlow does: by event name, each without nested ops."""
     host_ops, work = host.host_ops, host.host_ops.input_work
     entries_of: dict[Op, list[int]] = {}
     for entry in np.flatnonzero(host_ops.count).tolist():
@@ -254,7 +254,7 @@ def ops_by_event(host: Host) -> list[FoundOp]:
 
 
 class _Piece(NamedTuple):
-    """A part of an op: its events, and the stretches of its own work, with the event that each lies in."""
+    """Part of an op: its events, and the intervals of its self time with the event that contains each."""
 
     events: Int64s
     rows: Int64s
@@ -264,13 +264,13 @@ class _Piece(NamedTuple):
 
 _Label = tuple[str, InputPart]
 _PASSING_ON = ("Prefetch", "ParallelInterleave", "LegacyParallelInterleave")
-"""Stages whose threads only ask others for elements."""
+"""Stages whose threads only pull elements from others."""
 
 
 def ops_by_stage(host: Host) -> list[FoundOp]:
-    """Return the input ops by what a stage does in them: its calls, its own threads, and its function.
+    """Return the input ops by stage: its calls, its own threads, and its function.
 
-    That a thread waits for a function to run elsewhere is no work of anyone.
+    Waiting of a thread for a function that runs elsewhere does not count as work.
     """
     trace, recorded, work = host.trace, host.pipelines, host.stage_work
     pieces: dict[_Label, list[_Piece]] = {}
@@ -284,7 +284,7 @@ def ops_by_stage(host: Host) -> list[FoundOp]:
 
 
 def _of_no_stage(trace: HostTrace, recorded: Pipelines | None) -> Iterator[tuple[_Label, _Piece]]:
-    """Yield copies to devices, and calls that nothing links to a pipeline; each without those inside."""
+    """Yield copies to devices, and calls without a link to a pipeline; each without nested ops."""
     rows = trace.host_events(mask(trace.names, lambda name: is_input_op(parse_op(name)) or hands_over_batch(name)))
     wanted = np.ones(len(rows), np.bool_) if recorded is None else lookup(recorded.calls.row, rows) < 0
     part, start, end = own_parts(trace.start_ps[rows], trace.end_ps[rows], parents(trace, rows), wanted)
@@ -297,7 +297,7 @@ def _of_no_stage(trace: HostTrace, recorded: Pipelines | None) -> Iterator[tuple
 
 
 def _of_stages(recorded: Pipelines, work: StageWork) -> Iterator[tuple[_Label, _Piece]]:
-    """Yield what each stage does: in calls that hand over what other threads or pipelines made, it waits."""
+    """Yield the work of each stage; calls that only pass on elements of other threads or pipelines are waiting."""
     calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
     is_async = asynchronous_stages(recorded)
 
@@ -317,7 +317,7 @@ def _of_stages(recorded: Pipelines, work: StageWork) -> Iterator[tuple[_Label, _
 
 
 def _whole(trace: HostTrace, label: _Label, parts: list[_Piece]) -> FoundOp:
-    """Add up the pieces of an op. That of a function is what executors did, on whatever thread."""
+    """Add up the pieces of an op. The piece of a function is the work of executors on any thread."""
     events, rows, start, end = (np.concatenate(each) for each in zip(*parts, strict=True))
     stretches = Intervals(start, end)
     name, part = label

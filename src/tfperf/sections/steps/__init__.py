@@ -1,4 +1,4 @@
-"""Steps: where the time of each step goes."""
+"""Steps: time of each step by category."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfperf.trace.steps.steps import no_steps
 
 _ALWAYS_SHOWN = frozenset({"input", "host_compute", "device_compute", "all_others"})
 _LEAST_SHARE = 0.01
-"""People see the column of a category that takes this share of the time of all steps."""
+"""Minimum share of the time of all steps for a visible category column."""
 
 _COPIED = "part of input: batches copied to the device"
 _STEP_COLUMNS = (
@@ -59,9 +59,9 @@ def analyze(host: Host) -> Breakdown:
     else:
         steps = find_steps(host.trace, host.step_marker)
     breakdown = attribute(host.trace, steps, host.busy_times)
-    if breakdown.time_ps["compilation"].any():  # Python records that it traces a function at any level
+    if breakdown.time_ps["compilation"].any():  # Python events of function tracing are recorded at any level
         missing = tuple(replace(flaw, hides=flaw.hides - {"compilation"}) for flaw in missing)
-    # What is seen of a category that is not seen whole is no figure.
+    # The visible part of a partly recorded category is not reported.
     hidden = frozenset[str]().union(*(flaw.hides for flaw in missing))
     time_ps = {category: ps * (category not in hidden) for category, ps in breakdown.time_ps.items()}
     return replace(breakdown, time_ps=time_ps, task=task, clock_start_ns=host.trace.clock_start_ns, missing=missing)
@@ -71,7 +71,7 @@ def _steps(results: Results) -> Data | None:
     breakdown = results["steps"]
     if not len(breakdown.steps):
         return None
-    # How long hosts wait for others in each step, on average; -1 where that is unknown.
+    # Average waiting of hosts for others in each step, -1 if unknown.
     late = results["hosts"].late if "hosts" in results.sections and breakdown.attribution == "corrected" else None
     waits = [-1] * len(breakdown.steps) if late is None else late.mean_waited_ps(breakdown.steps.numbers).tolist()
     return {**breakdown.columns(), _FOR_OTHER_HOSTS.key: [None if ps < 0 else ps / PS_PER_MS for ps in waits]}
@@ -166,7 +166,7 @@ def build(results: Results) -> Section:
     steps = breakdown.steps
     if not len(steps):
         return Section("steps", "Steps", notes=(f"No steps: {steps.explanation}.",))
-    # People see the categories that count in this profile, and no unknown one.
+    # Visible columns are the known categories with a significant share in this profile.
     least_ps, keys = _LEAST_SHARE * max(int(steps.duration_ps.sum()), 1), breakdown.categories
     shown = _ALWAYS_SHOWN | {key for key in keys if int(breakdown.time_ps[key].sum()) >= least_ps}
     levels: dict[str, Level] = {f"{key}_ms": "brief" if key in shown - breakdown.unknown else "data" for key in keys}
