@@ -1,4 +1,4 @@
-"""What the job ran on, as far as the trace tells, or the capture added it."""
+"""Hosts, devices and versions that the profile, or the capture, recorded."""
 
 from __future__ import annotations
 
@@ -19,47 +19,45 @@ _BY_MINOR = {7: ("Volta", 5, "Turing"), 8: ("Ampere", 9, "Ada Lovelace")}
 
 
 class HostEnvironment(Struct, frozen=True, kw_only=True):
-    """One host: its devices (those that recorded events), and the size of its trace."""
+    """One host, its devices with events, and the size of its trace."""
 
     host: str
     path: str
     device_type: str
-    """`CPU`, `GPU`, or `TPU`."""
     device_model: str
     device_count: int
     idle_devices: int
-    """Devices that the trace lists without a single event."""
+    """Devices listed in the trace without events."""
     device_cores: int | None
     device_memory_bytes: int | None
     event_count: int
     longest_recording_s: float
-    """How long recording these events can have taken."""
+    """Upper bound on the time that recording these events took."""
     size_bytes: int
     start_ps: int
-    """When the first event starts, on the clock of the trace."""
+    """Start of the first event, on the clock of the trace."""
     duration_ps: int
-    """From the first to the last event of any kind; 0: unknown."""
+    """From the first to the last event of any kind; 0 if unknown."""
     facts: CaptureFacts
-    """What a capture of tfperf added."""
     recorded_host: str = ""
-    """What the profiler of a TPU calls the host, whose file may have another name; empty: it does not say."""
+    """Host name in a TPU profile, which may differ from the file name; empty if not recorded."""
     jax_version: str | None = None
     jaxlib_version: str | None = None
     libtpu_version: str | None = None
     chips: TpuChips | None = None
     clock_jumps: int = 0
-    """How often the clock of a TPU chip jumps in the file, of the chip with the most."""
+    """Clock jumps of the TPU chip that has the most of them."""
     largest_jump_ps: int = 0
     clock_shift_ps: tuple[int, int | None] | None = None
-    """By how much, at least and at most, the clock of the TPU was put right; None: it was not."""
+    """Least and greatest correction of the TPU clock; None if it was not corrected."""
     cores: float | None
-    """How many cores' time of its CPU the job can use."""
+    """CPU time per second that the job can use, in cores."""
 
     def overhead_beyond_noise(self, steps: Steps) -> float:
-        """Return by how many percent profiling made steps longer; 0 for what noise, or another load, may have done.
+        """Return by how many percent profiling made steps longer; 0 if noise or other load may explain it.
 
-        Captures of earlier versions state more than recording their events can cost. How much steps varied before the
-        capture is not recorded: as much as in it.
+        Captures of earlier versions report more than recording their events can cost. The variation of steps before the
+        capture is not recorded, so it is taken from the steps in the capture.
         """
         stated = self.facts.overhead_percent or 0.0
         durations = steps.duration_ps[steps.headline]
@@ -72,14 +70,14 @@ class HostEnvironment(Struct, frozen=True, kw_only=True):
 
 
 class Environment(HasTable, tuple[HostEnvironment, ...]):
-    """What each host has."""
+    """The environment of each host."""
 
     __slots__ = ()
     home = ("environment", "environment")
 
 
 def analyze(host: Host) -> HostEnvironment:
-    """Describe the host of a trace."""
+    """Return the environment of the host of a trace."""
     trace = host.trace
     start_ps, end_ps = trace.extent_ps
     planes = [trace.planes[index] for index in trace.devices]
@@ -132,7 +130,7 @@ def _number(plane: Plane | None, stat: str) -> int | None:
 
 
 def device_model(plane: Plane) -> str:
-    """Name a device: by its own name if the trace holds it, else by vendor and compute capability."""
+    """Return the name of a device from the trace, else its vendor and compute capability."""
     for stat in ("gpu_device_name", "device_type_string"):
         if plane.stats.get(stat):
             return str(plane.stats[stat])

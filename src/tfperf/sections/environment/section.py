@@ -1,4 +1,4 @@
-"""The section about what the job ran on."""
+"""The report section on hosts, devices and versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfperf.trace.device.tpu_runs import join_chips, ranges_of
 
 
 def build(results: Results) -> Section:
-    """Build the section: how many hosts and devices, and a table of hosts."""
+    """Return the section: numbers of hosts and devices, and a table of hosts."""
     hosts: tuple[HostEnvironment, ...] = results["environment"]
     facts = (
         Fact("hosts", "Hosts", len(hosts), "count"),
@@ -27,7 +27,7 @@ def build(results: Results) -> Section:
 
 
 def clock_notes(hosts: Sequence[HostEnvironment]) -> tuple[str, ...]:
-    """Say what was wrong with the clocks of TPUs, and is put right."""
+    """Return notes on TPU clock errors that were corrected."""
     notes = []
     jumps = max(host.clock_jumps for host in hosts)
     if jumps:
@@ -84,7 +84,7 @@ def _fact(key: str, title: str, value: float | str | None, unit: Unit = "", note
 
 
 def _values(rows: Iterable[object], key: str) -> float | str | None:
-    """Return the value that hosts have in common, else a list of their values; None if no host knows it."""
+    """Return the value that all hosts share, else a list of the values; None if no host has one."""
     values = [value for row in rows if (value := getattr(row, key)) is not None]
     whole = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
     distinct = list(dict.fromkeys(whole))

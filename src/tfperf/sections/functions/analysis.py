@@ -1,4 +1,4 @@
-"""What Python calls: tf.functions, and ops that it runs eagerly beside them."""
+"""Calls of tf.functions and jitted functions, and eager ops."""
 
 from __future__ import annotations
 
@@ -52,30 +52,29 @@ if TYPE_CHECKING:
     from tfperf.trace.jax import JaxCalls, Work
 
 _MODES = {"traced": "traced", "not_traced": "notTraced", "eager": "eager", "concrete": "concrete"}
-"""Modes of calls: as columns name them, and as traces do."""
+"""Modes of calls: name in columns -> name in traces."""
 _SEVERAL_FUNCTIONS = 3
-"""From so many calls on that are each the nth tracing, a program makes functions in a loop."""
+"""At least this many calls that are each the nth tracing mean that a program creates functions in a loop."""
 
 
 _COMPUTES = {"gradient": "gradients", "forward": "forward only", "other": "neither"}
 
 
 class FunctionStats(Struct, frozen=True):
-    """One tf.function; times in picoseconds, `calls` and `self_ps` by mode as the trace names it."""
+    """One tf.function. Times are in picoseconds; `calls` and `self_ps` are by mode, as named in the trace."""
 
     name: str
     calls: dict[str, int]
     self_ps: dict[str, int]
     tracing_count: int
-    """How often the function had been traced since the program started, at the end of the capture; 0: not recorded."""
+    """Tracings since the program started, at the end of the capture; 0 if not recorded."""
     is_compiled: bool
-    """Whether XLA compiled it, in any call."""
     compiling_calls: int = 0
-    """Calls, in no other call, in which XLA compiled: of this function, or of one that it calls."""
+    """Outermost calls in which XLA compiled this function or one that it calls."""
     is_made_anew: bool = False
-    """Whether several functions of this name were traced: one function counts its tracings."""
+    """Whether several functions of this name were traced; each function counts its own tracings."""
     changed: str = ""
-    """What differs between the programs that XLA compiled for it; empty: unknown."""
+    """Difference between the programs that XLA compiled for it; empty if unknown."""
 
     @property
     def call_count(self) -> int:
@@ -84,7 +83,7 @@ class FunctionStats(Struct, frozen=True):
 
     @property
     def unknown_count(self) -> int:
-        """Return the number of calls whose mode is none that TensorFlow writes."""
+        """Return the number of calls with a mode that TensorFlow does not document."""
         return self.call_count - sum(self.calls.get(mode, 0) for mode in _MODES.values())
 
     @property
@@ -94,16 +93,16 @@ class FunctionStats(Struct, frozen=True):
 
     @property
     def expensive_percent(self) -> float:
-        """Return the part of the self time spent in calls that trace or run eagerly."""
+        """Return the share of self time in calls that trace or run eagerly, in percent."""
         expensive = self.self_ps.get("traced", 0) + self.self_ps.get("eager", 0)
         return 100.0 * expensive / self.total_self_ps if self.total_self_ps else 0.0
 
 
 class JittedFunction(Struct, frozen=True):
-    """A jitted function; `computes` is empty where its program is not in the trace. Times in picoseconds.
+    """One jitted function; `computes` is empty if its program is not in the trace. Times are in picoseconds.
 
-    `work_ps` sums the times from the first to the last op of its runs, those on several chips of a TPU as their mean;
-    None: no run is in the trace.
+    `work_ps` sums the time from the first to the last op of each run, averaged over the chips of a TPU; None if the
+    trace contains no run.
     """
 
     name: str
@@ -114,13 +113,12 @@ class JittedFunction(Struct, frozen=True):
     compiling_ps: int
     work_ps: int | None
     changed: str = ""
-    """What differs between the programs that XLA compiled for it; empty: unknown."""
 
 
 class Barriers(Struct, frozen=True):
-    """How long chips of a TPU wait for each other in the calls of a function, in picoseconds.
+    """Waits of TPU chips for each other in the calls of a function, in picoseconds.
 
-    `total_ps` adds up the longest wait of each call, `longest_ps` is the longest of all, on the chip `longest_on`.
+    `total_ps` sums the longest wait of each call; `longest_ps` is the longest wait of all, on the chip `longest_on`.
     """
 
     function: str
@@ -131,7 +129,7 @@ class Barriers(Struct, frozen=True):
 
 
 class JittedFunctions(Tabular, frozen=True):
-    """The jitted functions, the one whose calls take most time first, and how many calls a step has (None: unknown)."""
+    """Jitted functions, the largest total time of calls first, and calls per step (None if unknown)."""
 
     home = ("functions", "jitted_functions")
 
@@ -141,7 +139,7 @@ class JittedFunctions(Tabular, frozen=True):
 
     @property
     def most_compiled(self) -> JittedFunction | None:
-        """Return the function whose compiling takes most time, if any compiles."""
+        """Return the function with the largest compilation time; None if nothing compiles."""
         compiled = [function for function in self.functions if function.compiling_calls]
         return max(compiled, key=lambda function: function.compiling_ps, default=None)
 
@@ -163,7 +161,7 @@ class JittedFunctions(Tabular, frozen=True):
 
 
 class Functions(Tabular, frozen=True):
-    """tf.functions that were called, the one with the largest self time first; ops run eagerly; jitted functions."""
+    """The tf.functions that were called, the largest self time first; eager ops; jitted functions."""
 
     home = ("functions", "tf_functions")
 
@@ -187,7 +185,7 @@ class Functions(Tabular, frozen=True):
 
 
 def analyze(host: Host) -> Functions:
-    """Sum the calls of tf.functions and of jitted functions, and the ops that Python ran eagerly."""
+    """Sum the calls of tf.functions and jitted functions, and the eager ops."""
     trace, steps = host.trace, host["steps"].steps
     calls = count_calls(trace)
     if any(map(is_jitted_call, trace.names)):
@@ -203,7 +201,7 @@ def analyze(host: Host) -> Functions:
 
 
 _MOST_PROGRAMS = 4
-"""So many programs of a function are compared: reading one takes milliseconds."""
+"""Maximum number of programs compared per function, because reading one takes milliseconds."""
 
 
 def _with_changes(trace: HostTrace, functions: Functions) -> Functions:
@@ -214,7 +212,7 @@ def _with_changes(trace: HostTrace, functions: Functions) -> Functions:
     def changed(name: str, compiling_calls: int) -> str:
         if compiling_calls <= 1:
             return ""
-        # Keras runs its own step in a function of the program's name.
+        # Keras runs its own step in a function with the name of the program.
         names = re.escape(canonical(name)) + "|one_step_on_data" * runs_keras_function(name)
         wanted = re.compile(rf"(?:jit_|a_inference_)(?:{names})(?:_\d+__.*)?$")
         matching = sorted(key for key, program in trace.programs.items() if wanted.match(program.module))
@@ -227,9 +225,9 @@ def _with_changes(trace: HostTrace, functions: Functions) -> Functions:
 
 
 def changed_arguments(programs: list[bytes]) -> str:
-    """Say in which argument, and how, programs of one function differ: its shapes; empty where nothing tells.
+    """Return which argument shapes of the programs of one function differ, as text; empty if unknown.
 
-    Programs with the same shapes are of other static values, or of a function that is made anew.
+    Programs with equal shapes differ in static values, or belong to a function that is created again.
     """
     from tfperf.formats.hlo.hlo_proto import read_proto
     from tfperf.formats.hlo.model import ProgramError
@@ -255,28 +253,28 @@ def changed_arguments(programs: list[bytes]) -> str:
 
 _NAMED = 3
 _NAMELESS = ("", "XLA_Args")
-"""What XLA calls the arguments of TensorFlow."""
+"""Names that XLA gives to the arguments of TensorFlow functions."""
 
 
 def combine(parts: list[Functions]) -> Functions:
-    """Add up what several hosts called."""
+    """Add up the calls of several hosts."""
     calls = sum_calls(function for part in parts for function in part.functions)
     eager = sum_eager_ops([part.eager for part in parts])
     return Functions(calls, eager, sum_jitted([part.jitted for part in parts]))
 
 
 def narrow(functions: Functions, _: Breakdown, after: Breakdown) -> Functions:
-    """Count the ops run eagerly in the steps of `after` alone; calls of functions are those of the whole capture."""
+    """Count only the eager ops in the steps of `after`; function calls remain those of the whole capture."""
     eager = functions.eager
     return replace(functions, eager=replace(eager, steps=eager.steps.counting(after)))
 
 
 def shorten(functions: Functions, most: int) -> Functions:
-    """Return so many functions and types of ops, those that take most time, and one row for all others of each."""
+    """Return the `most` functions and op types with the largest time, and one row for all others of each."""
     jitted, eager = functions.jitted, functions.eager
     if max(len(functions.functions), len(eager.op_types), len(jitted.functions)) <= most:
         return functions
-    # How often several functions were traced is no number of one.
+    # The tracing count of several functions is not a count of one.
     unknown = {"name": OTHER_FUNCTIONS, "tracing_count": 0, "is_made_anew": False, "changed": ""}
     others = (replace(each, **unknown) for each in functions.functions[most:])
     called = sum_calls((*functions.functions[:most], *others))
@@ -284,7 +282,7 @@ def shorten(functions: Functions, most: int) -> Functions:
 
 
 def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
-    """Sum the tf.function calls of a host, nested calls apart from the call around them."""
+    """Sum the tf.function calls of a host; nested calls are separate from the enclosing call."""
     stat = trace.stat("tf_function_call")
     rows = stat.event.astype(np.int64)
     around = parents(trace, rows)
@@ -301,7 +299,7 @@ def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
 
 
 def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
-    """Add up what belongs to one function; the one with the largest self time comes first."""
+    """Add up the parts of each function, the largest self time first."""
     sums: dict[str, FunctionStats] = {}
     for part in parts:
         before = sums.get(part.name, FunctionStats(part.name, {}, {}, 0, False))
@@ -318,15 +316,15 @@ def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
     return tuple(sorted(sums.values(), key=lambda function: (-function.total_self_ps, function.name)))
 
 
-# --- jitted functions of JAX: how often they are called and compiled, and what that takes ---
-# A call that compiles traces Python, lowers what it traced, and has XLA compile it: all of its time is that of
-# compiling, but for handing out the first run. Where a TPU then loads the program, the time after that does not count.
+# --- jitted functions of JAX: calls and compilations ---
+# A call that compiles traces Python, lowers the result and runs the XLA compiler. All of its time counts as
+# compilation, except launching the first run and, on a TPU, the time after loading the program.
 
 OTHER_FUNCTIONS = "(other functions)"
 
 
 def find_barriers(trace: HostTrace, calls: JaxCalls) -> tuple[Barriers, ...]:
-    """Return the functions in whose runs chips wait at barriers, the one with the longest waits first."""
+    """Return functions whose runs wait at barriers between chips, the longest wait first."""
     from tfperf.trace.device.tpu_runs import barrier_waits, find_runs  # few traces are of TPUs
 
     runs = find_runs(trace)
@@ -364,7 +362,7 @@ def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
             )
         )
     at = calls.start
-    if steps.on_cores:  # the program calls far ahead: a call is in the step in which it runs
+    if steps.on_cores:  # the program calls far ahead, so a call belongs to the step in which it runs
         work = calls.work
         at = np.sort(np.where(work.end >= 0, (work.start + work.end) // 2, at))
     first, last = np.searchsorted(at, (steps.start_ps, steps.end_ps))
@@ -374,13 +372,13 @@ def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
 
 
 _LEAST_ARRAYS = 4
-"""From so many arrays on that are read between two calls, a program reads more than losses."""
+"""Reading at least this many arrays between two calls is more than reading losses."""
 
 
 def _reads_of_arrays(trace: HostTrace, calls: JaxCalls, steps: Steps) -> tuple[Int64s, Int64s]:
-    """Return when many arrays are read between two calls, but for waiting for their programs, and how many are.
+    """Return time and number, per step, of reads of many arrays between two calls, without waits for programs.
 
-    What Python does with each of them counts too, as it does for variables of TensorFlow.
+    The Python time spent on each array counts too, as for variables of TensorFlow.
     """
     rows = outermost(trace, trace.host_events(mask(trace.names, "np.asarray(jax.Array)".__eq__)))
     breaks = np.sort(np.concatenate((calls.start, steps.start_ps)))
@@ -397,10 +395,10 @@ def _reads_of_arrays(trace: HostTrace, calls: JaxCalls, steps: Steps) -> tuple[I
 
 
 def single_ops(trace: HostTrace, calls: JaxCalls, steps: Steps) -> EagerOps:
-    """Find the ops that Python runs one by one: calls of programs of one op; and arrays that it reads.
+    """Return calls of single-op programs, and array reads, as eager ops.
 
-    On a CPU the work of these ops counts too, as far as no other program works; a device has its own categories. Where
-    a step is one such call and nothing else, that is the function of the program, and none.
+    On a CPU the work of these ops counts too, except while another program works; devices have their own categories. A
+    step that consists of one such call has no eager op, because that call is its function.
     """
     has_device = bool(trace.devices)
     fetch_ps = np.zeros((len(FETCHES), len(steps)), np.int64)
@@ -412,7 +410,7 @@ def single_ops(trace: HostTrace, calls: JaxCalls, steps: Steps) -> EagerOps:
     busy = union(calls.start[single], calls.end[single])
     from tfperf.trace.jax import CLASSES  # few traces are of JAX
 
-    # Small functions that JAX itself jits (tanh, mean) are between ops too.
+    # Small functions that JAX itself jits (tanh, mean) also run between ops.
     breaks = calls.start[~single & (calls.kind != CLASSES.index("other"))]
     times = np.sort(np.concatenate((breaks, steps.start_ps)))
     stretches = joined(calls.start[single], calls.end[single], times)
@@ -461,7 +459,7 @@ def sum_jitted(parts: list[JittedFunctions]) -> JittedFunctions:
 
 
 def shorten_jitted(jitted: JittedFunctions, most: int) -> JittedFunctions:
-    """Return so many functions, those whose calls take most time, and one row for all others."""
+    """Return the `most` functions with the largest time in calls, and one row for all others."""
     if len(jitted.functions) <= most:
         return jitted
     others = (replace(function, name=OTHER_FUNCTIONS, computes="") for function in jitted.functions[most:])

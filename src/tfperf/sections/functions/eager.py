@@ -1,14 +1,14 @@
-"""Ops that Python runs eagerly, one by one, outside any tf.function: how many in a step, and how much of its time.
+"""Eager ops: ops that Python runs outside any tf.function, per step, and their share of step time.
 
-`EagerExecute` is the host's side of running an op or a function. Newer TensorFlow says by `is_func` which it is and by
-`eager_op` what is run; older TensorFlow has it in the name (`EagerExecute: LogicalAnd`). Fetching a batch is not
-counted: it is input, however it is called; and what a `py_function` of the input pipeline runs is no part of the step.
-Nor are the ops by which Keras runs its own loop, where it calls functions: they are counted apart.
+`EagerExecute` is the host event of running an op or a function. Newer TensorFlow records the kind in `is_func` and the
+name in `eager_op`; older TensorFlow puts the name into the event (`EagerExecute: LogicalAnd`). Fetching a batch is
+input, so it is not counted. Ops that a `py_function` of the input pipeline runs are not part of the step. Ops of
+Keras's own loop, in steps that call functions, are counted separately.
 
-A callback that the frames of Python show is one thing: all of it belongs to what most of it is spent on, or to Python.
+If Python frames show a callback, the whole callback belongs to the activity that takes most of it, or to Python.
 
-Python between two ops belongs to running them one by one: a *stretch* goes from the first op to the last one with no
-call of a function, no fetch and no long pause between them.
+Python between two ops belongs to eager execution: a *stretch* goes from the first to the last op without a function
+call, a fetch or a long pause between them.
 """
 
 from __future__ import annotations
@@ -44,44 +44,44 @@ from tfperf.trace.steps.eager import NAMED, eager_calls, notes_running, runs_ker
 from tfperf.trace.steps.steps import Steps
 
 _OTHERS = ("__inference_", "IteratorGetNext")
-"""Calls of functions, and fetches: they do not count as eager ops of the program."""
+"""Function calls and fetches, which are not eager ops of the program."""
 _OTHER_OPS = "(other ops)"
 _KERNEL = "EagerKernelExecute"
 _OF_KERAS = re.compile(
     r"Optional\w+|SyncDevice|DivNoNan|_EagerConst|AssignVariableOp|\w*Iterator(?:V\d)?|\w*Dataset\w*"
 )
-"""Ops by which Keras makes iterators, converts a batch, reads the results of a step, averages metrics, and waits."""
+"""Ops with which Keras creates iterators, converts a batch, reads step results, averages metrics and waits."""
 FetchKind = Literal["save", "summary", "metrics", "variables", "arrays"]
 FETCHES: tuple[FetchKind, ...] = ("save", "summary", "metrics", "variables", "arrays")
-"""What a run of eager ops may be for, besides computing: checkpoints, summaries, results of metrics, variables; in JAX,
-arrays.
+"""Purposes of a run of eager ops besides computing: checkpoints, summaries, metric results, variables; arrays in JAX.
 
-All of it from the first op to the last one counts, with what Python does with each value between them, and as much
-again before and after it, as far as Python calls nothing there."""
+The whole run counts, from its first to its last op, including the Python time for each value, and up to half as long
+before and after it in which Python makes no call.
+"""
 _SAVES, _WRITES = re.compile(r"SaveV2|SaveSlices|MergeV2Checkpoints"), re.compile(r"Write\w*Summary")
 _READS = ("ReadVariableOp",)
 _COPIES = re.compile(r"ReadVariableOp|Identity|Cast|VarHandleOp|AssignVariableOp|_EagerConst|DisableCopyOnRead")
 _COMPUTES = re.compile(r"\w*(?:Grad|Apply)\w*|Assign(?:Add|Sub)VariableOp|\w*MatMul\w*|\w*Conv\dD\w*|Optional\w+")
-"""What steps compute, rather than results of metrics."""
+"""Ops of the computation of a step, as opposed to metric results."""
 BESIDE_READS, _BESIDE_OPS = 2, 8
-"""Which part of a run Python takes at most before it, and after it: to save files, or to prepare the first op."""
+"""Python before and after a run counts up to 1/N of the run: to save files, or to prepare the first op."""
 _CALLBACK = re.compile(
     r"\$(?!callback(?:_list|s)\.py:).+:\d+ on_(?:(?:train|test|predict)_)?(?:batch|epoch)?_?(?:begin|end)", re.DOTALL
 )
 _HALF = 0.5
 LONGEST_PAUSE_PS = 10_000_000_000
-"""10 ms: Python of TensorFlow and Keras between two ops takes less."""
+"""10 ms; Python of TensorFlow and Keras between two ops takes less."""
 _MANY_OPS, _LONGEST_AMONG_MANY_PS = 20, 100_000_000_000
-"""A long run of ops is one program of ops: a pause in it is rather one of a busy machine than the program's own."""
+"""A long run of ops is one program; a pause in it is more likely due to a busy machine."""
 
 
 class EagerOps(Tabular, frozen=True, kw_only=True):
-    """Ops run eagerly by type, the one with the most time first; times in picoseconds.
+    """Eager ops by type, the largest time first; times are in picoseconds.
 
-    `eager_ps` is the wall time of each step in which an op runs eagerly, `step_calls` the ops run eagerly in it.
-    `fetch_ps` has a row for each of `FETCHES`, `variables` is how many variables are read for them. Of all others,
-    `stretch_ps` is the time of the stretches in it, `stretch_calls` the ops in them, `kernel_ps` that in which a kernel
-    of an op runs. Types hold the ops of Keras's own loop as well, the rest does not.
+    Per step, `eager_ps` is the wall time with an eager op running, and `step_calls` is the number of eager ops.
+    `fetch_ps` has a row for each of `FETCHES`, and `variables` counts the variables read for them. For all other ops,
+    `stretch_ps` is the time of their stretches, `stretch_calls` the number of ops, and `kernel_ps` the time with a
+    kernel of an op running. Only the types include the ops of Keras's own loop.
     """
 
     home = ("functions", "eager_ops")
@@ -97,37 +97,37 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
     stretch_calls: Int64s
     kernel_ps: Int64s
     held_ps: Int64s
-    """Of each step, the time of callbacks that runs hold whole, with their Python."""
+    """Time per step of callbacks that runs contain whole, with their Python."""
     callback_ps: Int64s
-    """Of each step, the time of eager ops in callbacks that are mostly Python: no other time of these counts here."""
+    """Time per step of eager ops in callbacks that are mostly Python; no other time of these callbacks counts."""
     step_calls: Int64s
     busy_ps: int = 0
     capture_ps: int = 0
-    """The wall time in which an op runs eagerly, steps or not, and that of the capture."""
+    """Wall time with an eager op running, inside or outside steps, and duration of the capture."""
     is_recorded: bool = True
-    """False: the trace holds no event of running anything from Python, so nothing is known."""
+    """False if the trace has no event of running anything from Python, so that nothing is known."""
 
     @property
     def percent(self) -> float | None:
-        """Return the share of the step time in which an op runs eagerly; None is unknown."""
+        """Return the share of step time with an eager op running, in percent; None if unknown."""
         return self.steps.percent(self.eager_ps) if self.is_recorded else None
 
     @property
     def stretch_percent(self) -> float | None:
-        """Return the share of the step time in stretches of ops run eagerly; None is unknown."""
+        """Return the share of step time in stretches of eager ops, in percent; None if unknown."""
         return self.steps.percent(self.stretch_ps) if self.is_recorded else None
 
     def percent_of(self, times: Literal["kernel_ps", "held_ps", "callback_ps"]) -> float:
-        """Return the share of the step time that these times take."""
+        """Return the share of step time that these times take, in percent."""
         return self.steps.percent(getattr(self, times)) or 0.0
 
     @property
     def stretch_calls_per_step(self) -> float:
-        """Return how many ops a step runs in stretches."""
+        """Return the number of ops per step in stretches."""
         return self.steps.sum(self.stretch_calls) / max(self.steps.count, 1)
 
     def fetches(self, kind: FetchKind) -> tuple[float, int, float]:
-        """Return the share of the step time in fetches of a kind, the steps with some, and variables read in each."""
+        """Return the share of step time in fetches of a kind, the steps with fetches, and variables read in each."""
         times = self.fetch_ps[FETCHES.index(kind)]
         has = (times > 0) & self.steps.counted
         count = int(has.sum())
@@ -135,23 +135,23 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
 
     @property
     def own_types(self) -> tuple[str, ...]:
-        """Return the types that are no ops of Keras's own loop."""
+        """Return the types without those of Keras's own loop."""
         return tuple(name for name in self.op_types if not _OF_KERAS.fullmatch(name))
 
     @property
     def computes_gradients(self) -> bool:
-        """Tell whether ops of a backward pass run eagerly."""
+        """Return whether ops of a backward pass run eagerly."""
         return any("Grad" in name for name in self.op_types)
 
     @property
     def calls_per_step(self) -> float | None:
-        """Return how many ops a step runs eagerly; None is unknown."""
+        """Return the number of eager ops per step; None if unknown."""
         count = self.steps.count
         return self.steps.sum(self.step_calls) / count if count and self.is_recorded else None
 
     @property
     def percent_of_capture(self) -> float | None:
-        """Return the share of the capture in which an op runs eagerly; None is unknown."""
+        """Return the share of the capture with an eager op running, in percent; None if unknown."""
         return 100.0 * self.busy_ps / self.capture_ps if self.is_recorded and self.capture_ps else None
 
     def _data(self) -> Data:
@@ -168,7 +168,7 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
 
 
 def find_eager_ops(trace: HostTrace, steps: Steps) -> EagerOps:
-    """Find the ops that the host ran eagerly, and what they take of its steps."""
+    """Return the eager ops of the host and their time in its steps."""
     rows, op_type, names = _eager_rows(trace)
     calls = np.bincount(op_type, minlength=len(names)).astype(np.int64)
     total = np.bincount(op_type, weights=trace.duration_ps[rows], minlength=len(names))
@@ -216,10 +216,10 @@ def _counts(trace: HostTrace, rows: Int64s, steps: Steps) -> Int64s:
 def _runs(
     trace: HostTrace, rows: Int64s, op_type: Int64s, names: tuple[str, ...], steps: Steps
 ) -> tuple[list[Intervals], Int64s, Intervals, Int64s]:
-    """Cut the ops of each thread into runs, between calls of functions, fetches of batches and starts of steps.
+    """Cut the ops of each thread into runs, between function calls, batch fetches and step starts.
 
-    Return when runs of each kind of `FETCHES` are under way, the rows in which these read variables, the stretches of
-    all other runs, and the rows of these.
+    Return the intervals of runs of each kind of `FETCHES`, the rows that read variables in them, the stretches of all
+    other runs, and the rows of these.
     """
     functions = [trace.stat("tf_function_call").event, trace.stat("step_num").event]
     is_func = trace.stat("is_func")
@@ -263,9 +263,9 @@ def _runs(
 
 
 def _by_callback(kinds: list[Intervals], callbacks: Intervals) -> tuple[list[Intervals], Intervals, Intervals]:
-    """Give all of a callback to the kind of runs that most of it is spent on, if runs take half of it or more.
+    """Assign each callback to the kind of runs that takes most of it, if runs take at least half of it.
 
-    Return the runs, the callbacks that they hold, and others in which there are some: no run has a part of these.
+    Return the runs, the callbacks that they contain, and the other callbacks with runs, which runs exclude.
     """
     inside = np.stack([overlap(times, callbacks.start, callbacks.end) for times in kinds])
     most, total = inside.argmax(axis=0), inside.sum(axis=0)
@@ -281,14 +281,14 @@ def _at(times: Intervals, places: Bools) -> Intervals:
 
 
 def with_python_beside(stretches: Intervals, ops: Int64s, start: Int64s, end: Int64s) -> Intervals:
-    """Return stretches, the long ones with Python around them; `ops` is when ops start."""
+    """Return stretches, the long ones extended by the Python around them; `ops` holds the start times of ops."""
     count = np.searchsorted(ops, stretches.end) - np.searchsorted(ops, stretches.start)
     is_long = count >= _MANY_OPS
     return union_all([_at(stretches, ~is_long), with_python_around(_at(stretches, is_long), start, end, _BESIDE_OPS)])
 
 
 def with_python_around(runs: Intervals, start: Int64s, end: Int64s, part: int) -> Intervals:
-    """Return runs with the time before and after them until the next of these events, at most 1/`part` of each."""
+    """Return runs extended into the time before and after them until the next event, at most 1/`part` of each run."""
     longest = (runs.end - runs.start) // part
     ends, starts = np.sort(end), np.sort(start)
     before = np.append(ends, -MOST)[np.searchsorted(ends, runs.start, side="right") - 1]
@@ -297,7 +297,7 @@ def with_python_around(runs: Intervals, start: Int64s, end: Int64s, part: int) -
 
 
 def joined(start: Int64s, end: Int64s, others: Int64s, longest_ps: int | Int64s = LONGEST_PAUSE_PS) -> Intervals:
-    """Return events in time order with the short pauses between them in which nothing of `others` starts."""
+    """Return events in time order, joined across short pauses in which no event of `others` starts."""
     begun = np.searchsorted(others, start)
     is_pause = (begun[1:] == begun[:-1]) & (start[1:] - end[:-1] <= longest_ps)
     until = end.copy()
@@ -334,7 +334,7 @@ def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
 
 
 def shorten_eager_ops(ops: EagerOps, most: int) -> EagerOps:
-    """Return so many types of ops, those that take most time, and one row for all others."""
+    """Return the `most` op types with the largest time, and one row for all others."""
     if len(ops.op_types) <= most:
         return ops
     return sum_eager_ops([replace(ops, op_types=(*ops.op_types[:most], *[_OTHER_OPS] * (len(ops.op_types) - most)))])
@@ -351,7 +351,7 @@ def _eager_rows(trace: HostTrace) -> tuple[Int64s, Int64s, tuple[str, ...]]:
     rows = rows[~inside]
     indices: dict[str, int] = {}
     from_names = (name.removeprefix(NAMED) if name.startswith(NAMED) else "" for name in trace.names)
-    # A missing stat is -1, so it takes what stands last: -1 again.
+    # A missing stat is -1, which indexes the last entry: also -1.
     by_name, by_text = (
         [indices.setdefault(op, len(indices)) if op and not op.startswith(_OTHERS) else -1 for op in (*ops, "")]
         for ops in (from_names, trace.stat("eager_op").texts)

@@ -1,4 +1,4 @@
-"""The section of tf.functions: its tables, and which are traced again and again or run eagerly."""
+"""The section of tf.functions: tables, and findings on retracing and eager execution."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from tfperf.sections.functions.analysis import Functions, FunctionStats, JittedF
 from tfperf.sections.overview.summary import of_steps
 
 EXPENSIVE_PERCENT = 20.0
-"""Share of expensive calls in the self time of a function from which TensorFlow's own overview speaks of it."""
+"""Threshold for the share of expensive calls in the self time of a function, as in TensorFlow's overview."""
 EAGER_PERCENT = 10.0
-"""Share of eager execution in the step time from which TensorFlow's own overview speaks of it."""
+"""Threshold for the share of eager execution in step time, as in TensorFlow's overview."""
 _MANY_TRACINGS = 5
-"""A function traced more often than this is named even if tracing takes little of its time."""
+"""More tracings than this are a finding even if they take little time."""
 _NAMED = 3
 _LEAST_COMPILING = 0.05
-"""Share of the time of a function's calls from which it is named for compiling again."""
+"""Threshold for the share of recompilation in the time of a function's calls."""
 _TRACING = ("compilation", "warm_up")
-"""Causes of the diagnosis that tracing is evidence for."""
 
 
 def build(results: Results) -> Section:
-    """Build the section: what stands out, calls per function, and ops run eagerly."""
+    """Return the section: findings, calls per function, and eager ops."""
     functions: Functions = results["functions"]
     of = of_steps(results["overview"].kind)
     if functions.jitted.functions:
@@ -83,7 +82,7 @@ def _compiling(jitted: JittedFunctions) -> tuple[Finding, ...]:
 
 
 def findings_of(results: Functions, of: str) -> tuple[Finding, ...]:
-    """Name functions that are traced again and again, and steps that run ops one by one; `of` says whose they are."""
+    """Return findings on retracing and eager execution; `of` names the host."""
     functions, eager = results.functions, results.eager
     expensive = [function for function in functions if function.expensive_percent >= EXPENSIVE_PERCENT]
     many_tracings = [function for function in functions if function.calls.get("traced", 0) > _MANY_TRACINGS]

@@ -1,4 +1,4 @@
-"""How long each thread of a host has any event on it."""
+"""Time with at least one event, per host thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfperf.trace.device.tpu_runs import recorded_twice
 
 
 class ThreadTime(Struct, frozen=True, kw_only=True):
-    """One thread: `event_time_ps` is the union of its events, waits included; `capture_ps` spans all threads."""
+    """One thread: `event_time_ps` is the union of its events, including waits; `capture_ps` spans all threads."""
 
     host: str
     thread: str
@@ -22,7 +22,7 @@ class ThreadTime(Struct, frozen=True, kw_only=True):
     longest_event: str
     longest_ps: int
     same_as: str = ""
-    """Another line of the same thread, which two libraries record; empty: there is none."""
+    """Another line of the same thread, recorded by a second library; empty if there is only one."""
 
 
 def analyze(host: Host) -> tuple[ThreadTime, ...]:
@@ -52,19 +52,19 @@ def analyze(host: Host) -> tuple[ThreadTime, ...]:
 
 
 def shorten(threads: tuple[ThreadTime, ...], most: int) -> tuple[ThreadTime, ...]:
-    """Return so many threads, those with the most event time."""
+    """Return the `most` threads with the largest event time."""
     return threads if len(threads) <= most else tuple(_ordered(threads)[:most])
 
 
 class HostThreads(HasTable, tuple[ThreadTime, ...]):
-    """The threads of all hosts, the one with the most event time first."""
+    """The threads of all hosts, the largest event time first."""
 
     __slots__ = ()
     home = ("host_threads", "host_threads")
 
 
 def combine(hosts: Sequence[tuple[ThreadTime, ...]]) -> HostThreads:
-    """Put the threads of all hosts in order."""
+    """Merge and sort the threads of all hosts."""
     return HostThreads(_ordered(thread for threads in hosts for thread in threads))
 
 

@@ -1,4 +1,4 @@
-"""The section about host threads."""
+"""The report section on host threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfperf.sections.host_threads import HOST_THREADS
 
 
 def build(results: Results) -> Section:
-    """Build the section: how many threads there are, and a table of them."""
+    """Return the section: the number of threads, and a table of them."""
     threads = results["host_threads"]
     twice = (f"{each.same_as} and {each.thread}" for each in threads if each.same_as)
     notes = [f"{both} are one thread, recorded by JAX and by libtpu: their times do not add up." for both in twice]

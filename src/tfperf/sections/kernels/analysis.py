@@ -1,7 +1,7 @@
-"""Kernels of GPUs by op and launch, copies, and how each device spends the capture.
+"""GPU kernels by op and launch, copies, and device time.
 
-A row is a kernel as one op launches it with one grid and block. Its times are sums over streams and devices;
-wall-clock time is given per device, where compute, copies alone and idle add up to the capture.
+A row is a kernel as launched by one op with one grid and block. Its times are summed over streams and devices. Wall
+time is per device: compute, copies outside compute and idle time add up to the capture.
 """
 
 from __future__ import annotations
@@ -73,19 +73,19 @@ _ONE: Dim = (1, 1, 1)
 
 
 class Kernel(Struct, frozen=True):
-    """What tells kernels apart: texts are empty and values None where they are unknown."""
+    """Identity of a kernel: unknown texts are empty, unknown values None."""
 
     name: str
     launch: KernelDetails
-    """Without occupancy, which depends on the device too."""
+    """Without occupancy, which also depends on the device."""
     uses_tensor_cores: bool | None
     is_eligible: bool | None
-    """Whether the op is of a kind that tensor cores can do."""
+    """Whether tensor cores can run this kind of op."""
     op: DeviceOp
 
 
 class KernelSums(NamedTuple):
-    """How often a kernel runs and how long, in picoseconds; `occupancy_percent` is None where it is not one number."""
+    """Occurrences and time of a kernel, in picoseconds; `occupancy_percent` is None if it varies."""
 
     occupancy_percent: float | None
     occurrences: int
@@ -112,7 +112,7 @@ def add(tally: Tally, kernel: Kernel, sums: KernelSums) -> None:
 
 
 def order_of(kernel: Kernel) -> tuple[object, ...]:
-    """Return the key by which TensorFlow orders kernels of equal total: name, launch, flags, op."""
+    """Return the sort key of TensorFlow for kernels of equal total: name, launch, flags, op."""
     launch = kernel.launch
     shared = (launch.static_shared_bytes, launch.dynamic_shared_bytes, launch.shared_bytes)
     numbers = (launch.registers, *shared, kernel.uses_tensor_cores, kernel.is_eligible)
@@ -121,7 +121,7 @@ def order_of(kernel: Kernel) -> tuple[object, ...]:
 
 
 def tally_kernels(trace: HostTrace, work: DeviceWork) -> Tally:
-    """Add up every kernel, also those whose launch or op is unknown."""
+    """Add up all kernels, including those with unknown launch or op."""
     kernel_at = np.flatnonzero(~work.moves)
     rows = work.rows[kernel_at]
     details, equations = (trace.number_at(stat, rows, -1) for stat in ("kernel_details", "equation"))
@@ -146,8 +146,8 @@ def tally_kernels(trace: HostTrace, work: DeviceWork) -> Tally:
 def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> Tally:
     """Add up kernels as TensorFlow's own profiler does.
 
-    Only kernels with launch details, in whole nanoseconds, by its own rules for tensor cores. In files of TensorFlow
-    2.2 to 2.4, which hold groups, it could not read the launch details.
+    It counts only kernels with launch details, in whole nanoseconds, with its own rules for tensor cores. It cannot
+    read the launch details in files of TensorFlow 2.2 to 2.4, which contain groups.
     """
     is_old = trace.has_groups
     op_stat = "level 0" if is_old else "tf_op"
@@ -173,7 +173,7 @@ def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> Tally:
         if instruction is not None:
             op_name = instruction.op_name
             is_eligible = tensorflow_op(op_name) or is_eligible
-        # It shows 0 for what it cannot read, and blocks of one thread.
+        # It shows 0 for unreadable values, and blocks of one thread.
         static, dynamic = details.static_shared_bytes or 0, details.dynamic_shared_bytes or 0
         grid, block = details.grid or _ONE, details.block or _ONE
         launch = KernelDetails(grid, block, details.registers or 0, static, dynamic, static + dynamic)
@@ -186,9 +186,9 @@ OTHERS = Kernel("(other kernels)", KernelDetails(), uses_tensor_cores=None, is_e
 
 
 class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
-    """Kernels, the one with the largest total first, as columns of equal length; times are int64 picoseconds.
+    """Kernels, the largest total first, as columns of equal length; times are int64 picoseconds.
 
-    Without a device that recorded anything, all is empty.
+    All fields are empty without a device that recorded events.
     """
 
     home = ("kernels", "kernels")
@@ -202,23 +202,19 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
     copies: tuple[Copies, ...]
     devices: tuple[DeviceTotals, ...]
     launches: tuple[DeviceLaunches, ...]
-    """One entry per device that ran kernels."""
     precision: tuple[DevicePrecision, ...]
-    """One entry per device that ran kernels."""
+    """One entry per device that ran kernels, as in `launches`."""
     has_tensor_cores: bool | None
-    """Whether any device has tensor cores (on AMD: matrix cores); None where it is unknown."""
+    """Whether any device has tensor cores (AMD: matrix cores); None if unknown."""
     async_copies: AsyncCopies = AsyncCopies()
-    """What TPU cores copy and exchange beside their work."""
     regions: Regions = Regions()
-    """What kernels of TPU cores mark."""
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.kernels)
 
     @property
     def whole_ps(self) -> float:
-        """Return the time of all kernels, summed over streams and devices; a float, since it may be beyond int64."""
+        """Return the time of all kernels, summed over streams and devices; a float, because it may exceed int64."""
         return float(self.total_ps.sum(dtype=np.float64))
 
     def columns(self) -> dict[str, list[object]]:
@@ -250,7 +246,7 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
         }
 
     def by_name(self) -> dict[str, list[object]]:
-        """Return the sums per short name, the one with the largest total first."""
+        """Return sums per short name, the largest total first."""
         counts, totals_ps = Counter[str](), Counter[str]()
         rows = zip(self.kernels, self.occurrences.tolist(), self.total_ps.tolist(), strict=True)
         for kernel, count, total_ps in rows:
@@ -267,14 +263,14 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
         }
 
     def time_by_tensor_cores_ps(self, uses_tensor_cores: bool | None) -> int:
-        """Return the time of kernels on tensor cores (True), elsewhere (False), or whose name does not tell (None)."""
+        """Return the time of kernels on tensor cores (True), not on them (False), or with an unclear name (None)."""
         rows = zip(self.kernels, self.total_ps.tolist(), strict=True)
         return sum(total_ps for kernel, total_ps in rows if kernel.uses_tensor_cores is uses_tensor_cores)
 
     def missed_tensor_cores(self) -> dict[str, int]:
-        """Return the ops that tensor cores could do and that no kernel does there, and their time; longest first.
+        """Return eligible ops without a kernel on tensor cores, and their time; longest first.
 
-        An op is omitted if the name of any of its kernels does not show where it runs.
+        An op is omitted if the name of any of its kernels does not show whether it uses tensor cores.
         """
         sums = Counter[DeviceOp]()
         on_tensor_cores = {kernel.op for kernel in self.kernels if kernel.uses_tensor_cores is not False}
@@ -286,7 +282,7 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
 
 
 def analyze(host: Host) -> Kernels:
-    """Add up kernels and copies of a host's GPUs, and how its devices spend the capture."""
+    """Add up kernels and copies of a host's GPUs, and the time of its devices."""
     trace, work, breakdown = host.trace, host.device_work, host["steps"]
     counted_steps = breakdown.steps.only(np.flatnonzero(breakdown.steps.headline))
     return _kernels(
@@ -302,7 +298,7 @@ def analyze(host: Host) -> Kernels:
 
 
 def combine(parts: list[Kernels]) -> Kernels:
-    """Merge rows that are equal but for the host, and list the devices of all hosts."""
+    """Merge rows that differ only in the host, and list the devices of all hosts."""
     tally: Tally = {}
     for part in parts:
         _add_rows(tally, part, part.kernels)
@@ -319,14 +315,14 @@ def combine(parts: list[Kernels]) -> Kernels:
 
 
 def narrow(kernels: Kernels, _: Breakdown, after: Breakdown) -> Kernels:
-    """Count kernels by precision, and waiting for copies and in kernels, in the steps of `after`; else nothing."""
+    """Restrict precision, waits for copies and waits in kernels to the steps of `after`; the rest is unchanged."""
     devices = (replace(each, averaged=each.averaged.counting(after)) for each in kernels.precision)
     copies, regions = narrow_copies(kernels.async_copies, after), narrow_regions(kernels.regions, after)
     return replace(kernels, precision=tuple(devices), async_copies=copies, regions=regions)
 
 
 def shorten(kernels: Kernels, most: int) -> Kernels:
-    """Return so many kernels, those that take most time, and one row for all others."""
+    """Return the `most` kernels with the largest time, and one row for all others."""
     if len(kernels) <= most:
         return kernels
     tally: Tally = {}
@@ -357,37 +353,34 @@ def _kernels(tally: Tally, **others: Any) -> Kernels:
     )
 
 
-# --- devices: how each one spends the capture, its copies by kind, and what its plane says about its units ---
-
 _KINDS = {Activity.HOST_TO_DEVICE: "H2D", Activity.DEVICE_TO_HOST: "D2H", Activity.DEVICE_TO_DEVICE: "D2D"}
 _ORDER = ("H2D", "D2H", "D2D", "P2P", "H2H", "Memset", "Unknown")
 
 
 class DeviceTotals(Struct, frozen=True, kw_only=True):
-    """How one device spends the capture: compute + copies alone + idle = wall, in picoseconds."""
+    """Capture time of one device: compute + copies outside compute + idle = wall, in picoseconds."""
 
     host: str
     device: str
-    """`GPU:0`."""
     compute_ps: int
     copies_alone_ps: int
     idle_ps: int
     wall_ps: int
     kernel_sum_ps: int
-    """Sum over kernels: more than compute where streams overlap."""
+    """Sum over kernels, which exceeds compute if streams overlap."""
     copies_ps: int
-    """Wall-clock time of copies, also of those beside compute."""
+    """Wall time of copies, including those that overlap compute."""
 
     @classmethod
     def of(cls, host: str, device: DeviceTime) -> DeviceTotals:
-        """Add up the time of a device of a host."""
+        """Return the totals of a device of a host."""
         same = {name: getattr(device, name) for name in ("copies_alone_ps", "idle_ps", "wall_ps", "kernel_sum_ps")}
         times = {"compute_ps": device.compute.total(), "copies_ps": device.copies.total(), **same}
         return cls(host=host, device=device_label(device.name), **times)
 
 
 def compute_capability(plane: Plane) -> tuple[int, int]:
-    """Return the compute capability of an NVIDIA GPU, (0, 0) for other devices and where it is unknown."""
+    """Return the compute capability of an NVIDIA GPU; (0, 0) for other devices and if unknown."""
     major, minor = (plane.stats.get(f"compute_cap_{part}") for part in ("major", "minor"))
     if not isinstance(major, int) or not isinstance(minor, int) or _vendor(plane) not in ("", "nvidia"):
         return 0, 0
@@ -395,7 +388,7 @@ def compute_capability(plane: Plane) -> tuple[int, int]:
 
 
 def has_tensor_cores(plane: Plane) -> bool | None:
-    """Tell whether a GPU has tensor cores: NVIDIA's since Volta, and AMD's MI300; None where it is unknown."""
+    """Return whether a GPU has tensor cores: NVIDIA since Volta, and AMD MI300; None if unknown."""
     if _vendor(plane) == "amd":
         capability = tuple(plane.stats.get(f"compute_cap_{part}") for part in ("major", "minor"))
         return True if capability == (9, 4) else None
@@ -408,25 +401,24 @@ def _vendor(plane: Plane) -> str:
 
 
 def any_has(answers: Iterable[bool | None]) -> bool | None:
-    """Tell whether the answer for any device is True; None if none is, and one is unknown or there are none."""
+    """Return whether any answer is True; None if none is but one is unknown, or without answers."""
     distinct = set(answers)
     return True if True in distinct else None if None in distinct or not distinct else False
 
 
 class Copies(Struct, frozen=True, kw_only=True):
-    """Copies of one kind on one device; the `sized` ones are those of known size."""
+    """Copies of one kind on one device; the `sized` ones have a known size."""
 
     host: str
     device: str
     kind: str
-    """H2D, D2H, D2D, P2P, H2H, Memset, or Unknown."""
     count: int
     total_ps: int
     sized: int
     sized_bytes: int
     sized_ps: int
     pageable_ps: int
-    """Time of copies from or to pageable memory of the host, as far as it is recorded."""
+    """Time of copies from or to pageable host memory, as far as recorded."""
     pinned_ps: int
 
     @property
@@ -436,17 +428,17 @@ class Copies(Struct, frozen=True, kw_only=True):
 
     @property
     def mean_bytes(self) -> float | None:
-        """Return the mean size of the copies of known size."""
+        """Return the mean size of copies of known size."""
         return self.sized_bytes / self.sized if self.sized else None
 
     @property
     def gb_per_second(self) -> float | None:
-        """Return the rate of the copies of known size, in 10^9 bytes per second of copying."""
+        """Return the rate of copies of known size, in 10^9 bytes per second of copying."""
         return 1000.0 * self.sized_bytes / self.sized_ps if self.sized_ps else None
 
     @property
     def memory(self) -> str | None:
-        """Return which memory of the host took part; None where it is not recorded."""
+        """Return the kind of host memory that took part; None if not recorded."""
         kinds = [kind for kind, time_ps in (("pageable", self.pageable_ps), ("pinned", self.pinned_ps)) if time_ps]
         return " and ".join(kinds) or None
 
@@ -491,18 +483,18 @@ def _kind(name: str, activity: Activity, details: str) -> str:
     return _KINDS.get(activity, "H2H" if "htoh" in name or "h2h" in name else "Unknown")
 
 
-# --- launching kernels: what it costs the host, how long kernels wait after it, and whether they are worth it ---
-# One call may start many kernels (a CUDA graph); then its delay is that of the first.
+# --- kernel launches: host cost, delay and queueing ---
+# One call may start many kernels (a CUDA graph); its delay is then that of the first kernel.
 
 TINY_PS = 10_000_000
-"""A kernel shorter than this (10 us) takes about as long as launching it."""
+"""A kernel shorter than this (10 us) takes about as long as its launch."""
 
 
 ThreadMode = Literal["gpu_private", "gpu_shared", "global"]
 
 
 class Spread(NamedTuple):
-    """Median, 95th percentile and maximum, in picoseconds; None where there is nothing to measure."""
+    """Median, 95th percentile and maximum, in picoseconds; None without values."""
 
     median_ps: float | None = None
     p95_ps: float | None = None
@@ -516,38 +508,36 @@ class DeviceLaunches(Struct, frozen=True, kw_only=True):
     device: str
     kernels: int
     tiny_kernel_percent: float | None
-    """Kernels shorter than `TINY_PS`, of all kernels."""
+    """Share of kernels shorter than `TINY_PS`."""
     tiny_time_percent: float | None
-    """Their time, of that of all kernels."""
+    """Share of kernel time in kernels shorter than `TINY_PS`."""
     launches: int
     """Calls on the host that launched at least one of these kernels."""
     unmatched_kernels: int
-    """Kernels whose call is not in the trace, or not the only one with its id."""
+    """Kernels whose call is missing in the trace, or shares its id with another call."""
     delay: Spread
-    """From the end of the call to the start of its first kernel; negative where the kernel starts earlier."""
+    """From the end of the call to the start of its first kernel; negative if the kernel starts earlier."""
     queued: Spread
-    """The part of the delay in which the stream was busy with earlier work."""
+    """Part of the delay in which the stream was busy with earlier work."""
     unqueued_percent: float | None
-    """Calls whose kernel did not wait for earlier work (the stream had run dry), of all calls; None: no call."""
+    """Share of calls whose kernel found its stream idle; None without calls."""
     kernel: Spread
-    """Duration of the kernels."""
     call: Spread
-    """Duration of the calls."""
     thread_mode: ThreadMode | None
-    """Whose threads launch the ops of GPUs (TF_GPU_THREAD_MODE); None: the names of threads do not tell."""
+    """Threads that launch GPU ops (TF_GPU_THREAD_MODE); None if thread names do not show it."""
     early: int
-    """Calls that had not returned when their kernel started, which is normal."""
+    """Calls that returned after their kernel started, which is normal."""
     before: int
-    """Kernels that start before their call does: the clocks of host and device disagree."""
+    """Kernels that start before their call, which means that host and device clocks disagree."""
     shorter_than_call_percent: float | None
-    """Kernels shorter than their own call, of those that a call launches alone."""
+    """Share of kernels shorter than their call, among calls that launch one kernel."""
     kernels_per_step: float | None
     launches_per_step: float | None
     call_ps_per_step: float | None
 
 
 def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[DeviceLaunches, ...]:
-    """Match kernels with the calls that launched them, device by device; medians per step are over all of `steps`."""
+    """Match kernels with the calls that launched them, per device; medians per step are over all of `steps`."""
     kernels = np.flatnonzero(~work.moves)
     links = launch_links(trace, np.sort(work.rows[kernels]))
     planes = work.plane[kernels]
@@ -559,7 +549,7 @@ def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[Devic
 def _launches_of_device(
     trace: HostTrace, work: DeviceWork, kernels: Int64s, links: LaunchLinks, steps: Steps
 ) -> DeviceLaunches:
-    """Describe the kernels of one device, which are indices into `work`."""
+    """Return the launches of one device; `kernels` are indices into `work`."""
     rows = work.rows[kernels]
     duration = trace.duration_ps[rows]
     is_tiny = duration < TINY_PS
@@ -597,10 +587,10 @@ def _launches_of_device(
 
 
 def thread_mode(trace: HostTrace, calls: Int64s) -> ThreadMode | None:
-    """Return which threads TensorFlow runs ops of GPUs on, by the names of the host's threads.
+    """Return the threads on which TensorFlow runs GPU ops, from the names of the host's threads.
 
-    It names the pool of a GPU `gpu_private_0`, that of all GPUs `gpu_shared`, and makes them in these modes only. By
-    default (`global`), ops of GPUs share the pool `Compute` with those of the CPU, and so launch from there.
+    The pool of one GPU is `gpu_private_0` and the shared pool of all GPUs is `gpu_shared`; each exists only in its
+    mode. By default (`global`), ops of GPUs launch from the pool `Compute`, which they share with those of the CPU.
     """
     names = {line.name.removeprefix("tf_") for line in trace.host_lines if line.stop > line.start}
     modes: tuple[ThreadMode, ...] = ("gpu_private", "gpu_shared")
@@ -611,7 +601,7 @@ def thread_mode(trace: HostTrace, calls: Int64s) -> ThreadMode | None:
 
 
 def _queued(trace: HostTrace, line: Int64s, call_end: Int64s, start: Int64s) -> Int64s:
-    """Return how much of the time from the end of the call to the start of its kernel the stream `line` was busy."""
+    """Return how long the stream `line` was busy from the end of the call to the start of its kernel."""
     queued = np.zeros(len(line), np.int64)
     for stream in distinct(line).tolist():
         rows = slice(trace.lines[stream].start, trace.lines[stream].stop)
@@ -626,9 +616,9 @@ def _spread(values: Int64s) -> Spread:
 
 
 def _per_step(start: Int64s, steps: Steps, weight: Int64s | None = None) -> float | None:
-    """Return the median over steps of how many events start in a step, or of the sum of their weights.
+    """Return the median over steps of the events that start in a step, or of the sum of their weights.
 
-    None without steps, and where all events lie outside of them: then they are not of these steps.
+    None without steps, and if all events lie outside them, because they then do not belong to these steps.
     """
     order = np.argsort(start, kind="stable")
     first, last = (np.searchsorted(start[order], edge) for edge in (steps.start_ps, steps.end_ps))
@@ -641,13 +631,13 @@ def _per_step(start: Int64s, steps: Steps, weight: Int64s | None = None) -> floa
 
 
 # --- precision of compute: time of 16-bit and 32-bit kernels in the steps of each device ---
-# Eligible for 16 bit is the time in which a kernel of a matrix product or a convolution runs in 32 bit, and not on
-# tensor cores. That is what mixed precision changes most; what it gains depends on the shapes, and on the device being
-# what the step waits for. Kernels of which the precision or the op is unknown may be eligible too. A product of XLA is
-# not eligible if its program says that it computes in 16 bit, or if it is faster than the device's peak in 32 bit.
+# Eligible for 16 bit is the time with a kernel of a matrix product or convolution in 32 bit, not on tensor cores. Mixed
+# precision changes this time most; the gain depends on the shapes, and on whether the step waits for the device.
+# Kernels of unknown precision or op may be eligible too. An XLA matrix product is not eligible if its program computes
+# in 16 bit, or if it is faster than the device's 32-bit peak.
 
 Part = Literal["compute_16", "compute_32", "compute_unknown", "eligible", "most_eligible"]
-"""Kernels by precision; those surely eligible for 16 bit; with those that may be."""
+"""Kernels by precision; those certainly eligible for 16 bit; those including possibly eligible ones."""
 _PRECISIONS: Mapping[Part, Activity] = {
     "compute_16": Activity.COMPUTE_16,
     "compute_32": Activity.COMPUTE_32,
@@ -656,35 +646,34 @@ _PRECISIONS: Mapping[Part, Activity] = {
 
 
 class DevicePrecision(Struct, frozen=True, eq=False, kw_only=True):
-    """The kernels of one device by precision: wall-clock picoseconds in each step, and which steps count.
+    """The kernels of one device by precision: wall time per step in picoseconds, and the averaged steps.
 
-    Where kernels run side by side, 16 bit comes before 32 bit, and 32 bit before unknown. A device without tensor cores
-    has no eligible time.
+    If kernels overlap, 16 bit takes precedence over 32 bit, and 32 bit over unknown. A device without tensor cores has
+    no eligible time.
     """
 
     host: str
     device: str
-    """`GPU:0`."""
     averaged: CountedSteps
     by_step_ps: Mapping[Part, Int64s]
 
     @property
     def steps(self) -> int:
-        """Return how many steps count; 0: there are no times."""
+        """Return the number of averaged steps; 0 if there are no times."""
         return self.averaged.count
 
     def total_ps(self, part: Part) -> int | None:
-        """Return the time of a part in the steps that count; None: the device has no tensor cores."""
+        """Return the time of a part in the averaged steps; None if the device has no tensor cores."""
         return self.averaged.sum(self.by_step_ps[part]) if part in self.by_step_ps else None
 
     @property
     def eligible_percent(self) -> float | None:
-        """Return the share of the step time that is surely eligible for 16 bit."""
+        """Return the share of step time certainly eligible for 16 bit, in percent."""
         return self._percent("eligible")
 
     @property
     def most_eligible_percent(self) -> float | None:
-        """Return the share of the step time that may be eligible for 16 bit."""
+        """Return the share of step time possibly eligible for 16 bit, in percent."""
         return self._percent("most_eligible")
 
     def _percent(self, part: Part) -> float | None:
@@ -692,7 +681,7 @@ class DevicePrecision(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> tuple[DevicePrecision, ...]:
-    """Return the precision of each device that runs kernels; `xla` are the instructions of the host."""
+    """Return the precision of each device that runs kernels; `xla` holds the instructions of the host."""
     kernels = np.flatnonzero(~work.moves)
     peak, products = xla.peaks.flops_per_second("fp32"), [op for op in xla.ops if op.matrix_flops]
     in_16_bit, others = set[tuple[str, str]](), set[tuple[str, str]]()
@@ -740,7 +729,7 @@ def _eligible(
 def _precision_of_device(
     trace: HostTrace, work: DeviceWork, kernels: Int64s, eligible: tuple[Bools, Bools], steps: Steps
 ) -> DevicePrecision:
-    """Add up the kernels of one device, which are indices into `work`."""
+    """Return the precision of one device; `kernels` are indices into `work`."""
     rows, activity = work.rows[kernels], work.activity[kernels]
     plane = trace.planes[int(work.plane[kernels[0]])]
 

@@ -1,4 +1,4 @@
-"""The section about kernels: which take the time, copies, launches, and how each device spends the capture."""
+"""The report section on kernels, copies, launches and device time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _AS_TENSORFLOW = (
 
 
 def build(results: Results) -> Section:
-    """Build the section."""
+    """Return the section."""
     kernels: Kernels = results["kernels"]
     levels: dict[str, Level] = {} if results.has_several_hosts else {"host": "data"}
     each: Level = "brief" if results.view.by == "kernel" else "data"
@@ -131,21 +131,19 @@ def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
     return (*notes, *(text.format(count, whole) for text, count, whole in texts if count))
 
 
-# --- what stands out among kernels: launching, tensor cores, copies to the device, and a single kernel ---
-
 TINY_PERCENT = 50.0
-"""Share of kernels shorter than 10 us from which they are named, if as many find their stream idle."""
+"""Threshold for the share of kernels shorter than 10 us, and of kernels that find their stream idle."""
 MISSED_PERCENT = 10.0
-"""Share of kernel time from which ops that tensor cores could do are named."""
+"""Threshold for the share of kernel time in ops that could use tensor cores but do not."""
 COPY_PERCENT = 5.0
-"""Share of the capture from which slow copies to the device are named."""
+"""Threshold for the share of slow copies to the device in the capture."""
 ONE_KERNEL_PERCENT = 50.0
-"""Share of kernel time from which one kernel is named."""
+"""Threshold for the share of one kernel in kernel time."""
 _SLOW_GB, _LARGE_BYTES = 5.0, 1_000_000
 
 
 def kernel_findings(kernels: Kernels) -> tuple[Finding, ...]:
-    """Return what stands out."""
+    """Return findings on the kernels of all hosts."""
     rules = (_small_kernels, _missed_tensor_cores, _slow_copies, _largest_kernel) if len(kernels) else (_slow_copies,)
     return tuple(finding for rule in rules if (finding := rule(kernels)) is not None)
 

@@ -1,4 +1,4 @@
-"""What TPU cores copy and exchange beside their work: by instruction, and how much of each step they wait for it."""
+"""Asynchronous copies and collectives of TPU cores by instruction, and the waits for them per step."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     Row = TypeVar("Row", "AsyncCopy", "KernelRegion")
 
 AWAITED = 0.01
-"""A copy whose core waits for less of the time that it is in flight is hidden: it was done before."""
+"""A copy is hidden if its core waits for less than this share of its time in flight."""
 
 
 class AsyncCopy(Struct, frozen=True, kw_only=True):
-    """All copies or exchanges of one instruction, over runs and cores; times are sums in picoseconds.
+    """All copies or collectives of one instruction, over runs and cores; times are sums in picoseconds.
 
-    `paired` are those of which it is known when they began; `flight_ps` is of these.
+    `paired` counts those with a known start; `flight_ps` covers only these.
     """
 
     module: str
@@ -51,33 +51,33 @@ class AsyncCopy(Struct, frozen=True, kw_only=True):
     """Name of the instruction that awaits it."""
     way: Way
     array: str = ""
-    """The parameter that is copied, as the program calls it; else the instruction that makes what is copied."""
+    """Name of the copied parameter in the program, else the instruction that produces the copied value."""
     source: str = ""
-    """The line of the program that uses what comes from elsewhere, or makes what goes there."""
+    """Program line that uses the copied value, or produces it if the copy leaves the device memory."""
     shape: str = ""
     bytes: int | None = None
-    """Of one copy."""
+    """Size of one copy."""
     count: int
     paired: int
     in_steps: int
-    """Those of them that are awaited in the steps that count."""
+    """Copies awaited in the averaged steps."""
     flight_ps: int
     waited_ps: int
     paired_waited_ps: int
 
     @property
     def key(self) -> tuple[str, int | None, str, str]:
-        """Return what it is merged by over hosts."""
+        """Return the key by which hosts are merged."""
         return (self.module, self.program_id, self.copy, self.shape)
 
     @property
     def least_gb_per_second(self) -> float | None:
-        """Return bytes / time in flight: a copy may have been done before it was awaited, or wait for another one."""
+        """Return bytes / time in flight; a lower bound, because a copy may end early or wait for another."""
         return _rate(self.bytes, self.paired, self.flight_ps)
 
     @property
     def most_gb_per_second(self) -> float | None:
-        """Return bytes / time waited, where it was waited for: it may have begun before."""
+        """Return bytes / time waited, if it was waited for; an upper bound, because it may have begun before."""
         is_awaited = self.waited_ps >= AWAITED * self.flight_ps
         return _rate(self.bytes, self.count, self.waited_ps) if is_awaited else None
 
@@ -87,10 +87,10 @@ def _rate(size: int | None, count: int, time_ps: int) -> float | None:
 
 
 class Traffic(Struct, frozen=True, eq=False, kw_only=True):
-    """What goes one way in each step of a host, on average over its cores.
+    """Traffic in one direction per step of a host, averaged over its cores.
 
-    `awaited_bytes` are those of copies that cores wait for, `link_ps` is when any of these is in flight, and
-    `waited_ps` the time of waiting.
+    `awaited_bytes` counts copies that cores wait for, `link_ps` is the time with any of these in flight, and
+    `waited_ps` is the time of waiting.
     """
 
     way: Way
@@ -101,28 +101,28 @@ class Traffic(Struct, frozen=True, eq=False, kw_only=True):
     waited_ps: Int64s
 
     def mean(self, name: str) -> float:
-        """Return the average of a field over the steps that count."""
+        """Return the mean of a field over the averaged steps."""
         values = getattr(self, name)[self.steps.counted]
         return float(values.mean()) if len(values) else 0.0
 
 
 class AsyncCopies(Struct, frozen=True, kw_only=True):
-    """All of the cores of one host, or of several; those that cores wait for longest first."""
+    """Copies and collectives of one or more hosts, the longest wait first."""
 
     copies: tuple[AsyncCopy, ...] = ()
     traffic: tuple[Traffic, ...] = ()
     kept_bytes: int | None = None
-    """Arrays that the programs which copy them keep in the memory of the host; of the one with most. None: unknown."""
+    """Host memory held by arrays of the copying programs, of the program with the most; None if unknown."""
     are_donated: bool = False
-    """Whether all arrays that such a program returns there take over the memory of those that it gets."""
+    """Whether all arrays that such a program returns to host memory reuse the memory of its inputs."""
 
     def of_way(self, way: Way) -> tuple[Traffic, ...]:
-        """Return what goes one way, of each host."""
+        """Return the traffic in one direction, per host."""
         return tuple(each for each in self.traffic if each.way == way)
 
 
 def async_copies(host: Host) -> AsyncCopies:
-    """Add up what the cores of a host copy and exchange."""
+    """Add up the copies and collectives of the cores of a host."""
     trace, breakdown = host.trace, host["steps"]
     if trace.device_kind != "tpu":
         return AsyncCopies()
@@ -182,11 +182,11 @@ def _copy(kind: AsyncKind, module: Module | None, runs: AsyncRuns, rows: Int64s,
 
 
 _SAME = ("bitcast", "reshape", "get-tuple-element")
-"""Instructions that hand on what they get."""
+"""Instructions that pass their operand on unchanged."""
 
 
 def _described(kind: AsyncKind, module: Module) -> tuple[str, str, str]:
-    """Return the array that is copied, the line that uses or makes it, and the shape of what is copied."""
+    """Return the copied array, the line that uses or produces it, and the shape of the copied value."""
     at = module.by_name.get(kind.done)
     if at is None:
         return "", "", kind.shape
@@ -237,7 +237,7 @@ def _traffic(way: Way, runs: AsyncRuns, windows: Mapping[int, tuple[Int64s, Int6
 
 
 def narrow_copies(copies: AsyncCopies, after: Breakdown) -> AsyncCopies:
-    """Count the steps of `after` alone."""
+    """Restrict the copies to the steps of `after`."""
     return replace(copies, traffic=tuple(replace(each, steps=each.steps.counting(after)) for each in copies.traffic))
 
 
@@ -254,7 +254,6 @@ def combine_copies(parts: Sequence[AsyncCopies]) -> AsyncCopies:
 
 
 def _merged(rows: Iterable[Row], sums: Sequence[str]) -> list[Row]:
-    """Add up the fields `sums` of rows of equal keys."""
     merged: dict[object, Row] = {}
     for each in rows:
         before = merged.get(each.key)
@@ -265,39 +264,38 @@ def _merged(rows: Iterable[Row], sums: Sequence[str]) -> list[Row]:
 
 
 # --- regions that kernels of TPU cores mark ---
-# Pallas kernels mark the parts of their pipeline (`ep_wait_in`, `ep_run_kernel`) where the program was compiled to
-# trace them; a region can hold others.
+# Pallas kernels mark the parts of their pipeline (`ep_wait_in`, `ep_run_kernel`) if the program was compiled for
+# tracing; regions can be nested.
 
 _OF_RUNTIME = ("dependency-wait", "barrier-cores")
-"""What the runtime marks before a program begins its work."""
+"""Regions of the runtime before a program begins its work."""
 
 
 class KernelRegion(Struct, frozen=True, kw_only=True):
-    """A region of a kernel, over runs and cores; times are picoseconds."""
+    """A region of a kernel, over runs and cores; times are in picoseconds."""
 
     kernel: str
-    """Name of the instruction."""
     program_id: int | None
     region: str
     count: int
     total_ps: int
     runs: int
-    """Of the kernel."""
+    """Runs of the kernel."""
     kernel_ps: int
 
     @property
     def key(self) -> tuple[str, int | None, str]:
-        """Return what it is merged by over hosts."""
+        """Return the key by which hosts are merged."""
         return (self.kernel, self.program_id, self.region)
 
     @property
     def waits(self) -> bool:
-        """Tell whether the kernel does nothing there but wait for data."""
+        """Return whether the kernel only waits for data in this region."""
         return "wait" in self.region
 
 
 class KernelWaits(Struct, frozen=True, eq=False, kw_only=True):
-    """How long a kernel runs, and waits for data, in each step of a host, on average over its cores."""
+    """Run time of a kernel, and its waits for data, per step of a host, averaged over its cores."""
 
     kernel: str
     program_id: int | None
@@ -307,7 +305,7 @@ class KernelWaits(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Regions(Struct, frozen=True, kw_only=True):
-    """All of the cores of one host, or of several; those of the longest kernel first."""
+    """Kernel regions of one or more hosts, the longest kernel first."""
 
     regions: tuple[KernelRegion, ...] = ()
     waits: tuple[KernelWaits, ...] = ()
@@ -338,7 +336,7 @@ def kernel_regions(host: Host) -> Regions:
     marks, kernel = marks[in_kernel], kernel[in_kernel]
     if not len(marks):
         return Regions()
-    # Each core has names of its own.
+    # Each core has its own names.
     programs = trace.name_stat("program_id")
 
     def instruction(name: int) -> tuple[str, int | None]:
@@ -409,5 +407,5 @@ def combine_regions(parts: Sequence[Regions]) -> Regions:
 
 
 def narrow_regions(regions: Regions, after: Breakdown) -> Regions:
-    """Count the steps of `after` alone."""
+    """Restrict the waits to the steps of `after`."""
     return replace(regions, waits=tuple(replace(each, steps=each.steps.counting(after)) for each in regions.waits))

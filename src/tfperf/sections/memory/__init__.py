@@ -46,11 +46,11 @@ _COLUMNS = {
     "memory_by_scope": ("scope_columns", "scope"),
     "memory_timeline": ("timeline_columns", ""),
 }
-"""Of each table: the method of `Memory` that returns its columns, and in which of them the name of a row is."""
+"""Per table: the method of `Memory` that returns its columns, and the columns that contain row names."""
 
 
 def columns_of(table: str, memory: Memory) -> Data:
-    """Return the columns of a table; if its rows have names, also `what`: the name, or in words what has none."""
+    """Return the columns of a table; for rows with names also `what`, the name or a description of unnamed rows."""
     method, name_key = _COLUMNS[table]
     columns: Data = getattr(memory, method)()
     if not name_key:

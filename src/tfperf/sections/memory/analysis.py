@@ -1,8 +1,7 @@
-"""Memory by allocator: how full it became, when, and what lay in it then.
+"""Memory by allocator: peaks, their time, and what was allocated then.
 
-Each allocation and each deallocation notes how much its allocator holds. So how much is in use is read, never summed
-up; only what an allocation is for comes from matching addresses. Events of all threads are put in the order of time;
-those of one moment stay in the order of the file.
+Each allocation and deallocation records the bytes in use, so they are read rather than summed. Only the purpose of an
+allocation is found by matching addresses. Events of all threads are sorted by time; equal times keep the file order.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from tfperf.trace.steps.steps import Steps
 
 
 class Memory(Plotted, Tabular, frozen=True):
-    """The allocators of all hosts, the fullest of those that matter most first (devices, then the others)."""
+    """The allocators of all hosts: devices first, then by peak share."""
 
     home = ("memory", "memory_allocators")
 
     allocators: tuple[Allocator, ...]
     host_count: int
     silent_hosts: tuple[str, ...]
-    """Hosts whose trace holds no event of memory."""
+    """Hosts whose trace has no memory events."""
     hosts_without_threads: tuple[str, ...]
-    """Those of them whose trace holds no event of any thread either."""
+    """Silent hosts whose trace has no thread events either."""
     malformed_events: int
-    """Events that are omitted because their sizes are missing or impossible."""
+    """Events omitted because of missing or impossible sizes."""
     captures_ps: tuple[tuple[int, int], ...] = ()
-    """From when to when the capture of each host goes, on the clock of its trace, as all times."""
+    """Start and end of the capture per host, on the clock of its trace, as all times."""
 
     @property
     def alike(self) -> tuple[tuple[Allocator, ...], ...]:
-        """Return the allocators in their order; chips of a TPU whose peak and capacity read the same are one group."""
+        """Return allocators in order, grouping TPU chips with equal displayed peak and capacity."""
         groups: dict[tuple[str, ...], list[Allocator]] = {}
         for each in self.allocators:
             read = format_bytes(each.peak_bytes), format_bytes(each.capacity_bytes)
@@ -59,15 +58,15 @@ class Memory(Plotted, Tabular, frozen=True):
         return {key: [getattr(allocator, name) for allocator in self.allocators] for key, name in fields.items()}
 
     def alive_columns(self) -> dict[str, list[object]]:
-        """Return what was alive at the peak of each allocator."""
+        """Return what was live at the peak of each allocator."""
         return _stacked((allocator, allocator.alive.columns(allocator.peak_bytes)) for allocator in self.allocators)
 
     def op_columns(self) -> dict[str, list[object]]:
-        """Return what was alive at the peaks by op, those of layers (`dense_1`, `dense_2`: `dense_*`) as one."""
+        """Return what was live at the peaks by op, with layers (`dense_1`, `dense_2`) merged as `dense_*`."""
         return _stacked((allocator, by_op(allocator.alive, allocator.peak_bytes)) for allocator in self.allocators)
 
     def scope_columns(self) -> dict[str, list[object]]:
-        """Return what was alive at the peaks by the first three parts of its scope, allocator by allocator."""
+        """Return what was live at the peaks by the first three scope parts, per allocator."""
         return _stacked((allocator, by_scope(allocator.alive, allocator.peak_bytes)) for allocator in self.allocators)
 
     def timeline_columns(self) -> dict[str, list[object]]:
@@ -87,7 +86,7 @@ def _stacked(parts: Iterable[tuple[Allocator, dict[str, list[object]]]]) -> dict
 
 
 def analyze(host: Host) -> Memory:
-    """Find the allocators of one host and what they held."""
+    """Return the allocators of one host and their contents."""
     trace = host.trace
     if not len(trace.memory):
         has_threads = any(line.stop > line.start for line in trace.host_lines)
@@ -100,7 +99,7 @@ def analyze(host: Host) -> Memory:
 
 
 def combine(parts: list[Memory]) -> Memory:
-    """Put the allocators of all hosts side by side."""
+    """Merge the allocators of all hosts."""
     return Memory(
         _ordered([allocator for part in parts for allocator in part.allocators]),
         sum(part.host_count for part in parts),
@@ -112,7 +111,7 @@ def combine(parts: list[Memory]) -> Memory:
 
 
 def shorten(memory: Memory, most: int) -> Memory:
-    """Return the allocators, with so many rows of what lay in each at its peak, and one for all others."""
+    """Return the allocators with the `most` largest rows live at each peak, and one for all others."""
     if all(len(allocator.alive) <= most for allocator in memory.allocators):
         return memory
     allocators = (replace(each, alive=shorten_alive(each.alive, most)) for each in memory.allocators)
@@ -125,22 +124,20 @@ def _ordered(allocators: list[Allocator]) -> tuple[Allocator, ...]:
     return tuple(sorted(by_name, key=lambda allocator: places.index(allocator.place)))
 
 
-# --- one allocator: how full it became and when, what lay in it then, and how it was used over time ---
-
 TIMELINE_POINTS = 1000
 FULL_SHARE = 0.7
-"""From this share of the capacity on, fragmentation can make an allocation fail."""
+"""Share of the capacity from which fragmentation can make an allocation fail."""
 _LEAST_STEPS = 5
-"""Fewer steps do not tell steady growth from chance."""
+"""Fewer steps cannot separate steady growth from chance."""
 _RISING_SHARE = 0.75
 _Windows = tuple[Int64s, Int64s]
-"""Start and end of the steps that headline figures are about."""
+"""Start and end of the averaged steps."""
 
 
 class MemoryTimeline(Struct, frozen=True):
-    """Memory in use over time, at most `TIMELINE_POINTS` points: of each stretch of events the one with the most.
+    """Memory in use over time, at most `TIMELINE_POINTS` points: the largest value of each stretch of events.
 
-    `time_ms` is on the clock of the trace; free memory is -1 and fragmentation NaN where they are unknown.
+    `time_ms` is on the clock of the trace; unknown free memory is -1, unknown fragmentation NaN.
     """
 
     time_ms: Float64s
@@ -149,7 +146,7 @@ class MemoryTimeline(Struct, frozen=True):
     fragmentation_percent: Float64s
 
     def columns(self) -> dict[str, list[object]]:
-        """Return one row per point, None where a value is unknown."""
+        """Return one row per point; unknown values are None."""
         return {
             "time_ms": self.time_ms.tolist(),
             "in_use_bytes": self.in_use_bytes.tolist(),
@@ -159,9 +156,9 @@ class MemoryTimeline(Struct, frozen=True):
 
 
 class Allocator(Struct, frozen=True, kw_only=True):
-    """One allocator of one host. The peak is the largest number of bytes in use, where it was reached last.
+    """One allocator of one host. The peak is the most bytes in use, at the last time it was reached.
 
-    None is unknown. Fragmentation is the share of what the allocator holds free that is not in its largest piece.
+    None is unknown. Fragmentation is the share of free memory outside the largest free block.
     """
 
     host: str
@@ -172,41 +169,38 @@ class Allocator(Struct, frozen=True, kw_only=True):
     peak_ms: float
     """On the clock of the trace."""
     peak_step: int | None
-    """Number of the step that the peak fell into."""
     lifetime_peak_bytes: int | None
     """Since the program started."""
     stack_bytes: int = 0
-    """Of the peak: reserved, on a TPU for temporaries of the loaded programs; the rest is the heap."""
+    """Part of the peak reserved for temporaries of loaded programs (TPU); the rest is the heap."""
     heap_peak_bytes: int | None = None
-    """The most in the heap alone since the program started, which is what profilers of TPUs note."""
+    """Peak of the heap alone since the program started, which TPU profilers record."""
     start_bytes: int | None
-    """In use before the first event; None: its size is unknown."""
+    """In use before the first event; None if its size is unknown."""
     end_bytes: int
-    """In use after the last event."""
     fragmentation_percent: float | None
     """At the peak."""
     max_fragmentation_percent: float | None
     full_fragmentation_percent: float | None
-    """The most while `FULL_SHARE` of the capacity or more is in use; None: it never is."""
+    """Maximum while at least `FULL_SHARE` of the capacity is in use; None if it never is."""
     allocations: int
     unsized_allocations: int
-    """Allocations of unknown size."""
     frees: int
     allocated_bytes: int | None
-    """Sum over all allocations; None: the size of any is unknown."""
+    """Sum over all allocations; None if the size of any is unknown."""
     allocations_per_step: float | None
     allocated_bytes_per_step: float | None
     growth_bytes_per_step: float | None
-    """By how much the least that is in use grows from step to step; 0: not steadily; None: too few steps."""
+    """Growth of the least memory in use per step; 0 if not steady, None with too few steps."""
     growth_steps: int
-    """Steps that the growth was looked for in."""
+    """Number of steps searched for growth."""
     alive: Alive
     before_bytes: int | None
-    """Of the peak: allocated before the capture; None: the events contradict each other, or do not say all sizes."""
+    """Part of the peak allocated before the capture; None if events contradict each other or lack sizes."""
     unsized_alive: int
-    """Allocations of unknown size that are alive at the peak."""
+    """Allocations of unknown size that are live at the peak."""
     contradictions: int
-    """Events that do not follow from the one before: some were lost, or several allocators share a name."""
+    """Events that do not follow from the previous one, because events were lost or allocators share a name."""
     timeline: MemoryTimeline
 
     @property
@@ -216,27 +210,27 @@ class Allocator(Struct, frozen=True, kw_only=True):
 
     @property
     def is_tpu(self) -> bool:
-        """Tell whether it gives out the memory of a TPU chip."""
+        """Return whether it manages the memory of a TPU chip."""
         return self.name.startswith("TPU:")
 
     @property
     def before_percent(self) -> float | None:
-        """Return the share of the peak that was allocated before the capture."""
+        """Return the share of the peak allocated before the capture."""
         return None if self.before_bytes is None else percent(self.before_bytes, self.peak_bytes)
 
     @property
     def rounding_bytes(self) -> int:
-        """Return what the tensors that are known at the peak got beyond what was asked for."""
+        """Return the bytes that the known tensors at the peak occupy beyond their requested size."""
         alive = self.alive
         spare = np.where(alive.requested_bytes >= 0, alive.each_bytes - alive.requested_bytes, 0)
         return total_of(np.maximum(spare, 0) * alive.count.astype(np.float64))
 
 
 def describe(name: str, events: AllocatorEvents, texts: EventTexts, *, host: str, steps: Steps) -> Allocator:
-    """Describe an allocator of a host by its events."""
+    """Return an allocator of a host, computed from its events."""
     reserved = np.maximum(events.stack, 0)
     in_use = reserved + events.heap
-    # Where the peak is reached several times, most is known at the last about what lies there.
+    # If the peak is reached several times, most is known about the contents of the last one.
     peak = len(in_use) - 1 - int(in_use[::-1].argmax())
     peak_bytes, peak_ps = int(in_use[peak]), int(events.start_ps[peak])
     step = int(np.searchsorted(steps.start_ps, peak_ps, side="right")) - 1
@@ -248,7 +242,7 @@ def describe(name: str, events: AllocatorEvents, texts: EventTexts, *, host: str
     is_nearly_full = in_use >= FULL_SHARE * capacity if capacity else np.zeros(len(in_use), np.bool_)
     tensors, unsized_alive = tensors_at(events, peak, texts)
     rest_bytes = int(events.heap[peak]) - total_of(tensors.total_bytes)
-    # Events of other threads lag behind, so it is the largest one noted.
+    # Events of other threads lag behind, so the largest recorded value is valid.
     lifetime_peak = int(events.lifetime_peak.max())
     growth, growth_steps = _growth_per_step(events.start_ps, in_use, _windows(steps))
     kept = _largest_of_boxes(in_use)
@@ -288,9 +282,9 @@ def _windows(steps: Steps) -> _Windows:
 
 
 def _allocations(events: AllocatorEvents, windows: _Windows) -> dict[str, Any]:
-    """Return how many allocations there are and of how many bytes, in all and per step; None is unknown.
+    """Return the number and bytes of allocations, in total and per step; None if unknown.
 
-    Bytes per step are known if the sizes in these steps are.
+    Bytes per step require the sizes in these steps only.
     """
     start, size = events.start_ps[events.allocates], events.size[events.allocates]
     is_unsized = size < 0
@@ -314,7 +308,7 @@ def _largest(values: Float64s) -> float | None:
 
 
 def _largest_of_boxes(in_use: Int64s) -> Int64s:
-    """Return of each box of events the one with the most memory in use, the first if there are several."""
+    """Return the event with the most memory in use in each box of events; of equal ones, the first."""
     count, width = len(in_use), len(in_use) // TIMELINE_POINTS
     if count <= TIMELINE_POINTS:
         return np.arange(count)
@@ -327,7 +321,7 @@ def _largest_of_boxes(in_use: Int64s) -> Int64s:
 
 
 def _allocations_per_step(start_ps: Int64s, size: Int64s, windows: _Windows) -> tuple[float | None, float | None]:
-    """Return how many allocations a step makes on average, and of how many bytes; None without steps."""
+    """Return the mean number and bytes of allocations per step; None without steps."""
     start, end = windows
     if not len(start):
         return None, None
@@ -337,10 +331,10 @@ def _allocations_per_step(start_ps: Int64s, size: Int64s, windows: _Windows) -> 
 
 
 def _growth_per_step(start_ps: Int64s, in_use: Int64s, windows: _Windows) -> tuple[float | None, int]:
-    """Return by how many bytes the least in use grows per step, and over how many steps that was looked for.
+    """Return the growth in bytes per step of the least memory in use, and the number of steps searched.
 
-    0: it does not grow steadily; None: there are too few steps. The least of each step is what stays when its own
-    tensors are gone; where that never falls and nearly always rises, something is kept.
+    0 if growth is not steady; None with too few steps. The least of each step remains after the step's own tensors are
+    freed; if it never falls and nearly always rises, something is kept.
     """
     start, end = windows
     first = np.maximum(np.searchsorted(start_ps, start) - 1, 0)
@@ -365,8 +359,6 @@ def _known(values: Float64s | Int64s, is_known: Bools) -> list[object]:
     return listed
 
 
-# --- what an allocator held at its peak: the allocations of the capture that no deallocation has undone by then ---
-
 Kind = Literal["tensor", "before the capture", "before the capture or of unknown size", "reserved", "other tensors"]
 _SCOPE_PARTS = 3
 _NUMBER = re.compile(r"_\d+(?=/|$)")
@@ -375,16 +367,16 @@ _NAMES_BY_NUMBER = (
     "uint16 complex128 float16 resource variant uint32 uint64 float8_e5m2 float8_e4m3fn float8_e4m3fnuz "
     "float8_e4m3b11fnuz float8_e5m2fnuz int4 uint4 int2 uint2 float4_e2m1fn"
 )
-"""TensorFlow's data types (`DataType` of types.proto) from 1 on."""
+"""TensorFlow data types (`DataType` of types.proto), from 1."""
 _TYPE_NAMES = ("", *_NAMES_BY_NUMBER.split())
 _REFERENCE = 100
-"""A reference to a type has as many more."""
+"""Offset of reference types in `DataType`."""
 
 
 class Alive(Struct, frozen=True, kw_only=True):
-    """What one allocator held at its peak: one row per op, shape, type, region and size, the largest sum first.
+    """Memory live at the peak of one allocator: one row per op, shape, type, region and size, largest sum first.
 
-    `each_bytes` is the size of one, as allocated; `requested_bytes` what the op asked for (-1: unknown).
+    `each_bytes` is the allocated size of one; `requested_bytes` is the size that the op requested (-1 if unknown).
     """
 
     kind: tuple[Kind, ...]
@@ -398,7 +390,6 @@ class Alive(Struct, frozen=True, kw_only=True):
     total_bytes: Int64s
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.op)
 
     @property
@@ -407,7 +398,7 @@ class Alive(Struct, frozen=True, kw_only=True):
         return tuple(op.rpartition("/")[0] for op in self.op)
 
     def columns(self, peak_bytes: int) -> dict[str, list[object]]:
-        """Return one row per group, None where there is nothing to say; percentages are of the peak."""
+        """Return one row per group, None if unknown; percentages are of the peak."""
         texts = ("kind", "op", "scope", "shape", "data_type", "region")
         is_tensor = np.array([kind == "tensor" for kind in self.kind], np.bool_)
         sizes = {key: np.where(is_tensor, getattr(self, key), -1) for key in ("count", "each_bytes", "requested_bytes")}
@@ -421,15 +412,15 @@ class Alive(Struct, frozen=True, kw_only=True):
 
 
 def total_of(values: npt.NDArray[np.int64] | Float64s) -> int:
-    """Return the sum; in float64, which is exact up to 8 PiB and does not wrap around in a hostile file."""
+    """Return the sum, in float64, which is exact up to 8 PiB and does not overflow on hostile files."""
     return int(values.sum(dtype=np.float64))
 
 
 def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> tuple[Alive, int]:
-    """Return what was allocated up to the peak (a row of the events) and not freed until then, grouped.
+    """Return allocations up to the peak (a row of the events) not freed before it, grouped.
 
-    With it, how many more allocations are alive whose size is unknown. An address is alive if the last that happened to
-    it was an allocation, so addresses may be used again.
+    Also return the number of live allocations of unknown size. An address is live if its last event was an allocation,
+    because addresses are reused.
     """
     address = events.address[: peak + 1]
     order = np.argsort(address, kind="stable")
@@ -460,14 +451,14 @@ def tensors_at(events: AllocatorEvents, peak: int, texts: EventTexts) -> tuple[A
 
 
 def _texts_at(index: Int64s, texts: tuple[str, ...]) -> tuple[str, ...]:
-    # The index -1 takes what stands last: an empty text.
+    # The index -1 takes the last entry: an empty text.
     return tuple(np.array([*texts, ""], object)[index].tolist())
 
 
 def with_unknown(tensors: Alive, rest_bytes: int, reserved_bytes: int, *, are_all_sized: bool) -> Alive:
-    """Add what no tensor of known size explains, and what is reserved, where they belong by size.
+    """Add rows, ordered by size, for bytes that no tensor of known size explains, and for reserved bytes.
 
-    The rest was there before the capture; if allocations of unknown size are alive, it holds them too.
+    The unexplained bytes were allocated before the capture, or by live allocations of unknown size.
     """
     alive = tensors
     rest: Kind = "before the capture" if are_all_sized else "before the capture or of unknown size"
@@ -479,7 +470,7 @@ def with_unknown(tensors: Alive, rest_bytes: int, reserved_bytes: int, *, are_al
 
 
 def shorten_alive(alive: Alive, most: int) -> Alive:
-    """Return the first rows, and one for all other tensors, as large as they are together."""
+    """Return the first rows, and one row with the total size of all others."""
     is_kept = np.array([row < most or kind != "tensor" for row, kind in enumerate(alive.kind)], np.bool_)
     if is_kept.all():
         return alive
@@ -506,13 +497,13 @@ def _with_row(alive: Alive, kind: Kind, size: int, *, requested_bytes: int) -> A
 
 
 def type_name(number: int) -> str:
-    """Return the name of a TensorFlow data type; an empty text for none."""
+    """Return the name of a TensorFlow data type; empty for 0."""
     plain = number - _REFERENCE if number > _REFERENCE else number
     return _TYPE_NAMES[plain] if 0 <= plain < len(_TYPE_NAMES) else f"type {number}"
 
 
 def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
-    """Add up tensors of one shape and type whose ops differ only in numbers at the end of a part, as layers do."""
+    """Add up tensors of equal shape and type whose ops differ only in trailing numbers of a part, as layers do."""
     rows = op_keys(alive)
     ops: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for row, op in zip(rows, alive.op, strict=True):
@@ -523,12 +514,12 @@ def by_op(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
 
 
 def op_keys(alive: Alive) -> list[tuple[str, ...]]:
-    """Return of each row what those that `by_op` adds up have in common."""
+    """Return the key by which `by_op` groups each row."""
     return list(zip(alive.kind, map(_with_stars, alive.op), alive.shape, alive.data_type, strict=True))
 
 
 _with_stars = lru_cache(maxsize=100_000)(partial(_NUMBER.sub, star))
-"""Returns an op with stars for numbers; hosts of a run have the same ops."""
+"""Returns an op with stars for numbers; cached, because hosts of a run have the same ops."""
 
 
 def by_scope(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
@@ -537,7 +528,7 @@ def by_scope(alive: Alive, peak_bytes: int) -> dict[str, list[object]]:
 
 
 def scope_keys(alive: Alive) -> list[tuple[str, ...]]:
-    """Return of each row what those that `by_scope` adds up have in common."""
+    """Return the key by which `by_scope` groups each row."""
     scopes = ("/".join(scope.split("/", _SCOPE_PARTS)[:_SCOPE_PARTS]) for scope in alive.scope)
     return list(zip(alive.kind, scopes, strict=True))
 
@@ -558,10 +549,8 @@ def _sums(
     }
 
 
-# --- the events of allocators as columns, in the order of time ---
-
 Place = Literal["device", "pinned host", "host", "other"]
-"""Whose memory an allocator gives out; pinned is what devices copy from and to."""
+"""The memory that an allocator manages; devices copy from and to pinned memory."""
 
 _LARGEST_BYTES = 1 << 53
 _PINNED = re.compile("host|pinned", re.IGNORECASE)
@@ -570,7 +559,7 @@ _ON_HOST = re.compile("(mkl|xla_)?cpu", re.IGNORECASE)
 
 
 class AllocatorEvents(Struct, frozen=True, kw_only=True):
-    """Events of allocators: one entry per event; bytes are -1 and indices of texts -1 where they are missing."""
+    """Events of allocators, one entry per event; missing bytes and text indices are -1."""
 
     start_ps: Int64s
     allocates: Bools
@@ -594,7 +583,7 @@ class AllocatorEvents(Struct, frozen=True, kw_only=True):
 
 
 class EventTexts(Struct, frozen=True):
-    """What the indices of `AllocatorEvents` mean."""
+    """The texts that the indices of `AllocatorEvents` refer to."""
 
     op: tuple[str, ...]
     shape: tuple[str, ...]
@@ -602,9 +591,9 @@ class EventTexts(Struct, frozen=True):
 
 
 def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEvents]], EventTexts, int]:
-    """Return the name of each allocator and its events in the order of time, their texts, and how many are omitted.
+    """Return names and sorted events of allocators, their texts, and the number of omitted events.
 
-    Events are omitted that do not say how much is in use.
+    Events without the bytes in use are omitted.
     """
     memory = trace.memory
     op, ops = memory.text_index("tf_op")
@@ -630,7 +619,7 @@ def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEven
     names, allocator = trace.allocators
     names, allocator = (*names, "unnamed"), np.where(allocator >= 0, allocator, len(names))
     is_sound = events.heap >= 0
-    # Sorting by allocator too makes each one a slice; lexsort keeps the order of the file where times are equal.
+    # Sorting by allocator too makes each one a slice; lexsort keeps the file order of equal times.
     order = np.lexsort((events.start_ps, allocator))
     order = order[is_sound[order]]
     bounds = np.searchsorted(allocator[order], np.arange(len(names) + 1)).tolist()
@@ -640,13 +629,13 @@ def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEven
 
 
 def _bytes(memory: MemoryEvents, stat_name: str) -> Int64s:
-    """Return sizes, -1 for those that are missing or impossible (negative, beyond 8 PiB)."""
+    """Return sizes, -1 if missing or impossible (negative, beyond 8 PiB)."""
     sizes = memory.number(stat_name, -1)
     return np.where((sizes >= 0) & (sizes <= _LARGEST_BYTES), sizes, -1)
 
 
 def place_of(name: str) -> Place:
-    """Return whose memory an allocator of this name gives out."""
+    """Return the memory that an allocator of this name manages."""
     if _PINNED.search(name):
         return "pinned host"
     if _ON_HOST.match(name):

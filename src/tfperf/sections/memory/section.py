@@ -1,4 +1,4 @@
-"""The section about memory: how full each allocator became, and what lay in it then."""
+"""The report section on memory: peaks per allocator, and what was allocated then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNKNOWN_PERCENT = 50.0
 _STEADY_SHARE = 0.01
 _CHARTS = 4
 _NEXT_TO_0 = 0.01
-"""A capture starts next to 0 on its clock if that is less than this share of its duration."""
+"""A capture start below this share of its duration counts as 0 on its clock."""
 
 _NO_THREADS = "Memory use is unknown: allocations are recorded on host threads, of which the trace holds no event."
 _NO_EVENTS = (
@@ -35,7 +35,7 @@ _STAR = (
 
 
 def build(results: Results) -> Section:
-    """Build the section; of what lay in memory, people see that of the fullest allocator only."""
+    """Return the section; people see the contents of the allocator with the largest peak share only."""
     memory: Memory = results["memory"]
     if not memory.allocators:
         note = _NO_EVENTS
@@ -79,14 +79,14 @@ def _tables(results: Results) -> tuple[Table, ...]:
     by_op = _of_fullest(BY_OP, results, lambda each: len({*op_keys(each.alive)}))
     by_scope = _of_fullest(BY_SCOPE, results, lambda each: len({*scope_keys(each.alive)}))
     remarks = [_STAR] if any("*" in str(op) for op in by_op.data["op"]) else []
-    # Of many hosts, people see a few allocators and percentiles of all.
+    # With many hosts, people see a few allocators and percentiles of all.
     alike = [group for group in memory.alike if len(group) > 1] if len(results.hosts) <= MANY_HOSTS else []
     if len(memory.allocators) > 1:
         fullest = name_of(memory.allocators[0], memory)
         remarks.append(
             f"Text and Markdown show {fullest} only; JSON, CSV and HTML show all {len(memory.allocators)} allocators."
         )
-    # Without names, one line would say that it is all.
+    # Without names, a single row would show the total.
     has_scopes = any(by_scope.data["scope"][row] for row in by_scope.rows_for_people or ())
     same = " ".join(f"Equal, so one row: {names_of(group, memory)}." for group in alike)
     order = {id(each): row for row, each in enumerate(memory.allocators)}
@@ -107,9 +107,9 @@ def _tables(results: Results) -> tuple[Table, ...]:
 def _first_rows(
     spec: TableSpec, results: Results, rows_of: Callable[[Allocator], int], **attributes: Any
 ) -> Table | None:
-    """Return a table; of many hosts, that of the first allocators, as many as have the rows that are kept.
+    """Return a table; with many hosts, of the first allocators only, up to the number of rows kept.
 
-    Those of thousands of hosts have more rows than a machine has memory for.
+    The rows of thousands of hosts would not fit in memory.
     """
     if len(results.hosts) <= MANY_HOSTS:
         return spec.build(results, **attributes)
@@ -120,7 +120,7 @@ def _first_rows(
 
 
 def _clock_note(memory: Memory) -> str:
-    """Say when the capture starts on the clock of all times, if not next to 0; several hosts have several clocks."""
+    """Return the start of the capture on the clock of all times, if not near 0; hosts have separate clocks."""
     if len(memory.captures_ps) != 1:
         return ""
     ((start_ps, end_ps),) = memory.captures_ps
@@ -140,10 +140,10 @@ def _of_fullest(spec: TableSpec, results: Results, rows_of: Callable[[Allocator]
 
 
 def sparkline(allocator: Allocator, name: str) -> Sparkline:
-    """Return the memory in use of an allocator over time, drawn between its least and its most."""
+    """Return the memory in use of an allocator over time, between its minimum and maximum."""
     times, values = allocator.timeline.time_ms.tolist(), allocator.timeline.in_use_bytes.tolist()
     low, high = min(values), max(values)
-    # Stretching a hundredth over the whole height would show noise as a mountain range.
+    # Drawing 1% over the whole height would make noise look like large changes.
     is_steady = high - low < _STEADY_SHARE * high
     scale = "all the time, within 1%" if is_steady else f"(highest), {format_bytes(low)} (lowest)"
     return Sparkline(
@@ -203,25 +203,22 @@ def _notes(memory: Memory) -> tuple[str, ...]:
     return tuple(notes)
 
 
-# --- conclusions about memory: allocators that are nearly full, fragmented, or grow; else that nothing is wrong ---
-
 CAPACITY_PERCENT = 90.0
 FRAGMENTED_PERCENT = 25.0
 FULL_WITHIN_STEPS = 100_000
-"""Growth is a problem where it would fill what is free within so many steps."""
+"""Growth is a problem if it would fill the free memory within this many steps."""
 GROWTH_BYTES_PER_STEP = 64 * 1024
-"""The same for an allocator whose capacity is unknown."""
+"""Growth that is a problem for an allocator of unknown capacity."""
 _LISTED = 8
-"""So many chips of one host are named."""
+"""Maximum number of chips named per host."""
 _PRESSURE = ("memory_pressure",)
-"""The cause of the diagnosis that problems are evidence for."""
 
 
 def findings_of(memory: Memory) -> tuple[Finding, ...]:
-    """Return what is wrong with memory, the most severe first; else one sentence that nothing is.
+    """Return memory problems, the most severe first; without problems, one finding that says so.
 
-    Of several allocators with the same problem, the first is named and the others are counted. Without events of
-    memory, there are no findings.
+    If several allocators have the same problem, the first is named and the others are counted. Without memory events
+    there are no findings.
     """
     findings = []
     for judge in (_full, _was_full, _fragmented, _growing):
@@ -241,13 +238,13 @@ def name_of(allocator: Allocator, memory: Memory) -> str:
 
 
 def names_of(alike: Sequence[Allocator], memory: Memory) -> str:
-    """Return the names of allocators of one host that are alike, with the host if there are several."""
+    """Return the names of similar allocators of one host, with the host if there are several."""
     names = listed(sorted((each.name for each in alike), key=lambda name: (len(name), name)), _LISTED)
     return f"{names} on {alike[0].host}" if memory.host_count > 1 else names
 
 
 def _is_full(allocator: Allocator) -> bool:
-    # What a host's allocator may take is all memory of the machine; how much of that is free is not noted.
+    # A host allocator can use all memory of the machine, and its free part is not recorded.
     return allocator.place != "host" and (allocator.peak_percent or 0.0) >= CAPACITY_PERCENT
 
 

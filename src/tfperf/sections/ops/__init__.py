@@ -81,7 +81,7 @@ def _group_table(by: Grouping, group: str, details: str = "") -> TableSpec:
 
 
 def _ops_of(sides: tuple[Side, ...], results: Results) -> Data | None:
-    """Return the ops of some sides that the filters match; ranks and shares are those among all ops of a side."""
+    """Return the ops of these sides that match the filters; ranks and shares are those among all ops of a side."""
     parts: list[Data] = []
     for table in results["ops"].sides:
         if table.side in sides:

@@ -1,8 +1,8 @@
-"""Time per op: on the device, and on host threads; and the time in which no op ran.
+"""Time per op on devices and host threads, and time without ops.
 
-Host ops nest on their thread, so self time excludes the ops inside. Kernels on a GPU stream do not nest: total and
-self time are the same. Times are summed over parallel threads, streams and devices; they are shares of op time, not
-of wall time. Idle is wall-clock time: a device is idle while none of its streams works.
+Host ops nest on their thread, so self time excludes nested ops. Kernels on a GPU stream do not nest: total and self
+time are equal. Times are summed over parallel threads, streams and devices; they are shares of op time, not of wall
+time. Idle time is wall time in which all streams of a device are idle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tfperf.trace.steps.eager import run_from_python
 
 
 class Ops(Tabular, frozen=True):
-    """The op tables of a capture; that of `device` is of no place without a device."""
+    """The op tables of a capture; without a device, the table `device` is empty."""
 
     home = ("ops", "ops")
     device: OpTable
@@ -41,7 +41,7 @@ class Ops(Tabular, frozen=True):
 
     @property
     def sides(self) -> tuple[OpTable, ...]:
-        """Return the tables that have rows, the device's first."""
+        """Return the tables that have rows, the device first."""
         return tuple(table for table in (self.device, self.host) if len(table))
 
 
@@ -57,7 +57,7 @@ def combine(parts: list[Ops]) -> Ops:
 
 
 def shorten(ops: Ops, most: int) -> Ops:
-    """Return the tables with so many ops each, and one row for all others."""
+    """Return the tables with the `most` largest ops each, and one row for all others."""
     if max(len(ops.device), len(ops.host)) <= most:
         return ops
     return Ops(cut(ops.device, most), cut(ops.host, most))
@@ -96,8 +96,6 @@ def _host_table(host_ops: HostOps) -> OpTable:
     )
 
 
-# --- the table of ops of one side, how it comes about, and how the tables of several hosts are added up ---
-
 Side = Literal["device", "host"]
 _EXECUTION_NAMES = {EAGER: "eager", FUNCTION: "function", UNKNOWN: None}
 _SUMS = ("occurrences", "total_ps", "self_ps", "kernel_ps", "tensor_core_ps", "unclear_ps")
@@ -105,7 +103,7 @@ _BY_OP = (*_SUMS, "execution", "counts_kernels")
 
 
 class OpKey(NamedTuple):
-    """What makes a row: the framework's op, and the HLO op if XLA compiled it (else empty)."""
+    """Key of a row: the framework op, and the HLO op if XLA compiled it (else empty)."""
 
     name: str
     type: str
@@ -117,7 +115,7 @@ OTHERS = OpKey("(other ops)", "(other ops)")
 
 
 class Tally(Struct, kw_only=True):
-    """What the events of one op add up to; the fields are those of `OpTable`."""
+    """Sums over the events of one op; the fields are those of `OpTable`."""
 
     occurrences: int = 0
     total_ps: int = 0
@@ -127,10 +125,10 @@ class Tally(Struct, kw_only=True):
     unclear_ps: int = 0
     counts_kernels: bool = False
     execution: int | None = None
-    """None: nothing was added yet."""
+    """None before the first `add`."""
 
     def add(self, other: Tally) -> None:
-        """Add up; eager once is eager, and a function is only what always is one."""
+        """Add up; an op is eager if any part is, and a function only if all parts are."""
         self.occurrences += other.occurrences
         self.total_ps += other.total_ps
         self.self_ps += other.self_ps
@@ -143,18 +141,18 @@ class Tally(Struct, kw_only=True):
 
 
 class Tallies(Struct):
-    """Ops by key while they are added up."""
+    """Sums of ops by key."""
 
     rows: dict[OpKey, Tally] = field(default_factory=dict)
 
     def add(self, key: OpKey, tally: Tally, *, at_least: int = 0) -> None:
-        """Add to the row of an op, which occurs `at_least` so often."""
+        """Add to the row of an op that occurs at least `at_least` times."""
         row = self.rows.setdefault(key, Tally())
         row.add(tally)
         row.occurrences = max(row.occurrences, at_least)
 
     def table(self, side: Side, *, idle_ps: int | None, time_ps: int | None, places: int) -> OpTable:
-        """Return the rows in order: the largest self time first, then by name."""
+        """Return the rows, the largest self time first, then by name."""
         ordered = sorted(self.rows.items(), key=lambda row: (-row[1].self_ps, *row[0]))
         sums: dict[str, Any] = {
             name: np.array([min(getattr(tally, name), MOST) for _, tally in ordered], np.int64) for name in _SUMS
@@ -173,13 +171,12 @@ class Tallies(Struct):
 
 
 class OpTable(Tabular, frozen=True, kw_only=True):
-    """Ops of one side, the one with the largest self time first; times are int64 picoseconds.
+    """Ops of one side, the largest self time first; times are int64 picoseconds.
 
-    `kernel_ps` is the time of kernels, `tensor_core_ps` of those on tensor cores, `unclear_ps` of those whose names do
-    not tell. `execution` holds flags as `trace/host_ops.py` defines them. `counts_kernels` marks ops whose runs the
-    trace does not show, so that `occurrences` is of their kernels and copies. `idle_ps` is the time in which no op ran,
-    `time_ps` what shares with idle are of, and `places` the number of devices (threads) that both are summed over;
-    None is unknown.
+    `kernel_ps` is the time of kernels, `tensor_core_ps` of those on tensor cores, `unclear_ps` of those with unclear
+    names. `execution` holds the flags of `trace/host_ops.py`. `counts_kernels` marks ops without recorded runs, whose
+    `occurrences` counts kernels and copies. `idle_ps` is the time without ops, `time_ps` the total that shares with
+    idle refer to, and `places` the number of devices (threads) that both are summed over; None is unknown.
     """
 
     side: Side
@@ -196,7 +193,7 @@ class OpTable(Tabular, frozen=True, kw_only=True):
     time_ps: int | None
     places: int
     lacking_ps: int = 0
-    """What the self time of an op may lack at most, since hosts with many ops added up their last ones in one row."""
+    """Maximum self time missing from an op, because hosts with many ops merged their last ones into one row."""
 
     def _spec(self) -> TableSpec:
         return declared("ops", f"{self.side}_ops")
@@ -205,12 +202,11 @@ class OpTable(Tabular, frozen=True, kw_only=True):
         return self.columns()
 
     def __len__(self) -> int:
-        """Return the number of ops."""
         return len(self.keys)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the ops, as the framework has them."""
+        """Return the framework names of the ops."""
         return tuple(key.name for key in self.keys)
 
     @property
@@ -220,11 +216,11 @@ class OpTable(Tabular, frozen=True, kw_only=True):
 
     @property
     def idle_share(self) -> float | None:
-        """Return the share of `time_ps` in which no op ran."""
+        """Return the share of `time_ps` without ops."""
         return self.idle_ps / self.time_ps if self.idle_ps is not None and self.time_ps else None
 
     def matching(self, patterns: Sequence[Pattern]) -> Bools:
-        """Tell which ops any pattern is found in: in the name, the type or the HLO op; without patterns, all are."""
+        """Return which ops match any pattern in name, type or HLO op; all ops without patterns."""
         if not patterns:
             return np.ones(len(self), np.bool_)
         texts = [text for key in self.keys for text in (key.name, key.type, key.hlo_op)]
@@ -233,18 +229,18 @@ class OpTable(Tabular, frozen=True, kw_only=True):
 
     @property
     def all_self_ps(self) -> float:
-        """Return the self time of all ops; a float, since it may be beyond int64."""
+        """Return the self time of all ops; a float, because it may exceed int64."""
         return float(self.self_ps.sum(dtype=np.float64))
 
     def only(self, rows: Int64s) -> OpTable:
-        """Return the table with the ops at `rows` alone; what is about all of them stays."""
+        """Return the table with only the ops at `rows`; totals of all ops stay."""
         columns = {name: getattr(self, name)[rows] for name in _BY_OP}
         return replace(self, keys=tuple(self.keys[row] for row in rows.tolist()), **columns)
 
     def under(self, keys: Sequence[OpKey]) -> OpTable:
-        """Return the table with each op under the key given for it; the ops of one key are added up.
+        """Return the table with the key given for each op; ops with equal keys are added up.
 
-        Eager once is eager, and a function is only what always is one.
+        An op is eager if any part is, and a function only if all parts are.
         """
         places: dict[OpKey, int] = {}
         place_of = np.array([places.setdefault(key, len(places)) for key in keys], np.int64)
@@ -266,8 +262,8 @@ class OpTable(Tabular, frozen=True, kw_only=True):
     def columns(self, keep: Bools | None = None, *, whole_ps: float | None = None) -> dict[str, list[object]]:
         """Return one row per op, times in milliseconds; None is unknown.
 
-        `keep` (one entry per op) leaves rows out; ranks and shares stay those among all ops. `whole_ps` is what shares
-        are of, if it is more than the self time of these ops.
+        `keep` (one entry per op) omits rows; ranks and shares remain those among all ops. `whole_ps` is the total that
+        shares refer to, if it is more than the self time of these ops.
         """
         share = 100 * (self.self_ps / max(self.all_self_ps if whole_ps is None else whole_ps, 1.0))
         count = np.maximum(self.occurrences, 1)
@@ -287,7 +283,7 @@ class OpTable(Tabular, frozen=True, kw_only=True):
             "cumulative_self_percent": np.cumsum(share).tolist(),
             "self_with_idle_percent": percent_of(self.self_ps, self.time_ps),
             "execution": [_EXECUTION_NAMES[flag] for flag in self.execution.tolist()],
-            # None: no kernels, or their names do not tell.
+            # None: no kernels, or unclear names.
             "tensor_core_percent": [
                 100 * (used / whole) if whole and not unclear else None for used, whole, unclear in tensor_cores
             ],
@@ -301,12 +297,12 @@ class OpTable(Tabular, frozen=True, kw_only=True):
 
 
 def percent_of(self_ps: Int64s, time_ps: int | None) -> list[object]:
-    """Return times in percent of a whole; None if that is unknown, or 0."""
+    """Return times in percent of a total; None if that is unknown or 0."""
     return (100.0 * self_ps / float(time_ps)).tolist() if time_ps else [None] * len(self_ps)
 
 
 def merge(tables: list[OpTable]) -> OpTable:
-    """Add up the tables of several hosts, all of one side: equal ops, idle time, and the time that shares are of."""
+    """Add up the tables of one side over hosts: equal ops, idle time, and the total that shares refer to."""
     if len(tables) == 1:
         return tables[0]
     together = replace(
@@ -322,7 +318,7 @@ def merge(tables: list[OpTable]) -> OpTable:
 
 
 def cut(table: OpTable, most: int) -> OpTable:
-    """Return the table with its first `most` ops, and one row (`OTHERS`) for all others; as it is if it has no more."""
+    """Return the table with its first `most` ops, and one row (`OTHERS`) for all others, if there are any."""
     if len(table) <= most:
         return table
     keys = (*table.keys[:most], *[OTHERS] * (len(table) - most))
@@ -334,13 +330,12 @@ def _sum_if_known(values: list[int | None]) -> int | None:
     return sum(known) if len(known) == len(values) else None
 
 
-# --- time per op on devices: kernels and copies of GPUs by the op behind them, and the op lines of TPU cores ---
-# Attribution `tensorflow` has TensorFlow's rows for a GPU: kernels without an op are omitted, an op occurs as often as
-# the kernel that it launches most often, and what is idle is the time from the first event of a device to its last,
-# less the summed time of ops.
+# With attribution `tensorflow`, GPU rows are those of TensorFlow: kernels without an op are omitted, an op occurs as
+# often as the kernel that it launches most often, and idle time is the time from the first to the last event of a
+# device, minus the summed time of ops.
 
 KERNEL_WITHOUT_OP, _MEMSET, _MEMCPY = "kernel without op", "Memset", "Memcpy"
-"""Types of rows that no op is known of."""
+"""Types of rows without a known op."""
 _TYPE_OF_COPY = {
     Activity.HOST_TO_DEVICE: "MemcpyH2D",
     Activity.DEVICE_TO_HOST: "MemcpyD2H",
@@ -350,23 +345,20 @@ COPY_TYPES = frozenset((*_TYPE_OF_COPY.values(), _MEMSET, _MEMCPY))
 
 
 class KernelSum(Struct, frozen=True, kw_only=True):
-    """What the events of one op and one kernel name (or name of a copy) add up to."""
+    """Sums over the events of one op and one kernel or copy name."""
 
     op: int
-    """Index into `DeviceWork.ops`; -1: no op is known."""
+    """Index into `DeviceWork.ops`; -1 if the op is unknown."""
     kernel: str
     row: int
-    """One of the events: its row of `DeviceWork`."""
+    """Row of one of the events in `DeviceWork`."""
     count: int
     time_ps: int
     execution: int
 
 
-# --- kernels and copies of GPUs ---
-
-
 def gpu_ops(trace: HostTrace, work: DeviceWork) -> Tallies:
-    """Sum all work by op; what no op is known of goes by the name of the kernel, or by the kind of copy."""
+    """Sum all work by op; work without an op is listed by kernel name or copy kind."""
     sums, runs = Tallies(), op_runs(trace, work)
     for kernel in _kernel_sums(trace, work):
         tally = Tally(total_ps=kernel.time_ps, self_ps=kernel.time_ps, execution=kernel.execution)
@@ -383,7 +375,7 @@ def gpu_ops(trace: HostTrace, work: DeviceWork) -> Tallies:
 
 
 def key_of_row(work: DeviceWork, op: int, kernel: str, row: int) -> OpKey:
-    """Return the op of a row of `DeviceWork`; of one without any (-1), the name of the kernel or the kind of copy."""
+    """Return the op of a row of `DeviceWork`; without an op (-1), the kernel name or copy kind."""
     if op >= 0:
         return OpKey(*work.ops[op][:4])
     if not work.moves[row]:
@@ -393,7 +385,7 @@ def key_of_row(work: DeviceWork, op: int, kernel: str, row: int) -> OpKey:
 
 
 def tensorflow_gpu_ops(trace: HostTrace, work: DeviceWork) -> OpTable:
-    """Sum what an op is known of, copies too; on each device, the window of all events less that sum is idle."""
+    """Sum work with a known op, including copies; idle is the window of a device's events minus that sum."""
     has_old_rules = trace.has_groups
     sums = Tallies()
     for kernel in _kernel_sums(trace, work):
@@ -440,13 +432,13 @@ def _kernel_sums(trace: HostTrace, work: DeviceWork) -> Iterator[KernelSum]:
 
 
 def equal_names(trace: HostTrace) -> Int64s:
-    """Return for each name the first that reads the same: each plane has its own names."""
+    """Return for each name the first equal name, because each plane has its own names."""
     first_of: dict[str, int] = {}
     return np.array([first_of.setdefault(name, index) for index, name in enumerate(trace.names)], np.int64)
 
 
 def _execution(trace: HostTrace, work: DeviceWork) -> Flags:
-    """Return how the op behind each event was run: as noted on it, or by where on the host it was launched."""
+    """Return the execution flags of the op of each event: recorded on it, or from its launch on the host."""
     noted = trace.number_at("is_eager", work.rows, UNKNOWN)
     inside_eager_op = None if (noted >= 0).any() else run_from_python(trace)
     if inside_eager_op is None:
@@ -454,9 +446,6 @@ def _execution(trace: HostTrace, work: DeviceWork) -> Flags:
     call = launch_links(trace, work.rows).of(work.rows)
     flags = np.where(call < 0, UNKNOWN, np.where(inside_eager_op[call], EAGER, FUNCTION))
     return flags.astype(np.int8)
-
-
-# --- ops of TPU cores ---
 
 
 def tpu_ops(trace: HostTrace) -> Tallies:
@@ -482,7 +471,7 @@ def tpu_op_lines(trace: HostTrace) -> list[Line]:
 
 
 def tpu_keys(trace: HostTrace) -> Callable[[int], OpKey]:
-    """Return the function that gives the op of a name on a line of ops, with the program that it is of."""
+    """Return a function that returns the op, with its program, of a name on an op line."""
     categories, framework_ops, programs = (trace.name_stat(stat) for stat in ("hlo_category", "tf_op", "program_id"))
 
     def key_of(name: int) -> OpKey:
@@ -496,22 +485,20 @@ def tpu_keys(trace: HostTrace) -> Callable[[int], OpKey]:
     return key_of
 
 
-# --- how often each op of a GPU ran: executions, not kernels, of which one execution may launch several ---
-# The evidence, best first. An op is counted by the first that holds for all its kernels and copies, so that no count is
-# put together from two.
+# --- runs of GPU ops: executions, not kernels, because one execution may launch several kernels ---
+# An op is counted by the first of these sources that covers all its kernels and copies, so that no count mixes two.
 #
-# 1. The event of the op on the host (`scope/MatMul:MatMul`, or an HLO op that XLA runs) around the call that launched
-#    them. It lies on the thread of the call, or, where the GPU library records its calls on lines of their own, on the
-#    line on which most calls of that line fall into such events.
+# 1. The host event of the op (`scope/MatMul:MatMul`, or an HLO op that XLA runs) around the call that launched them. It
+#    is on the thread of the call or, if the GPU library records its calls on separate lines, on the line with most of
+#    the events that contain the calls of that line.
 # 2. The executor (`ExecutorState::Process`), or the call that runs an op eagerly, around the launching call: an op
-#    launches all it has on one thread, so calls that follow each other there for one op are one run.
-# 3. The line of ops that the profiler derived for the device: an event of it is a run. It unites runs that follow each
-#    other, and splits one where streams take turns.
-# 4. Nothing tells. Then what is counted are the kernels and copies themselves.
+#    launches all its work on one thread, so consecutive calls for one op are one run.
+# 3. The op line that the profiler derived for the device: each event is a run. It merges consecutive runs, and splits a
+#    run if streams take turns.
+# 4. Without these, the kernels and copies themselves are counted.
 #
 # A capture that starts in the middle of a step lacks the calls of the first kernels. If the calls of at least half of
-# the kernels of an op are there, the others count by their order on the stream: those that follow each other are one
-# run.
+# the kernels of an op are recorded, the others count by their order on the stream: consecutive ones are one run.
 
 _MOST_LOST = 0.5
 _BEYOND_ROWS = 1 << 40
@@ -519,33 +506,32 @@ _EXECUTORS = ("ExecutorState::Process", "EagerExecute", "EagerLocalExecute", "Ea
 
 
 class OpRuns(NamedTuple):
-    """For each op of a `DeviceWork`: how often it ran; where that is unknown, how many kernels and copies it has."""
+    """Runs of each op of a `DeviceWork`; if unknown, its number of kernels and copies."""
 
     runs: Int64s
     is_known: Bools
 
 
 class _Launched(NamedTuple):
-    """Device events whose op is known: the op (index into the ops), its text, and the call (host row, -1: unknown)."""
+    """Device events with a known op: its index, its text, and the call (host row, -1 if unknown)."""
 
     op: Int64s
     text: Int64s
     call: Int64s
 
     def at(self, rows: Int64s) -> _Launched:
-        """Return some of them."""
         return _Launched(self.op[rows], self.text[rows], self.call[rows])
 
 
 class _Names(NamedTuple):
-    """Which text each op goes by (index), and each name of the trace (-1: none of an op)."""
+    """Index of the text of each op, and of each name of the trace (-1 if it is not an op)."""
 
     of_op: Int64s
     of_name: Int64s
 
 
 def op_runs(trace: HostTrace, work: DeviceWork) -> OpRuns:
-    """Return how often each op ran."""
+    """Return the number of runs of each op."""
     places = np.flatnonzero(work.op >= 0)
     rows, op, ops = work.rows[places], work.op[places], len(work.ops)
     names = _names(trace, work.ops)
@@ -578,7 +564,7 @@ def _names(trace: HostTrace, ops: tuple[DeviceOp, ...]) -> _Names:
 
 
 def _counted(op: Int64s, run: Int64s, ops: int) -> Int64s:
-    """Return how many distinct runs each op has; 0 for an op of which any event is in no run (-1)."""
+    """Return the number of distinct runs of each op; 0 if any of its events is in no run (-1)."""
     order = np.lexsort((run, op))
     op, run = op[order], run[order]
     is_first = np.ones(len(op), np.bool_)
@@ -591,7 +577,7 @@ def _counted(op: Int64s, run: Int64s, ops: int) -> Int64s:
 def _lost_calls(line: Int32s, events: _Launched) -> Int64s:
     """Number the stretches of events without a call on a stream, for one op; -1 for all others.
 
-    Numbers are beyond those of rows. Events are in the order of their streams.
+    Numbers are larger than those of rows. Events are in the order of their streams.
     """
     is_lost = events.call < 0
     share = np.bincount(events.op, is_lost) / np.maximum(np.bincount(events.op), 1)
@@ -601,14 +587,14 @@ def _lost_calls(line: Int32s, events: _Launched) -> Int64s:
 
 
 def _named_events(trace: HostTrace, events: _Launched, names: _Names) -> Int64s:
-    """Return for each event the row of the host's event of its op around the call, -1 where there is none."""
+    """Return for each event the row of its op's host event around the call, -1 without one."""
     run = np.full(len(events.op), -1, np.int64)
     rows = trace.host_events(names.of_name >= 0)
     of_lines = [(line, rows[(rows >= line.start) & (rows < line.stop)]) for line in trace.host_lines]
     of_lines = [(line, on_line) for line, on_line in of_lines if len(on_line)]
     for line, places in _by_line(trace, events.call):
         launched, best = events.at(places), (0, np.full(len(places), -1, np.int64))
-        # The thread of the calls comes first; of several lines with as many, the first counts.
+        # The thread of the calls comes first; among lines with equal counts, the first one.
         for _, on_line in sorted(of_lines, key=lambda each: each[0] != line):
             around = innermost_around(trace, on_line, launched.call)
             is_of_op = (around >= 0) & (names.of_name[trace.name[around]] == launched.text)
@@ -622,7 +608,7 @@ def _named_events(trace: HostTrace, events: _Launched, names: _Names) -> Int64s:
 
 
 def _by_executor(trace: HostTrace, events: _Launched) -> Int64s:
-    """Number the stretches of calls of one op inside an event of `_EXECUTORS`; -1 for calls outside of any."""
+    """Number the stretches of calls of one op inside an event of `_EXECUTORS`; -1 for calls outside."""
     run = np.full(len(events.op), -1, np.int64)
     executors = trace.host_events(mask(trace.names, lambda name: name.startswith(_EXECUTORS)))
     first = 0

@@ -1,6 +1,6 @@
-"""Ops taken together: by type, by name scope, by layer of the model.
+"""Ops grouped by type, by name scope, and by layer of the model.
 
-Names of ops are paths: scopes, then the op's own name. Keras makes the scopes of a model and of each layer in it; the
+Op names are paths: scopes, then the op's own name. Keras creates a scope for a model and for each of its layers; the
 backward pass repeats the path below `gradient_tape`.
 """
 
@@ -37,15 +37,15 @@ _OPTIMIZER = re.compile(
     re.IGNORECASE,
 )
 PATH_READ = 4096
-"""Characters of a name that are looked at: names in a hostile file are long."""
+"""Characters of a name that are read, because hostile files contain long names."""
 
 
 class GroupTable(Tabular, frozen=True, kw_only=True):
-    """Ops of one side by group, the one with the largest self time first; times are int64 picoseconds.
+    """Ops of one side by group, the largest self time first; times are int64 picoseconds.
 
-    `total_ps` adds up ops that lie inside each other on a thread; `self_ps` does not. `backward_ps` is the part of
-    `self_ps` in the backward pass. `all_self_ps` and `time_ps` are what shares are of: all ops of the side, also those
-    that were omitted, and the time with idle (None: unknown).
+    `total_ps` includes nested ops repeatedly; `self_ps` does not. `backward_ps` is the part of `self_ps` in the
+    backward pass. Shares refer to `all_self_ps`, the time of all ops of the side including omitted ones, and `time_ps`,
+    which adds idle time (None if unknown).
     """
 
     by: Grouping
@@ -66,7 +66,6 @@ class GroupTable(Tabular, frozen=True, kw_only=True):
         return self.columns()
 
     def __len__(self) -> int:
-        """Return the number of groups."""
         return len(self.names)
 
     def columns(self) -> dict[str, list[object]]:
@@ -89,7 +88,7 @@ class GroupTable(Tabular, frozen=True, kw_only=True):
 
 
 def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupTable:
-    """Add up ops by group; `keep` (one entry per op) leaves others out, but shares stay of all ops."""
+    """Add up ops by group; `keep` (one entry per op) omits other ops, but shares remain those of all ops."""
     rows = np.arange(len(table)) if keep is None else np.flatnonzero(keep)
     keys = [table.keys[row] for row in rows.tolist()]
     models = models_of(table.keys) if by == "layer" else frozenset()
@@ -128,12 +127,12 @@ def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupT
 
 
 def is_backward(name: str) -> bool:
-    """Tell whether an op belongs to the backward pass."""
+    """Return whether an op belongs to the backward pass."""
     return "gradient" in name and _BACKWARD.search(name[:PATH_READ]) is not None
 
 
 def group_without_path(key: OpKey) -> str:
-    """Return the group of what has no path: work without an op, stages of the input pipeline."""
+    """Return the group of a name without a path: work without an op, stages of the input pipeline."""
     if key.type == KERNEL_WITHOUT_OP or (key.hlo_op and key.name == key.hlo_op):
         return NO_OP
     if key.type in COPY_TYPES:
@@ -142,21 +141,21 @@ def group_without_path(key: OpKey) -> str:
 
 
 def _path(name: str) -> list[str]:
-    """Return the scopes of an op without those that tell nothing of the model."""
+    """Return the scopes of an op without those unrelated to the model."""
     return [scope for scope in name[:PATH_READ].split("/")[:-1] if _tells_of_model(scope)]
 
 
-# The same few scopes are in the names of thousands of ops.
+# Thousands of op names contain the same few scopes.
 @lru_cache(maxsize=2048)
 def _tells_of_model(scope: str) -> bool:
     return not _BACKWARD.match(scope) and not _WRAPPER.fullmatch(scope)
 
 
 def models_of(keys: Iterable[OpKey]) -> frozenset[str]:
-    """Return the outermost scopes with several layers inside: models, unless they are named otherwise.
+    """Return the outermost scopes with several layers inside, which are models unless named otherwise.
 
-    Only the forward pass tells: below a layer of it is an op at most, while in the backward pass the ops of the forward
-    pass are scopes.
+    Only the forward pass is used: a layer contains ops there, while in the backward pass the ops of the forward pass
+    are scopes.
     """
     inside: dict[str, set[str]] = {}
     for key in keys:
@@ -167,7 +166,7 @@ def models_of(keys: Iterable[OpKey]) -> frozenset[str]:
 
 
 def layer_of(name: str, models: frozenset[str] = frozenset()) -> str:
-    """Return the layer: the scope below the model, or the outermost scope where there is no model around it."""
+    """Return the layer: the scope below the model, or the outermost scope without a model."""
     path = _path(name)
     if not path:
         return NO_SCOPE
@@ -178,17 +177,16 @@ def layer_of(name: str, models: frozenset[str] = frozenset()) -> str:
 
 
 # --- ops of replicas and of repeated layers, added up ---
-# Ops are one row if their names differ in nothing but the numbers of replicas, towers, layers and blocks, and their
-# types are equal. Of what XLA compiled, the program and the kind of HLO op (`fusion.3`, `fusion.8`) must be the same
-# too.
+# Ops share a row if their names differ only in the numbers of replicas, towers, layers and blocks, and their types are
+# equal. For XLA ops, the program and the kind of HLO op (`fusion.3`, `fusion.8`) must be equal too.
 
 _HLO_NUMBER = re.compile(r"\.\d+")
 
 
 def repeated_ops(table: OpTable, keep: Bools) -> dict[str, list[object]] | None:
-    """Return the columns of `OpTable` with a row for ops that repeat each other; None if none of those to `keep` do.
+    """Return the columns of `OpTable` with one row per group of repeated ops; None if no kept op repeats.
 
-    `keep` has one entry per op; shares stay of all ops. The column `ops` counts the ops of a row.
+    `keep` has one entry per op; shares remain those of all ops. The column `ops` counts the ops of a row.
     """
     kept = table.only(np.flatnonzero(keep))
     keys = common_keys(kept.keys)
@@ -200,17 +198,17 @@ def repeated_ops(table: OpTable, keep: Bools) -> dict[str, list[object]] | None:
 
 
 def common_keys(keys: Sequence[OpKey]) -> list[OpKey]:
-    """Return for each op the key of its row: one for all ops that repeat each other."""
+    """Return the row key of each op: one for all ops that repeat each other."""
     alike = defaultdict[OpKey, list[int]](list)
     for place, key in enumerate(keys):
         pattern = key
-        if not group_without_path(key):  # names that are no paths have no layers
+        if not group_without_path(key):  # names that are not paths have no layers
             pattern = key._replace(name=pattern_of(key.name), hlo_op=_HLO_NUMBER.sub("", key.hlo_op))
         alike[pattern].append(place)
     common = list(keys)
     for places in alike.values():
         members = [keys[place] for place in places]
-        # Without a number in their name, several HLO ops of one op stay apart.
+        # Several HLO ops of one op without a number in its name stay separate.
         if len({key.name for key in members}) > 1:
             first = members[0]
             is_one = len({key.hlo_op for key in members}) == 1
@@ -221,18 +219,16 @@ def common_keys(keys: Sequence[OpKey]) -> list[OpKey]:
     return common
 
 
-# --- ops as stacks of names, for flame graphs: by name scope, or by layer and pass ---
-
 StackedBy = Literal["scope", "layer"]
 MOST_IN_REPORT = 1_000
-"""Boxes of a chart: more are too narrow to be seen on a page of many charts."""
+"""Maximum number of boxes of a chart; more are too narrow to see on a page of many charts."""
 BACKWARD, FORWARD = "backward pass", "forward pass"
 _ITERATOR = "Iterator::"
 _TIMES = FlameScale(unit="ms", divisor=int(PS_PER_MS), separator="/")
 
 
 def stacker(keys: Sequence[OpKey], by: StackedBy) -> Callable[[OpKey], Stack]:
-    """Return the function that gives the stack of an op, one of `keys`."""
+    """Return a function that returns the stack of an op among `keys`."""
     models = models_of(keys) if by == "layer" else frozenset()
 
     def stack(key: OpKey) -> Stack:

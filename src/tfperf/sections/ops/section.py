@@ -1,4 +1,4 @@
-"""The section of ops: which take the time on the device and on the host, alone and in groups, and what is idle."""
+"""The report section on ops: tables, groups and idle time on devices and hosts."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _STAR = "* stands for numbers of replicas and layers: ops that differ in nothing
 
 
 def build(results: Results) -> Section:
-    """Build the section; what people see depends on the view of the results.
+    """Return the section; the parts for people depend on the view of the results.
 
-    By default, a whole report shows one table: the ops of the device, else those of the host. If a grouping or filters
-    are asked for, it shows as much as the section alone. Filters leave rows out of tables; ranks and shares stay.
+    By default, a full report shows one table: the ops of the device, else those of the host. With a grouping or
+    filters, it shows as much as the section alone. Filters omit rows of tables; ranks and shares stay.
     """
     ops: Ops = results["ops"]
     is_default_view = results.view == View()
@@ -99,7 +99,7 @@ def _facts(results: Results, side: OpTable, level: Level) -> list[Fact]:
 def _tables(results: Results, level: Level) -> tuple[Table, ...]:
     """Return all tables; people see those of one grouping, and of both sides at the given level.
 
-    Ops that repeat each other are one row, unless each is asked for, or none does.
+    Repeated ops share a row, unless each op is requested or no op repeats.
     """
     by = results.view.ops_by
     groups = ((spec, "brief" if group == by else "data") for group, spec in GROUP_TABLES.items())
@@ -113,7 +113,7 @@ def _tables(results: Results, level: Level) -> tuple[Table, ...]:
 
 
 def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
-    """Return the ops of a side; people see the HLO op in the place of the running sum, and tensor cores if known."""
+    """Return the ops of a side; people see HLO ops instead of running sums, and tensor cores if known."""
     table = spec.build(results, level=level, bar_key="self_percent")
     if table is None:
         return None
@@ -128,9 +128,9 @@ def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
 
 
 def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Chart, ...]:
-    """Return how the self time of each side is distributed; people see types and ops, unless they ask for others.
+    """Return charts of the self time of each side; people see types and ops by default.
 
-    Those who ask for scopes see them as a tree, in its own order.
+    With scopes, the chart is a tree in its own order.
     """
     by, data = results.view.ops_by, {table.name: table.data for table in tables}
     shown: Level = level if by in ("pattern", "op", "type") else "data"

@@ -1,7 +1,7 @@
-"""What ops add up to by the function that they ran for, in the capture and in the steps that count: for flame graphs.
+"""Op sums by function, in the capture and in the averaged steps, for flame graphs.
 
-The sums over functions are those of the op tables. Time in steps is cut at their edges; a run counts in the step in
-which it starts. Where an op of a device ran for several functions, its runs are shared out by its kernels.
+The sums over functions equal those of the op tables. Time in steps is cut at step edges; a run counts in the step in
+which it starts. If an op of a device ran for several functions, its runs are divided in proportion to kernels.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ OP_SUMS = SectionSpec(
     combines_in_tree=True,
     shorten="tfperf.sections.ops.sums:shorten",
     stats=HOST_OPS | DEVICE_OPS,
-    build="tfperf.sections.ops.section:build",  # which nobody calls: no report has it
+    build="tfperf.sections.ops.section:build",  # required, but not called: no report contains it
 )
 
 _FUNCTION_OF_PROGRAM = re.compile(r"a_inference_(.+?)_\d+__|p?jit_(.+)")
-"""How TensorFlow and JAX name the program of a function."""
+"""Program names of functions in TensorFlow and JAX."""
 
 
 class OpOfFunction(NamedTuple):
-    """An op, and the function that it ran for (`NO_FUNCTION` where nothing tells)."""
+    """An op, and the function that it ran for (`NO_FUNCTION` if unknown)."""
 
     op: OpKey
     function: str
 
 
 class OpSum(NamedTuple):
-    """Sums of one op: in the capture, and in the steps that count; `counts_kernels` is 1 if its runs are unknown."""
+    """Sums of one op in the capture and in the averaged steps; `counts_kernels` is 1 if its runs are unknown."""
 
     calls: float
     self_ps: int
@@ -56,7 +56,7 @@ class OpSum(NamedTuple):
     counts_kernels: int
 
     def plus(self, other: OpSum) -> OpSum:
-        """Return both added up."""
+        """Return the sums added up."""
         calls, self_ps, step_calls, step_self_ps, _ = (one + more for one, more in zip(self, other, strict=True))
         both = max(self.counts_kernels, other.counts_kernels)
         return OpSum(calls, min(int(self_ps), MOST), step_calls, min(int(step_self_ps), MOST), both)
@@ -66,7 +66,7 @@ Sums = dict[OpOfFunction, OpSum]
 
 
 class OpSums(Struct, frozen=True, kw_only=True):
-    """The sums of both sides; `step_count` counts the steps of all hosts, `device_count` the devices that worked."""
+    """The sums of both sides; `step_count` counts the steps of all hosts, `device_count` the active devices."""
 
     host: Sums
     device: Sums
@@ -82,7 +82,7 @@ def analyze(host: Host) -> OpSums:
 
 
 def sums_in(host: Host, steps: Steps) -> OpSums:
-    """Add up the ops of a host; the steps that count are `steps`."""
+    """Add up the ops of a host, with `steps` as the averaged steps."""
     trace = host.trace
     counted = union(steps.start_ps, steps.end_ps)
     functions = function_calls(trace)
@@ -110,7 +110,7 @@ def combine(hosts: Sequence[OpSums]) -> OpSums:
 
 
 def shorten(sums: OpSums, most: int) -> OpSums:
-    """Return the sums with so many ops of functions on each side, those with most time, and one for all others."""
+    """Return the sums with the `most` largest ops of functions per side, and one row for all others."""
     if max(len(sums.host), len(sums.device)) <= most:
         return sums
     return replace(sums, host=_cut(sums.host, most), device=_cut(sums.device, most))
@@ -133,7 +133,7 @@ def _added(pairs: Iterable[tuple[OpOfFunction, OpSum]]) -> Sums:
 
 
 class _Groups(NamedTuple):
-    """Events by group: the group of each, and of each group one event and what its events add up to."""
+    """Events by group: the group of each event; one event and the sums of each group."""
 
     of_event: Int64s
     first: Int64s
@@ -163,9 +163,6 @@ def _rows_of(groups: _Groups, key_of: Callable[[int], OpOfFunction]) -> Iterator
         yield key_of(event), OpSum(float(calls), self_ps, float(step_calls), step_self_ps, 0)
 
 
-# --- host threads ---
-
-
 def _host_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums:
     trace, rows = host.trace, host_op_rows(host.trace)
     start, end = trace.start_ps[rows.row], trace.end_ps[rows.row]
@@ -183,7 +180,7 @@ def _host_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums
 
 
 def own_time_in(start: Int64s, end: Int64s, parent: Int64s, counted: Intervals) -> Int64s:
-    """Return how long each event works itself in `counted`, without the events inside it."""
+    """Return the self time of each event within `counted`."""
     if not len(counted.start) or not len(start):
         return np.zeros(len(start), np.int64)
     event, begin, stop = own_parts(start, end, parent, np.ones(len(start), np.bool_))
@@ -193,14 +190,11 @@ def own_time_in(start: Int64s, end: Int64s, parent: Int64s, counted: Intervals) 
 
 
 def of_function(op: OpKey, function: str = NO_FUNCTION) -> OpOfFunction:
-    """Return the key; what XLA compiled is of the function of its program where nothing else tells one."""
+    """Return the key; a compiled op without a known function belongs to the function of its program."""
     if function != NO_FUNCTION or not op.hlo_module:
         return OpOfFunction(op, function)
     compiled = _FUNCTION_OF_PROGRAM.match(op.hlo_module)
     return OpOfFunction(op, next(filter(None, compiled.groups())) if compiled else op.hlo_module)
-
-
-# --- devices ---
 
 
 def _gpu_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums:
@@ -210,7 +204,7 @@ def _gpu_sums(host: Host, functions: FunctionCalls, counted: Intervals) -> Sums:
     call = host.launch_links.of(work.rows)
     function = np.where(call >= 0, functions.of(np.maximum(call, 0)), -1)
     start, end = trace.start_ps[work.rows], trace.end_ps[work.rows]
-    # Work without an op goes by its name.
+    # Work without an op is listed by its name.
     name = np.where(work.op >= 0, 0, equal_names(trace)[trace.name[work.rows]])
     key = ((function + 1) * (len(work.ops) + 1) + work.op + 1) * len(trace.names) + name
     groups = _grouped(key, start, trace.duration_ps[work.rows], overlap(counted, start, end), counted)

@@ -91,7 +91,7 @@ PYTHON_FUNCTIONS = TableSpec(
     ranked=Ranked("total_ms"),
 )
 _PACKAGE_TIMES = at_levels(_TIMES, {"calls_per_step": "data"})
-"""Two columns of names leave no room for how often they are called."""
+"""Two name columns leave no space for the number of calls."""
 PYTHON_PACKAGES = TableSpec(
     name="python_packages",
     title="Functions of packages, added up",

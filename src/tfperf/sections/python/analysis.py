@@ -1,6 +1,6 @@
-"""How long each function of Python runs, in the capture and in the steps, and when nothing but it is recorded.
+"""Python time per function, in the capture, in the steps, and while only Python is recorded.
 
-Functions of packages that are known (`trace/python_packages.py`) are also added up by package.
+Functions of known packages (`trace/python_packages.py`) are also added up by package.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ OTHER_FUNCTIONS = "(other functions)"
 
 
 class PythonTime(Struct, frozen=True, kw_only=True):
-    """A function, or all functions of a package (then `function` is empty); times are picoseconds, summed over threads.
+    """A function, or all functions of a package (`function` is empty); times are picoseconds, summed over threads.
 
-    `self_ps` is without the functions that it calls, `total_ps` with them; what calls itself counts once. Fields that
-    start with `step_` are of the steps that count, and `others_ps` of the time in them in which nothing but Python is
-    recorded: on the thread that makes the calls, as self time.
+    `self_ps` excludes called functions and `total_ps` includes them; recursive calls count once. Fields with the prefix
+    `step_` cover the averaged steps. `others_ps` is the self time in these steps, on the thread that makes the calls,
+    while only Python is recorded.
     """
 
     function: str
@@ -59,12 +59,12 @@ class PythonTime(Struct, frozen=True, kw_only=True):
 
     @property
     def totals_ps(self) -> tuple[int, int] | None:
-        """Return the totals of the capture and its steps; None for several functions, some of which may call others."""
+        """Return the totals of the capture and its steps; None for several functions, which may call each other."""
         return None if self.function == OTHER_FUNCTIONS else (self.total_ps, self.step_total_ps)
 
 
 class PythonTimes(Tabular, frozen=True, kw_only=True):
-    """What Python did in a run. `functions` and `packages` are in order of their total time, the longest first."""
+    """Python activity in a run. `functions` and `packages` are sorted by total time, the longest first."""
 
     home = ("python", "python_functions")
 
@@ -72,26 +72,26 @@ class PythonTimes(Tabular, frozen=True, kw_only=True):
     packages: tuple[PythonTime, ...] = ()
     step_count: int = 0
     step_ps: int = 0
-    """How many steps count, and their duration, both of all hosts."""
+    """Number and duration of the averaged steps of all hosts."""
     all_others_ps: int | None = None
-    """The time in them in which nothing is recorded that has a category; None: not known of all hosts."""
+    """Time in these steps without an event that has a category; None unless known for all hosts."""
     between: BetweenCalls | None = None
-    """What runs while the thread that makes the calls is in none; None: unknown. Of several hosts, of the first."""
+    """Activity while the calling thread is in no call; None if unknown. With several hosts, of the first."""
 
     @property
     def own(self) -> tuple[PythonTime, ...]:
-        """Return the functions of no known package: those of the program."""
+        """Return the functions outside known packages: those of the program."""
         return tuple(function for function in self.functions if not function.package)
 
     @property
     def others_percent(self) -> float | None:
-        """Return the share of all others in which one of the functions runs; None if there is none, or unknown."""
+        """Return the share of all others with one of the functions running; None if there is none, or unknown."""
         in_functions = sum(function.others_ps for function in self.functions)
         return percent(in_functions, self.all_others_ps) if self.all_others_ps else None
 
 
 def analyze(host: Host) -> PythonTimes:
-    """Measure the functions of a host; without frames there is nothing to measure."""
+    """Measure the functions of a host; the result is empty without frames."""
     trace = host.trace
     frames = python_frames(trace)
     if frames is None:
@@ -101,7 +101,7 @@ def analyze(host: Host) -> PythonTimes:
     counted = union(steps.start_ps[counts], steps.end_ps[counts])
     main = host.host_states.main
     others = None
-    # TensorFlow's groups and the steps of TPU cores are stretches of time of their own.
+    # TensorFlow's groups and the steps of TPU cores have their own time ranges.
     in_real_time = not host.as_tensorflow and steps.source != "device steps"
     if in_real_time and main is not None and (frames.line == main).any():
         others = difference(counted, union_all([*host.busy_times.values()]))
@@ -146,7 +146,7 @@ def _functions(
 def _packages(
     frames: PythonFrames, named: Mapping[int, PythonFunction], functions: Sequence[PythonTime], counted: Intervals
 ) -> list[PythonTime]:
-    """Return what the functions of each known package add up to; what one calls in the same package counts once."""
+    """Return sums per known package; calls within a package count once."""
     of_frame, keys = _numbered(frames, {name: ("", each.package) for name, each in named.items()})
     totals = zip(*(column.tolist() for column in _totals(frames, of_frame, counted, len(keys))), strict=True)
     packages = []
@@ -163,7 +163,7 @@ _Key = tuple[str, str]
 
 
 def _numbered(frames: PythonFrames, key_of: Mapping[int, _Key]) -> tuple[Int64s, list[_Key]]:
-    """Return for each frame the number of its key, and the keys; `key_of` has those of the names of frames."""
+    """Return for each frame the number of its key, and the keys; `key_of` is by frame name."""
     number: dict[_Key, int] = {}
     of_name = np.zeros(max(key_of) + 1, np.int64)
     for name, key in key_of.items():
@@ -194,7 +194,7 @@ def _ordered(times: Iterable[PythonTime]) -> tuple[PythonTime, ...]:
 
 
 def combine(hosts: Sequence[PythonTimes]) -> PythonTimes:
-    """Add up what Python did on several hosts."""
+    """Add up the Python activity of several hosts."""
     if len(hosts) == 1:
         return hosts[0]
     with_frames = [host for host in hosts if host.functions]
@@ -210,7 +210,7 @@ def combine(hosts: Sequence[PythonTimes]) -> PythonTimes:
 
 
 def shorten(times: PythonTimes, most: int) -> PythonTimes:
-    """Return so many functions, those of the longest total, and one row for all others of each package."""
+    """Return the `most` functions with the largest total, and one row for all others of each package."""
     if len(times.functions) <= most:
         return times
     others = (replace(function, function=OTHER_FUNCTIONS) for function in times.functions[most:])
@@ -226,22 +226,22 @@ def _added(times: Iterable[PythonTime]) -> tuple[PythonTime, ...]:
     return _ordered(_time(key, values) for key, values in sums.items())
 
 
-# --- which Python functions run while the thread that makes the calls is in none of them ---
-# Three questions: in which function of the program most of that time goes (the innermost one that holds half of it),
-# what that function calls, and whether the frames show waiting or computing. For the last, the innermost frame counts:
-# some functions in C only wait, while functions in Python and those of numpy's arrays compute.
+# --- Python functions that run while the calling thread is in no call ---
+# Reported are the innermost function of the program with at least half of that time, the functions that it calls, and
+# whether the frames show waiting or computing. The innermost frame decides the last: some functions in C only wait,
+# while functions in Python and those of numpy arrays compute.
 
 _HALF, _QUARTER = 0.5, 0.25
 _DEEPEST = 10
-"""Doublings of the way up from a frame: more than any stack holds."""
+"""Doublings of the way up from a frame, for more frames than any stack has."""
 _WAITS = re.compile(
     r"recv(?:_into|from|from_into|_bytes|msg)?|accept|connect|sendall|read|readinto|readline|poll|select|sleep|acquire"
     r"|wait|join|getaddrinfo|do_handshake|fsync"
 )
 _SHARED_FILES = re.compile(r"(?:trainer|core|variables?|layer|model|optimizer|metric|functional|sequential)\.py")
-"""Files of Keras whose names programs use too."""
+"""Files of Keras with names that programs use too."""
 _OF_KERAS = re.compile(r"fit|evaluate|predict|(?:train|test|predict)_on_batch|function|wrapper|reset_metrics|__\w+__")
-"""Functions in such files that are Keras's own, where nothing of Keras has called them."""
+"""Functions in such files that belong to Keras itself if no Keras function called them."""
 _FILES_OF_JAX = re.compile(
     r"(?:api|array|array_methods|basearray|dispatch|dtypes|lax_numpy|pjit|profiler|pxla|stages|traceback_util"
     r"|tree_util|ufuncs|xla_bridge)\.py"
@@ -251,23 +251,23 @@ _CALLBACK = re.compile(r"on_(?:(?:train|test|predict)_)?(?:batch|epoch)?_?(?:beg
 
 
 class BetweenCalls(Struct, frozen=True, kw_only=True):
-    """The time of the steps that count in which the thread is in no call; shares of it are from 0 to 1."""
+    """Time of the averaged steps in which the thread is in no call; shares of it are from 0 to 1."""
 
     total_ps: int
     function: str = ""
-    """The innermost function of the program that holds half of the time or more; empty: none does."""
+    """Innermost function of the program with at least half of the time; empty without one."""
     share: float = 0.0
-    """What it holds, with all that it calls."""
+    """Share of that function, including its callees."""
     callee: str = ""
-    """What it calls for most of that; without a function, what the program calls for half of the time or more."""
+    """Largest callee of the function; without a function, the callee of the program with at least half of the time."""
     callee_share: float = 0.0
     callback: str = ""
-    """The method of a callback of the program that holds half of the time or more: the function, or what calls it."""
+    """Callback method of the program with at least half of the time: the function, or its caller."""
     framework_share: float = 0.0
-    """In functions of TensorFlow, Keras or JAX that no function of the program has called."""
+    """In functions of TensorFlow, Keras or JAX that no function of the program called."""
     waiting_share: float = 0.0
     computing_share: float = 0.0
-    """The rest may do either."""
+    """The remainder may wait or compute."""
     collecting_share: float = 0.0
     """In calls of gc.collect."""
 
@@ -275,7 +275,7 @@ class BetweenCalls(Struct, frozen=True, kw_only=True):
 def between_calls(
     frames: PythonFrames, named: Mapping[int, PythonFunction], outside: Intervals, main: int, *, is_jax: bool
 ) -> BetweenCalls:
-    """Measure the frames of the line `main` in the time `outside`; `named` has the function of each name."""
+    """Measure the frames of the line `main` in the time `outside`; `named` maps names to functions."""
     first, last = np.searchsorted(frames.line, (main, main + 1)).tolist()
     rows = slice(first, last)
     parent = np.where(frames.parent[rows] >= 0, frames.parent[rows] - first, -1)
@@ -303,7 +303,7 @@ def between_calls(
         is_framework |= are(lambda each: _FILES_OF_JAX.fullmatch(each.file))
     is_shared = are(lambda each: not is_jax and _SHARED_FILES.fullmatch(each.file))
     is_program = are(lambda each: not each.package) & ~is_framework & ~is_shared
-    # Of a file whose name both use, what Keras has called is of Keras, but for callbacks.
+    # In a file whose name both use, functions that Keras called belong to Keras, except callbacks.
     above = _nearest(frames.parent, (is_framework | is_program)[function])
     is_keras = are(lambda each: _OF_KERAS.fullmatch(each.name))
     is_hook = are(lambda each: _CALLBACK.fullmatch(each.name))
@@ -313,13 +313,13 @@ def between_calls(
     entries = of_framework & are(lambda each: _ENTRY.fullmatch(each.name))[function]
     runs_it = _nearest(frames.parent, of_program | entries)
     owner = _nearest(frames.parent, of_program | of_framework)
-    # Neither called by the program, but by `fit` and its like, nor anything that these do not call themselves.
+    # Called neither by the program, except `fit` and the like, nor by other functions than these.
     by_itself = ((runs_it < 0) | entries[runs_it]) & (owner >= 0) & of_framework[owner]
     of_part = by_itself[part]
     in_program = intersection(outside, union(start[~of_part], end[~of_part]))
     waits, computes = are(_waits), are(_computes)
     collects = are(lambda each: each.shown == "gc.collect")
-    # What calls itself counts once.
+    # Recursive calls count once.
     group, begin, stop = frames.spans(function)
     share = summed(overlap(in_program, begin, stop), group)
     measured = BetweenCalls(
@@ -342,7 +342,7 @@ def between_calls(
         found = int(np.where(of, most, -1.0).argmax())
         if of[found] and most[of].sum() >= _HALF:
             return replace(measured, callee=functions[found].shown, callee_share=float(most[found]))
-    # What the function calls itself, or what lies outside of all functions of the program.
+    # Direct callees of the function, or frames outside all functions of the program.
     callers = _nearest(frames.parent, is_named[function])[frames.parent]
     caller = np.where((frames.parent >= 0) & (callers >= 0), function[callers], -1)
     called = (caller == holder) & (function != holder) & is_named[function] & ~of_framework
@@ -354,7 +354,7 @@ def between_calls(
 
 
 def _nearest(parent: Int64s, wanted: Bools) -> Int64s:
-    """Return for each frame the nearest wanted one among itself and those around it; -1: none is wanted."""
+    """Return for each frame the nearest wanted one among itself and its callers; -1 without one."""
     found = np.where(wanted, np.arange(len(parent)), parent)
     for _ in range(_DEEPEST):
         found = np.where(found >= 0, found[found], -1)
@@ -371,7 +371,7 @@ def _awaits_device(function: PythonFunction) -> bool:
 
 
 def _computes(function: PythonFunction) -> bool:
-    """Tell whether a function computes for sure: functions of numpy in C may wait for an array of JAX."""
+    """Return whether a function certainly computes: C functions of numpy may wait for a JAX array."""
     if function.file:
         return not _awaits_device(function)
     is_of_array = function.package == NO_MODULE and (
@@ -380,8 +380,8 @@ def _computes(function: PythonFunction) -> bool:
     return is_of_array or function.shown.startswith(("builtins.", "gc."))
 
 
-# --- python functions as stacks, with the time of the innermost: for flame graphs ---
-# The sums over stacks are those of the table of functions. Time in steps is cut at their edges.
+# --- python stacks, with the time of the innermost function, for flame graphs ---
+# The sums over stacks equal those of the table of functions. Time in steps is cut at step edges.
 
 STACKS = SectionSpec(
     name="python_stacks",
@@ -391,12 +391,12 @@ STACKS = SectionSpec(
     combine="tfperf.sections.python.analysis:combine_stacks",
     combines_in_tree=True,
     shorten="tfperf.sections.python.analysis:shorten_stacks",
-    build="tfperf.sections.python.section:build",  # which nobody calls: no report has it
+    build="tfperf.sections.python.section:build",  # required, but not called: no report contains it
 )
 
 
 class Frame(NamedTuple):
-    """A function of Python as people read it, and the package that it is of (empty: of none that is known)."""
+    """Displayed name of a Python function, and its package (empty if unknown)."""
 
     function: str
     package: str
@@ -404,11 +404,11 @@ class Frame(NamedTuple):
 
 PythonStack = tuple[Frame, ...]
 OTHERS: PythonStack = (Frame("(other functions)", ""),)
-"""What stands for the stacks of a host beyond those that are kept."""
+"""Replaces the stacks of a host beyond the maximum."""
 
 
 class StackSum(NamedTuple):
-    """Calls of the innermost function of a stack, and its own time: in the capture, and in the steps that count."""
+    """Calls and self time of the innermost function of a stack, in the capture and in the averaged steps."""
 
     calls: int
     self_ps: int
@@ -417,14 +417,14 @@ class StackSum(NamedTuple):
 
 
 class PythonStacks(Struct, frozen=True, kw_only=True):
-    """Stacks, the outermost function first; `step_count` counts the steps of all hosts that have Python frames."""
+    """Stacks, the outermost function first; `step_count` counts the steps of all hosts with Python frames."""
 
     sums: dict[PythonStack, StackSum]
     step_count: int
 
 
 def analyze_stacks(host: Host) -> PythonStacks:
-    """Add up the frames of a host by their stack; without frames there are none."""
+    """Add up the frames of a host by their stack; empty without frames."""
     trace = host.trace
     frames = python_frames(trace)
     if frames is None:
@@ -464,7 +464,7 @@ def combine_stacks(hosts: Sequence[PythonStacks]) -> PythonStacks:
 
 
 def shorten_stacks(stacks: PythonStacks, most: int) -> PythonStacks:
-    """Return so many stacks, those with most own time, and one for all others."""
+    """Return the `most` stacks with the largest self time, and one row for all others."""
     if len(stacks.sums) <= most:
         return stacks
     ordered = sorted(stacks.sums.items(), key=lambda pair: -pair[1].self_ps)
@@ -480,13 +480,13 @@ def _add(sums: dict[PythonStack, StackSum], stack: PythonStack, value: StackSum)
 
 
 def _numbered_stacks(frames: PythonFrames) -> tuple[Int64s, list[int], list[int]]:
-    """Return for each frame the number of its stack; of each stack that around it (-1: none), and its innermost name.
+    """Return for each frame the number of its stack; for each stack its parent (-1 without) and innermost name.
 
-    From the outermost frames inward, level by level: calls of one function in one stack have one number.
+    Levels are numbered from the outermost frames inward; calls of one function in one stack share a number.
     """
     depth, size = _depths(frames.parent), int(frames.name.max()) + 1
     order = np.argsort(depth, kind="stable")
-    number = np.full(len(frames) + 1, -1, np.int64)  # the last entry stands for no frame (-1)
+    number = np.full(len(frames) + 1, -1, np.int64)  # the last entry represents no frame (-1)
     above: list[int] = []
     name: list[int] = []
     for level in np.split(order, np.flatnonzero(np.diff(depth[order])) + 1):
@@ -498,7 +498,7 @@ def _numbered_stacks(frames: PythonFrames) -> tuple[Int64s, list[int], list[int]
 
 
 def _depths(parent: Int64s) -> Int64s:
-    """Return how many frames are around each; pointers to those around double their reach in each round."""
+    """Return the number of frames around each frame; pointers double their reach in each round."""
     depth, ancestor = (parent >= 0).astype(np.int64), parent
     while (ancestor >= 0).any():
         above = np.maximum(ancestor, 0)

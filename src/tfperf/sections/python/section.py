@@ -1,4 +1,4 @@
-"""The section about Python functions: which take the time, and which fill "All others" of the step."""
+"""The report section on Python functions and their share of "All others"."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _IN_STEPS = ("calls_per_step", "self_per_step_ms", "total_per_step_ms", "total_p
 
 
 def build(results: Results) -> Section:
-    """Build the section: how much of "All others" is Python, and the functions that take the time."""
+    """Return the section: the share of Python in "All others", and the functions with the most time."""
     times: PythonTimes = results["python"]
     if not times.functions:
         return Section("python", _TITLE, notes=(NO_FRAMES,), level="full")
