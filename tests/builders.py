@@ -8,7 +8,7 @@ unsigned arm, `ref(text)` a reference to a stat metadata, as writers store repea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,15 +52,18 @@ class Line:
     timestamp_ns: int = 0
 
 
+Facts = Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Plane:
     name: str
     lines: tuple[Line, ...]
-    stats: dict[str, Any] = field(default_factory=dict)
-    name_stats: dict[str, dict[str, Any]] = field(default_factory=dict)
-    texts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    stats: Facts
+    name_stats: Mapping[str, Facts]
+    texts: Mapping[str, tuple[str, str]]
     """Name of an event here -> the name and the display name that are written for it."""
-    ids: dict[str, int] = field(default_factory=dict)
+    ids: Mapping[str, int]
     """Name of an event here -> key of its metadata; the others are counted from 1."""
 
 
@@ -84,12 +87,12 @@ def line(name: str, *events: Event, id: int = 0, timestamp_ns: int = 0) -> Line:
 def plane(
     name: str,
     *lines: Line,
-    stats: dict[str, Any] | None = None,
-    name_stats: dict[str, dict[str, Any]] | None = None,
-    texts: dict[str, tuple[str, str]] | None = None,
-    ids: dict[str, int] | None = None,
+    stats: Mapping[str, Any] = {},
+    name_stats: Mapping[str, Facts] = {},
+    texts: Mapping[str, tuple[str, str]] = {},
+    ids: Mapping[str, int] = {},
 ) -> Plane:
-    return Plane(name, lines, stats or {}, name_stats or {}, texts or {}, ids or {})
+    return Plane(name, lines, stats, name_stats, texts, ids)
 
 
 def space(*planes: Plane, hostname: str = "host", errors: tuple[str, ...] = ()) -> bytes:
@@ -198,8 +201,6 @@ def _fill_stat(message: Any, name: str, value: Any, stat_ids: dict[str, int]) ->
         message.bytes_value = value
     elif isinstance(value, str):
         message.str_value = value.encode("utf-8", "surrogateescape")
-    elif isinstance(value, bytes):
-        message.bytes_value = value
     elif isinstance(value, float):
         message.double_value = value
     elif isinstance(value, u64) or value >= 1 << 63:

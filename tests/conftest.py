@@ -6,41 +6,23 @@ import gc
 import os
 import signal
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import settings
+from places import ROOT, SAMPLES
 
 from tfperf.cli import main
 
-ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
-NEEDS = {
-    "browser": ("browser/*.py",),
-    "tensorflow": (
-        "capture/test_doctor_job.py",
-        "capture/test_keras_callback.py",
-        "capture/test_local.py",
-        "capture/test_remote.py",
-        "capture/test_script_run.py",
-        "capture/test_server.py",
-    ),
-}
+_WITH_JOBS = ("doctor_job", "keras_callback", "local", "remote", "script_run", "server")
+NEEDS = {"browser": ("browser/*.py",), "tensorflow": tuple(f"capture/test_{name}.py" for name in _WITH_JOBS)}
 """Markers of whole files, which `make quick` leaves out; where only some tests of a file need it, they say so."""
-SHARE_JOBS = {
-    f"tests/capture/{name}.py"
-    for name in ("test_doctor_job", "test_flight_recorder", "test_remote", "test_servers_here")
-}
-"""One worker runs these files, so that the jobs that they share are started once."""
-SHARE_ANALYSES = {
-    "tests/analysis/test_tabular.py",
-    *(f"tests/sections/diagnosis/test_{name}.py" for name in ("first_causes", "section", "work_causes")),
-}
-"""One worker runs these files, so that `real_runs.py` analyzes each run once for all of them."""
-SHARE_SERVERS = {f"tests/base/storage/test_{name}.py" for name in ("download", "listing", "upload")}
-"""One worker runs these files, so that the object store is started once."""
+SHARED_BY_FILES = ("jobs: dict[str, Job]", "from real_runs import", "s3: WebServer")
+"""What is started or analyzed once for all tests of a worker: one worker runs the files that have it."""
 
 # A test must not fail because the machine is busy.
 settings.register_profile("tfperf", deadline=None, max_examples=25)
@@ -105,10 +87,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give a worker a whole file at a time, and files that share jobs or analyses together."""
     from xdist.scheduler import LoadFileScheduling
 
+    @cache
+    def scope_of(file: str) -> str:
+        text = (config.rootpath / file).read_text(encoding="utf-8")
+        return next((shared for shared in SHARED_BY_FILES if shared in text), file)
+
     class FilesTogether(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = str(super()._split_scope(nodeid))
-            return next((min(files) for files in (SHARE_JOBS, SHARE_ANALYSES, SHARE_SERVERS) if file in files), file)
+            return scope_of(str(super()._split_scope(nodeid)))
 
     return FilesTogether(config, log)
 
@@ -122,7 +108,7 @@ def root() -> Path:
 @pytest.fixture
 def samples() -> Path:
     """The folder with the logdirs of this project."""
-    return ROOT / "sample_traces"
+    return SAMPLES
 
 
 @pytest.fixture

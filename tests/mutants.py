@@ -6,6 +6,7 @@ What could as well have been recorded is no damage: a thread whose clock is off 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -46,10 +47,6 @@ def _range(random: Random, data: bytes, longest: int = 4096) -> tuple[int, int]:
     return start, min(start + random.randint(1, random.choice((1, 16, longest))), len(data))
 
 
-def _truncate(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    return data[: random.randrange(len(data) + 1)]
-
-
 def _flip_bits(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
     changed = bytearray(data)
     for _bit in range(random.choice((1, 2, 8, 64)) if data else 0):
@@ -65,15 +62,10 @@ def _splice(random: Random, data: bytes, samples: Sequence[bytes]) -> bytes:
     return data[:start] + other[first:last] + data[random.choice((start, stop)) :]
 
 
-def _drop(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
+def _without(random: Random, data: bytes, *, blank: bool) -> bytes:
+    """Drop bytes, or make them zeros, as where a disk lost them."""
     start, stop = _range(random, data)
-    return data[:start] + data[stop:]
-
-
-def _blank(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Blocks of zeros, as where a disk lost them."""
-    start, stop = _range(random, data)
-    return data[:start] + bytes(stop - start) + data[stop:]
+    return data[:start] + bytes(stop - start if blank else 0) + data[stop:]
 
 
 def _varint(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
@@ -81,29 +73,17 @@ def _varint(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
     return data[:start] + varint(random.choice(ODD_NUMBERS)) + data[start + random.choice((0, 1, 2)) :]
 
 
-def _as_text(_: Random, data: bytes, __: Sequence[bytes]) -> bytes:
-    return data.decode("utf-8", "replace").encode()
-
-
-def _concatenate(_: Random, data: bytes, __: Sequence[bytes]) -> bytes:
-    """Append a profile to itself. Appended to one without steps, another would be nothing but that other one."""
-    return data + data
-
-
-def _unknown_field(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    return data + field(random.choice((2, 3, 5, 99)), random.choice(ODD_TEXTS))
-
-
 ON_BYTES: dict[str, Callable[[Random, bytes, Sequence[bytes]], bytes]] = {
-    "truncate": _truncate,
+    "truncate": lambda random, data, _: data[: random.randrange(len(data) + 1)],
     "flip bits": _flip_bits,
     "splice": _splice,
-    "drop bytes": _drop,
-    "blank": _blank,
+    "drop bytes": lambda random, data, _: _without(random, data, blank=False),
+    "blank": lambda random, data, _: _without(random, data, blank=True),
     "odd varint": _varint,
-    "as text": _as_text,
-    "concatenate": _concatenate,
-    "odd field": _unknown_field,
+    "as text": lambda _, data, __: data.decode("utf-8", "replace").encode(),
+    # Appended to one without steps, another profile would be nothing but that other one.
+    "concatenate": lambda _, data, __: data + data,
+    "odd field": lambda random, data, _: data + field(random.choice((2, 3, 5, 99)), random.choice(ODD_TEXTS)),
 }
 
 
@@ -124,26 +104,23 @@ def _plane(random: Random, space: Any) -> Any:
     return random.choice([plane for plane in space.planes if any(line.events for line in plane.lines)])
 
 
+def _line_in(random: Random, plane: Any) -> Any:
+    return random.choice([line for line in plane.lines if line.events])
+
+
 def _line(random: Random, space: Any) -> Any:
-    return random.choice([line for line in _plane(random, space).lines if line.events])
+    return _line_in(random, _plane(random, space))
 
 
 def _events(random: Random, space: Any) -> list[Any]:
     """Some events: a few of a line, many, all of a line, or all of a name."""
     plane = _plane(random, space)
-    line = random.choice([line for line in plane.lines if line.events])
-    events = list(line.events)
+    events = list(_line_in(random, plane).events)
     share = random.choice((0.0, 0.1, 0.5, 1.0, None))
     if share is None:
         wanted = random.choice(events).metadata_id
         return [event for line in plane.lines for event in line.events if event.metadata_id == wanted]
     return random.sample(events, max(1, round(share * len(events))))
-
-
-def _line_of(space: Any, wanted: Any) -> list[Any]:
-    """Return all events of the line of an event."""
-    lines = (line for plane in space.planes for line in plane.lines)
-    return next(list(line.events) for line in lines if any(event is wanted for event in line.events))
 
 
 def _in_64_bits(number: int) -> int:
@@ -170,7 +147,9 @@ def _drop_durations(random: Random, space: Any) -> None:
 def _offsets(random: Random, space: Any) -> None:
     how, by = random.choice(("odd", "moved", "scattered")), random.choice((10**6, 10**9, 10**12, -(10**9)))
     events = _events(random, space)
-    if how == "moved" and len(events) == len(_line_of(space, events[0])):
+    lines = (line.events for plane in space.planes for line in plane.lines)
+    whole = next(line for line in lines if any(event is events[0] for event in line))
+    if how == "moved" and len(events) == len(whole):
         by = 10**12  # A whole thread that is moved by less is one whose clock is off by less than a step.
     for event in events:
         if how == "odd":
@@ -252,16 +231,16 @@ def _repeat_events(random: Random, space: Any) -> None:
     line.events.extend(events)
 
 
-def _drop_place(random: Random, space: Any) -> None:
-    """Remove a line or a plane."""
+def _place(random: Random, space: Any, *, again: bool) -> None:
+    """Remove a line or a plane, or write it twice."""
     places = random.choice((space.planes, _plane(random, space).lines))
-    del places[random.randrange(len(places))]
-
-
-def _repeat_place(random: Random, space: Any) -> None:
-    """Write a line or a plane twice."""
-    places = random.choice((space.planes, _plane(random, space).lines))
-    places.add().CopyFrom(places[random.randrange(len(places))])
+    if again:
+        places.add()
+    number = random.randrange(len(places))
+    if again:
+        places[-1].CopyFrom(places[number])
+    else:
+        del places[number]
 
 
 def _shuffle(random: Random, space: Any) -> None:
@@ -288,7 +267,7 @@ ON_CONTENTS: dict[str, Callable[[Random, Any], None]] = {
     "drop events": _drop_events,
     "drop tail": _drop_tail,
     "repeat events": _repeat_events,
-    "drop a place": _drop_place,
-    "repeat a place": _repeat_place,
+    "drop a place": partial(_place, again=False),
+    "repeat a place": partial(_place, again=True),
     "shuffle": _shuffle,
 }

@@ -8,3 +8,5 @@ ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "sample_traces"
 SHARED = ROOT.parent / "shared"
 """Test input next to the project. It is not part of the project, and may be absent."""
+TRACES = SHARED / "traces"
+"""Traces of other people's jobs."""

@@ -1,7 +1,4 @@
-"""Profiles of real jobs, analyzed once for all tests that only read the results.
-
-`SHARE_ANALYSES` in `tests/conftest.py` names the test files that use it, so that one worker runs them.
-"""
+"""Profiles of real jobs, analyzed once for all tests that only read the results: one worker runs all their files."""
 
 from __future__ import annotations
 
@@ -10,10 +7,6 @@ from pathlib import Path
 
 import tfperf
 from tfperf.trace.host.activities import Attribution
-
-ROOT = Path(__file__).parents[1]
-SHARED = ROOT.parent / "shared" / "traces"
-"""Traces of other people's jobs, which are no part of the project."""
 
 
 def analysis_of(path: Path, attribution: Attribution = "corrected") -> tfperf.Analysis:

@@ -17,15 +17,13 @@ from typing import Any
 import pytest
 from builders import STEPS_LINE, Plane, event, host, line, logdir_of, plane, ref, space, u64
 from click.testing import Result
-from places import ROOT
+from places import TRACES
 from protobytes import BYTES, field, message, nested_groups, tag, varint
 
 Run = Callable[..., Result]
 
 FORMATS = ("table", "markdown", "csv", "json")
 NOW_NS = 1_700_000_000 * 10**9
-SHARED = ROOT.parent / "shared" / "traces"
-"""Traces of other people's jobs, which are no part of the project."""
 
 TRAINING = space(host(*[event("train", 100 * n, 80, step_num=n) for n in range(5)]))
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -38,9 +36,9 @@ def written(tmp_path: Path, data: bytes) -> Path:
 
 
 def shared(folder: str) -> Path:
-    if not (SHARED / folder).is_dir():
-        pytest.skip(f"{SHARED / folder} is not there: it is no part of the project")
-    return SHARED / folder
+    if not (TRACES / folder).is_dir():
+        pytest.skip(f"{TRACES / folder} is not there: it is no part of the project")
+    return TRACES / folder
 
 
 def assert_refused(result: Result, *words: str) -> None:

@@ -30,7 +30,7 @@ import pytest
 from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import CliRunner, Result
 from job_environment import job_environment
-from places import ROOT, SAMPLES
+from places import ROOT, SAMPLES, TRACES
 from sections.hosts.jobs import host_of_job
 from synthetic_tpu import offload_tpu
 from tpu_twin import tpu_twin
@@ -51,7 +51,6 @@ from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
 from tfperf.trace.host.activities import PRIORITY, Attribution
 from tfperf.trace.steps.categories import STEP_SOURCES
 
-SHARED = ROOT.parent / "shared" / "traces"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 SECTION_TABLES = {table.name: table for table in all_tables() if table.in_report}
 TABLES = {
@@ -245,7 +244,7 @@ def glossary(_: str) -> str:
 
 def of_shared_trace(name: str) -> str:
     """Return the first screen of a trace that is no part of the project."""
-    code, stdout, stderr = follow(f"tfperf analyze {SHARED / name}", ROOT)
+    code, stdout, stderr = follow(f"tfperf analyze {TRACES / name}", ROOT)
     assert (code, stderr) == (0, ""), name
     return f"```text\n$ tfperf analyze {Path(name).name}\n{stdout.rstrip()}\n```\n"
 
@@ -295,7 +294,7 @@ MAKERS: dict[str, Callable[[str], str]] = {
 
 def refreshed(page: str) -> str:
     def made(part: re.Match[str]) -> str:
-        if part[1] == "shared" and not SHARED.exists():
+        if part[1] == "shared" and not TRACES.exists():
             return part[0]
         return f"<!-- {part[1]}: {part[2]} -->\n{MAKERS[part[1]](part[2])}<!-- end -->"
 

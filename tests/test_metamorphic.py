@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from places import ROOT, SAMPLES
+from places import ROOT, SAMPLES, TRACES
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import offload_tpu
 
@@ -37,8 +37,6 @@ from tfperf.base.errors import TfperfError
 from tfperf.formats.wire import schema
 from tfperf.report.render import RenderOptions, render
 from tfperf.trace.host.activities import Attribution
-
-SHARED = ROOT.parent / "shared" / "traces"
 
 Job = Mapping[str, bytes]
 """The files of a run, by host."""
@@ -277,7 +275,7 @@ def shift_differences(job: Job, attribution: Attribution) -> Iterator[str]:
 def _jobs() -> dict[str, Job]:
     samples = {folder.parents[2].name: folder for folder in folders_of(SAMPLES)}
     shared = {
-        name: SHARED / name
+        name: TRACES / name
         for name in ("jax_mi300x/jax08_gemm", "multi_host/jax_2/inside/plugins/profile/2026_11_22_02_32_53")
     }
     folders = {name: folder for name, folder in (samples | shared).items() if folder.exists()}
@@ -327,10 +325,10 @@ def test_the_origin_of_the_clock_changes_nothing_but_times_on_it(name: str, attr
 def main(part: str = "") -> int:
     """Try all changes of all traces; return 1 if an answer differs."""
     found: Counter[str] = Counter()
-    for folder in (*folders_of(SAMPLES), *folders_of(SHARED)):
+    for folder in (*folders_of(SAMPLES), *folders_of(TRACES)):
         name = (
             folder.relative_to(ROOT.parent).as_posix()
-            if folder.is_relative_to(SHARED)
+            if folder.is_relative_to(TRACES)
             else folder.relative_to(ROOT).as_posix()
         )
         if part not in name:

@@ -9,126 +9,92 @@ from functools import cache
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from places import SHARED
+from places import TRACES
+from printed import Printed, missing
 
-from tfperf.cli import main
-
-REPORTED = SHARED / "traces" / "reported"
+REPORTED = TRACES / "reported"
 EXPECTED = REPORTED / "expected.json"
 CASES: Mapping[str, Mapping[str, Any]] = json.loads(EXPECTED.read_text(encoding="utf-8")) if EXPECTED.exists() else {}
 ON_SCREEN = 3
 FIELDS = [(case, field) for case, fields in CASES.items() for field in fields]
 
 
-def run(command: str, case: str, *options: str) -> tuple[str, int]:
-    done = CliRunner().invoke(main, [command, *options, str(REPORTED / case)])
-    return done.stdout, done.exit_code
-
-
 @cache
-def document(case: str) -> Any:
-    return json.loads(run("analyze", case, "--format", "json")[0])
+def report_of(case: str) -> Printed:
+    return Printed(REPORTED / case)
 
 
-@cache
-def text(case: str, *options: str) -> str:
-    """Return a report on one line, so that no phrase is broken."""
-    return " ".join(run("analyze", case, "--color", "never", *options)[0].split())
-
-
-def shown(case: str) -> list[Any]:
+def shown(report: Printed) -> Any:
     """Return the causes of the first screen."""
-    causes: list[Any] = document(case)["diagnosis"]["causes"][:ON_SCREEN]
-    return causes
+    return report.document["diagnosis"]["causes"][:ON_SCREEN]
 
 
-def rows(case: str, section: str, table: str) -> list[Any]:
-    found: list[Any] = document(case)["sections"][section]["tables"][table]["rows"]
-    return found
-
-
-def wall_ms(case: str) -> float:
+def wall_ms(report: Printed) -> float:
     """Return the wall time of a step, from the start of the first to the end of the last."""
-    summary = document(case)["summary"]
+    summary = report.document["summary"]
     wall = summary["wall"]
     return float((wall["ms"] - wall["before_ms"] - wall["after_ms"]) / summary["step_count"])
 
 
-def assert_texts(case: str, forbidden: list[str], *options: str) -> None:
-    reports = {"brief": text(case, *options), "full": text(case, "--full")}
-    said = {name: each for name, report in reports.items() for each in forbidden if each in report}
-    assert not said
+def said(report: Printed, forbidden: list[str], *options: str) -> list[str]:
+    texts = report.text(*options), report.text("--full")
+    return [each for each in forbidden if any(each in text for text in texts)]
 
 
-def check_required(case: str, required: list[str]) -> None:
-    assert [each for each in required if each not in text(case)] == []
+def first_cause_text(report: Printed) -> str:
+    first = shown(report)[0]
+    return " ".join([first["title"], first["detail"], *(action["text"] for action in first["actions"])])
 
 
-def check_first_cause(case: str, code: str) -> None:
-    assert [cause["code"] for cause in shown(case)][:1] == [code]
+def cached_late(report: Printed, later: list[str]) -> list[str]:
+    """Return the code that offers a cache after one of these stages."""
+    offered = re.findall(r"[^\s]*\.cache\(\)[^\s]*", f"{report.text()} {report.text('-s', 'tfdata')}")
+    return [code for code in offered if any(f"{name}(" in code.partition(".cache()")[0] for name in later)]
 
 
-def check_first_cause_text(case: str, words: str) -> None:
-    first = shown(case)[0]
-    assert words in " ".join([first["title"], first["detail"], *(action["text"] for action in first["actions"])])
+def outside(value: float, allowed: list[float]) -> list[float]:
+    return [] if allowed[0] <= value <= allowed[1] else [value]
 
 
-def check_forbidden_actions(case: str, codes: list[str]) -> None:
-    assert [action["code"] for cause in shown(case) for action in cause["actions"] if action["code"] in codes] == []
+def differs(found: Any, expected: Any) -> list[Any]:
+    return [] if found == expected else [found]
 
 
-def check_cache(case: str, later: list[str]) -> None:
-    """Any code that offers a cache has it before these stages."""
-    report = " ".join([text(case), text(case, "-s", "tfdata")])
-    offered = re.findall(r"[^\s]*\.cache\(\)[^\s]*", report)
-    for code in offered:
-        before, _, _ = code.partition(".cache()")
-        assert [name for name in later if f"{name}(" in before] == [], code
-
-
-def check_range(value: float, allowed: list[float]) -> None:
-    low, high = allowed
-    assert low <= value <= high
-
-
-def check_batches(case: str, batches: list[int]) -> None:
+def batches_differ(report: Printed, batches: list[int]) -> list[Any]:
     """The executions of each epoch run these numbers of batches."""
-    found = [row["batches"] for row in rows(case, "steps", "steps")]
-    assert found == batches * (len(found) // len(batches))
+    found = [row["batches"] for row in report.rows("steps", "steps")]
+    return differs(found, batches * (len(found) // len(batches)))
 
 
-def check_equal(found: Any, expected: Any) -> None:
-    assert found == expected
-
-
-CHECKS: Mapping[str, Callable[[str, Any], None]] = {
-    "steps": lambda case, count: check_equal(document(case)["summary"]["step_count"], count),
-    "steps_by_kind": lambda case, counts: check_equal(
-        {kind: each["step_count"] for kind, each in document(case)["summary"]["kinds"].items()}, counts
+PROBLEMS: Mapping[str, Callable[[Printed, Any], list[Any]]] = {
+    "steps": lambda report, count: differs(report.document["summary"]["step_count"], count),
+    "steps_by_kind": lambda report, counts: differs(
+        {kind: each["step_count"] for kind, each in report.document["summary"]["kinds"].items()}, counts
     ),
-    "compiling_steps": lambda case, count: check_equal(
-        sum(row["flag"] == "retrace" for row in rows(case, "steps", "steps")), count
+    "compiling_steps": lambda report, count: differs(
+        sum(row["flag"] == "retrace" for row in report.rows("steps", "steps")), count
     ),
-    "first_cause": check_first_cause,
-    "first_cause_text": check_first_cause_text,
-    "fail_on_compilation": lambda case, code: check_equal(run("check", case, "--fail-on", "compilation")[1], code),
-    "wall_per_step_ms": lambda case, allowed: check_range(wall_ms(case), allowed),
-    "steps_per_second": lambda case, allowed: check_range(1e3 / wall_ms(case), allowed),
-    "batches": check_batches,
-    "pipelines": lambda case, count: check_equal(
-        len({row["pipeline"] for row in rows(case, "tfdata", "tfdata_stages")}), count
+    "first_cause": lambda report, code: differs([cause["code"] for cause in shown(report)][:1], [code]),
+    "first_cause_text": lambda report, words: missing(first_cause_text(report), words),
+    "fail_on_compilation": lambda report, code: differs(report.run("check", "--fail-on", "compilation")[1], code),
+    "wall_per_step_ms": lambda report, allowed: outside(wall_ms(report), allowed),
+    "steps_per_second": lambda report, allowed: outside(1e3 / wall_ms(report), allowed),
+    "batches": batches_differ,
+    "pipelines": lambda report, count: differs(
+        len({row["pipeline"] for row in report.rows("tfdata", "tfdata_stages")}), count
     ),
-    "cache_before": check_cache,
-    "forbidden_text": assert_texts,
-    "forbidden_text_tfdata": lambda case, texts: assert_texts(case, texts, "-s", "tfdata"),
-    "required_text": check_required,
-    "forbidden_actions": check_forbidden_actions,
+    "cache_before": cached_late,
+    "forbidden_text": said,
+    "forbidden_text_tfdata": lambda report, texts: said(report, texts, "-s", "tfdata"),
+    "required_text": lambda report, texts: missing(report.text(), *texts),
+    "forbidden_actions": lambda report, codes: [
+        action["code"] for cause in shown(report) for action in cause["actions"] if action["code"] in codes
+    ],
 }
-"""How each field of `expected.json` is checked."""
+"""What is wrong with a report, by the field of `expected.json`."""
 
 
 @pytest.mark.skipif(not CASES, reason="needs the reported traces")
 @pytest.mark.parametrize(("case", "field"), FIELDS, ids=[f"{case}-{field}" for case, field in FIELDS])
 def test_reports_of_reported_jobs_are_true(case: str, field: str) -> None:
-    CHECKS[field](case, CASES[case][field])
+    assert PROBLEMS[field](report_of(case), CASES[case][field]) == []

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import event, host, logdir_of, plane, space
-from real_runs import ROOT, SHARED, analysis_of
+from places import ROOT, TRACES
+from real_runs import analysis_of
 
 import tfperf
 from tfperf.analysis.registry import OURS, HasTable, find_section
@@ -17,7 +18,7 @@ from tfperf.report.model import Column
 
 RUNS = [
     min(traces).parent
-    for folder in sorted([*(ROOT / "sample_traces").iterdir(), *SHARED.glob("*")])
+    for folder in sorted([*(ROOT / "sample_traces").iterdir(), *TRACES.glob("*")])
     if folder.name != "corrupt_tpu" and (traces := [*folder.rglob("*.xplane.pb")])
 ]
 """One run of each folder of traces."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from builders import logdir_of
-from real_runs import ROOT, SHARED
+from places import ROOT, TRACES
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import offload_tpu
 
@@ -84,7 +84,7 @@ def jobs() -> Iterator[tuple[str, Job]]:
         "cpu_keras3",
         "keras_cpu_tf24",
     )
-    roots = [ROOT / "sample_traces", *(SHARED / name for name in names)]
+    roots = [ROOT / "sample_traces", *(TRACES / name for name in names)]
     for root in roots:
         for folder in sorted({path.parent for path in root.rglob("*.xplane.pb")}):
             files = sorted(folder.glob("*.xplane.pb"))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from builders import Event, Plane, event, host, line, plane, programs, ref, results_of, trace_of
 from hlo_builders import F32, computation, instruction, program, shape
-from places import ROOT
+from places import TRACES
 from protobytes import field, message
-from real_runs import SHARED, analysis_of
+from real_runs import analysis_of
 from sections.diagnosis.bounds import bounds, most
 from synthetic_tpu import Offload, offload_tpu
 from tpu_twin import tpu_twin
@@ -124,9 +124,9 @@ def test_what_is_neither_bound_by_memory_nor_too_small(tmp_path: Path, plane: Pl
     assert not {"memory_bound", "low_utilisation"} & set(causes_of(tmp_path, plane))
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="test input that is no part of the project is not here")
+@pytest.mark.skipif(not TRACES.exists(), reason="test input that is no part of the project is not here")
 def test_transposes_of_a_real_trace_take_more_than_its_convolution() -> None:
-    found = analysis_of(SHARED / "jax_mi300x" / "jax_conv_minimal_08")["diagnosis"]
+    found = analysis_of(TRACES / "jax_mi300x" / "jax_conv_minimal_08")["diagnosis"]
     cause = next(each for each in found.causes if each.code == "layout_conversion")
     assert "15.0 ms of the capture, convolutions 12.5 ms" in cause.detail
 
@@ -289,9 +289,6 @@ def test_ops_of_a_tpu_that_only_run_before_the_steps_cost_no_time_of_them(tmp_pa
     peaks = {"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0}
     facts = {text: stats, "tiny": {"program_id": 7, "hlo_category": "loop fusion"}}
     assert "memory_bound" not in causes_of(tmp_path, plane("/device:TPU:0", steps, ops, stats=peaks, name_stats=facts))
-
-
-SHARED = ROOT.parent / "shared" / "traces"
 
 
 def found_in(trace: HostTrace) -> dict[str, Cause]:

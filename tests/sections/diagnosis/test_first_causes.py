@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_runs import SHARED, analysis_of
+from places import TRACES
+from real_runs import analysis_of
 
 from tfperf.sections.diagnosis.cause import Diagnosis
 from tfperf.sections.diagnosis.diagnose import sentence_of
@@ -23,11 +24,11 @@ READABLE = [name for name, read in CAUSES.items() if name != "shared/corrupt_tpu
 
 def diagnosis_of(name: str, root: Path) -> Diagnosis:
     """Return the diagnosis of a trace; skip where it is not part of this checkout."""
-    path = SHARED / name.removeprefix("shared/") if name.startswith("shared/") else root / "sample_traces" / name
+    path = TRACES / name.removeprefix("shared/") if name.startswith("shared/") else root / "sample_traces" / name
     if not path.exists() and path.with_suffix(".xplane.pb").exists():
         path = path.with_suffix(".xplane.pb")
     if not path.exists():
-        if SHARED.exists() or not name.startswith("shared/"):
+        if TRACES.exists() or not name.startswith("shared/"):
             pytest.fail(f"{path} is gone")
         pytest.skip("test input that is no part of the project is not here")
     found: Diagnosis = analysis_of(path)["diagnosis"]

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 from builders import logdir_of
 from click.testing import Result
-from real_runs import ROOT, SHARED, analysis_of
+from places import ROOT, TRACES
+from real_runs import analysis_of
 from synthetic_tpu import JUMP, Offload, offload_tpu
 
 import tfperf
@@ -41,7 +42,7 @@ IDLE_KEYS = {texts.title: cause for cause, texts in CAUSE_TEXTS.items()}
 
 def every_trace(root: Path) -> list[Path]:
     """Return the run folders of the sample traces, and of the test input where it lies beside this checkout."""
-    files = [*(root / "sample_traces").rglob("*.xplane.pb"), *SHARED.rglob("*.xplane.pb")]
+    files = [*(root / "sample_traces").rglob("*.xplane.pb"), *TRACES.rglob("*.xplane.pb")]
     return sorted({file.parent for file in files if file.parent.name != "corrupt_tpu"})
 
 
