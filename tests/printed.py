@@ -20,8 +20,8 @@ class Printed:
         self.text = cache(self._text)
 
     def run(self, command: str, *words: str | Path) -> tuple[str, int]:
-        """Return stdout and the exit code of a command."""
-        done = CliRunner().invoke(main, [command, str(self.path), *map(str, words)])
+        """Return stdout and the exit code of a command, such as `tfprof op`, of the run."""
+        done = CliRunner().invoke(main, [*command.split(), str(self.path), *map(str, words)])
         return done.stdout, done.exit_code
 
     @cached_property

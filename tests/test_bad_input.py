@@ -62,10 +62,6 @@ def assert_reported(result: Result) -> str:
 # What is no profile at all
 
 
-def test_a_path_that_is_not_there(tmp_path: Path, run_tfperf: Run) -> None:
-    assert_refused(run_tfperf("analyze", tmp_path / "nowhere"), "nowhere does not exist", "give a logdir")
-
-
 @pytest.mark.parametrize("command", ["analyze", "check", "export-csv", "timeline", "flamegraph", "query", "diff"])
 def test_an_empty_path_is_not_the_current_folder(command: str, run_tfperf: Run) -> None:
     result = run_tfperf(command, "")
@@ -85,12 +81,12 @@ def test_named_pipes_are_left_alone(tmp_path: Path, run_tfperf: Run) -> None:
     )
 
 
-def test_a_path_with_a_line_break_still_makes_one_line(tmp_path: Path, run_tfperf: Run) -> None:
-    assert_refused(run_tfperf("analyze", tmp_path / "no\nwhere\x1b[31m"), r"no\nwhere\x1b[31m does not exist")
-
-
-def test_an_empty_logdir(tmp_path: Path, run_tfperf: Run) -> None:
+def test_a_path_without_profiles(tmp_path: Path, run_tfperf: Run) -> None:
+    nowhere = r"no\nwhere\x1b[31m does not exist"
+    assert_refused(run_tfperf("analyze", tmp_path / "no\nwhere\x1b[31m"), nowhere, "give a logdir")
     assert_refused(run_tfperf("analyze", tmp_path), str(tmp_path), "profiles are in LOGDIR/plugins/profile/RUN")
+    (tmp_path / "vm.xplane.pb").mkdir()
+    assert_refused(run_tfperf("analyze", tmp_path), "no *.xplane.pb file below")
 
 
 def test_a_logdir_with_an_export_only(tmp_path: Path, run_tfperf: Run) -> None:
@@ -163,10 +159,6 @@ def test_one_damaged_host_among_others_is_named(tmp_path: Path, run_tfperf: Run)
     assert "bad" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert_refused(run_tfperf("analyze", logdir, "--strict"), "bad")
-
-
-def test_the_other_hosts_can_be_read_alone(tmp_path: Path, run_tfperf: Run) -> None:
-    logdir = logdir_of(tmp_path, good=TRAINING, bad=TRAINING[:-20])
     assert_reported(run_tfperf("analyze", logdir, "--host", "good"))
 
 
@@ -188,11 +180,6 @@ def test_no_permission(pattern: str, mode: int, tmp_path: Path, run_tfperf: Run)
 def test_a_link_to_nowhere(tmp_path: Path, run_tfperf: Run) -> None:
     (tmp_path / "vm.xplane.pb").symlink_to(tmp_path / "gone")
     assert_refused(run_tfperf("analyze", tmp_path), "cannot open", "vm.xplane.pb", "check the path")
-
-
-def test_a_folder_named_like_a_trace(tmp_path: Path, run_tfperf: Run) -> None:
-    (tmp_path / "vm.xplane.pb").mkdir()
-    assert_refused(run_tfperf("analyze", tmp_path), "no *.xplane.pb file below")
 
 
 def test_a_file_that_somebody_writes_to(tmp_path: Path, run_tfperf: Run) -> None:
@@ -309,15 +296,12 @@ def test_odd_profiles_are_reported(case: str, attribution: str, tmp_path: Path, 
     json.loads(assert_reported(run_tfperf("analyze", path, "--attribution", attribution, "--format", "json")))
 
 
-def test_a_profile_without_events_says_so(tmp_path: Path, run_tfperf: Run) -> None:
-    assert "the file holds no events" in assert_reported(
-        run_tfperf("analyze", written(tmp_path, ODD["no line"]), "--full")
-    )
-
-
-def test_impossible_times_are_mentioned(tmp_path: Path, run_tfperf: Run) -> None:
-    out = assert_reported(run_tfperf("analyze", written(tmp_path, ODD["negative duration"]), "--full"))
-    assert "Omitted: 1 event with impossible times." in out
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [("no line", "the file holds no events"), ("negative duration", "Omitted: 1 event with impossible times.")],
+)
+def test_what_is_missing_is_said(case: str, words: str, tmp_path: Path, run_tfperf: Run) -> None:
+    assert words in assert_reported(run_tfperf("analyze", written(tmp_path, ODD[case]), "--full"))
 
 
 IMPOSSIBLE = {
@@ -385,23 +369,9 @@ def texts_in(value: Any) -> list[str]:
 # As a process of its own
 
 
-def process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tfperf", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_as_a_process_a_damaged_file_is_one_line_on_stderr(tmp_path: Path) -> None:
-    done = process("analyze", written(tmp_path, TRAINING[:-9]))
+@pytest.mark.parametrize("data", [TRAINING[:-9], IMPOSSIBLE["groups in groups"]], ids=["cut", "nested"])
+def test_as_a_process_a_damaged_file_is_one_line_on_stderr(tmp_path: Path, data: bytes) -> None:
+    command = [sys.executable, "-m", "tfperf", "analyze", str(written(tmp_path, data))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith("Error: ")
-
-
-def test_as_a_process_deeply_nested_groups_are_one_line_on_stderr(tmp_path: Path) -> None:
-    done = process("analyze", written(tmp_path, IMPOSSIBLE["groups in groups"]))
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-
-
-def test_as_a_process_a_profile_is_a_report(tmp_path: Path) -> None:
-    done = process("analyze", logdir_of(tmp_path, vm=TRAINING), "--format", "json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["summary"]["step_count"] == 5

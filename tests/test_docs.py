@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -36,7 +36,7 @@ from synthetic_tpu import offload_tpu
 from tpu_twin import tpu_twin
 
 import tfperf
-from tfperf.analysis.registry import OURS, all_tables
+from tfperf.analysis.registry import OURS, all_tables, find_section
 from tfperf.capture.outcomes import Captured
 from tfperf.cli import main
 from tfperf.cli.explain import glossary_terms, page_of
@@ -46,6 +46,7 @@ from tfperf.judge.outcome import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.live.sampling import CAPTURED_COLUMNS, capture_report
 from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
 from tfperf.models.linter.rules import RULES
+from tfperf.report.model import Column
 from tfperf.report.render import render
 from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
 from tfperf.trace.host.activities import PRIORITY, Attribution
@@ -61,11 +62,6 @@ TABLES = {
     "lint_not_evaluable": UNKNOWN_COLUMNS,
     **DIFF_COLUMNS,
 }
-_PART = re.compile(
-    r"<!-- (output|shared|columns|tables|priorities|sections|actions|causes|glossary|sources|names|rules): (.*?) -->\n"
-    r".*?<!-- end -->",
-    re.DOTALL,
-)
 _FENCE = re.compile(r"^```(sh|python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -172,16 +168,21 @@ def output(command: str) -> str:
     return f"```text\n$ {command}\n{stdout.rstrip()}\n```\n"
 
 
-def column_table(name: str) -> str:
-    rows = [f"| `{column.key}` | {column.unit} | {column.meaning} |" for column in TABLES[name]]
-    return "\n".join(["| column | unit | meaning |", "|---|---|---|", *rows]) + "\n"
+def markdown(heads: str, rows: Iterable[str]) -> str:
+    """Return a table of lines without the bars at their ends."""
+    lines = (heads, "---|" * heads.count("|") + "---", *rows)
+    return "".join(f"| {line} |\n" for line in lines).replace("| ---", "|---", 1).replace("--- |", "---|", 1)
+
+
+def column_table(columns: Iterable[Column]) -> str:
+    return markdown("column | unit | meaning", (f"`{each.key}` | {each.unit} | {each.meaning}" for each in columns))
 
 
 def priorities(names: str) -> str:
     words = names.split()
     ranked = [[kind.name.lower() for kind in PRIORITY[name]] for name in words]  # type: ignore[index]
-    rows = [f"| {rank} | {' | '.join(row)} |" for rank, row in enumerate(zip_longest(*ranked, fillvalue=""), start=1)]
-    return "\n".join([f"| | {' | '.join(words)} |", "|---" * (len(words) + 1) + "|", *rows]) + "\n"
+    rows = enumerate(zip_longest(*ranked, fillvalue=""), start=1)
+    return markdown(f"| {' | '.join(words)}", (f"{rank} | {' | '.join(row)}" for rank, row in rows))
 
 
 def tables_of_sections(_: str) -> str:
@@ -191,55 +192,47 @@ def tables_of_sections(_: str) -> str:
         same = list(tables)
         heading = " and ".join(f"{table.name}.csv" for table in same)
         details = "\n\n".join(table.details for table in same if table.details)
-        rows = [f"| `{column.key}` | {column.unit} | {column.meaning} |" for column in columns]
-        lines = [
-            f"## {heading}",
-            "",
-            *([details, ""] if details else []),
-            "| column | unit | meaning |",
-            "|---|---|---|",
-        ]
-        parts.append("\n".join([*lines, *rows, ""]))
+        parts.append("\n".join([f"## {heading}", "", *([details, ""] if details else []), column_table(columns)]))
     return "\n".join(parts)
 
 
 def sections(_: str) -> str:
     """Return a row for each section: its question is the docstring of its folder."""
-    rows = ["| section | question | page |", "|---|---|---|"]
+    rows = []
     for name in OURS:
         question = str(import_module(f"tfperf.sections.{name}").__doc__).partition(": ")[2]
-        page = f"[{page_of(name)}]({page_of(name)})" if page_of(name) else ""
-        rows.append(f"| `{name}` | {question} | {page} |")
-    return "\n".join(rows) + "\n"
+        rows.append(f"`{name}` | {question} | " + (f"[{page_of(name)}]({page_of(name)})" if page_of(name) else ""))
+    return markdown("section | question | page", rows)
+
+
+def tables_of_results(_: str) -> str:
+    """Return a row for each section: the table that `.table` of its result is."""
+    analysis = tfperf.load(SAMPLES / "input_bound")
+    with_table = (name for name in OURS if find_section(name).tables)
+    return markdown("section | `.table`", (f"`{name}` | `{analysis[name].home[1]}`" for name in with_table))
 
 
 def action_table(_: str) -> str:
     """Return a row for each change that takes a share of a cost away."""
-    rows = ["| action | share of the cost that it saves | assumption |", "|---|---|---|"]
-    for code, advice in ADVICE.items():
-        least, most = advice.saves
-        if most:
-            rows.append(f"| `{code}` | {100 * least:.0f} to {100 * most:.0f}% | {advice.assumption} |")
-    return "\n".join(rows) + "\n"
+    saving = ((code, *advice.saves, advice.assumption) for code, advice in ADVICE.items() if advice.saves[1])
+    rows = (f"`{code}` | {100 * least:.0f} to {100 * most:.0f}% | {text}" for code, least, most, text in saving)
+    return markdown("action | share of the cost that it saves | assumption", rows)
 
 
 def cause_table(_: str) -> str:
-    rows = [f"| `{code}` | {cause.text} | {cause.taken_from} |" for code, cause in CAUSE_MEANINGS.items()]
-    return "\n".join(["| code | cause | source of the number |", "|---|---|---|", *rows]) + "\n"
+    rows = (f"`{code}` | {cause.text} | {cause.taken_from}" for code, cause in CAUSE_MEANINGS.items())
+    return markdown("code | cause | source of the number", rows)
 
 
 def source_table(_: str) -> str:
-    rows = [f"| `{name}` | {source.step} | {source.confidence} |" for name, source in STEP_SOURCES.items()]
-    return "\n".join(["| `step_source` | step | confidence |", "|---|---|---|", *rows]) + "\n"
+    rows = (f"`{name}` | {source.step} | {source.confidence}" for name, source in STEP_SOURCES.items())
+    return markdown("`step_source` | step | confidence", rows)
 
 
 def glossary(_: str) -> str:
     """Return a table for each part of the glossary."""
-    parts = []
-    for title, terms in glossary_terms().items():
-        rows = [f"| {term} | {meaning} |" for term, meaning in terms.items()]
-        parts.append("\n".join([f"## {title}", "", "| term | meaning |", "|---|---|", *rows, ""]))
-    return "\n".join(parts)
+    tables = {title: (" | ".join(term) for term in terms.items()) for title, terms in glossary_terms().items()}
+    return "\n".join(f"## {title}\n\n{markdown('term | meaning', rows)}" for title, rows in tables.items())
 
 
 def of_shared_trace(name: str) -> str:
@@ -251,29 +244,25 @@ def of_shared_trace(name: str) -> str:
 
 def public_names(names: str) -> str:
     """Return a row for each public name; on the site, its docstring stands there."""
-    rows = ["| name | description |", "|---|---|"]
-    for name in names.split():
-        summary = str(attrgetter(name)(tfperf).__doc__).split("\n\n")[0].replace("\n", " ")
-        rows.append(f"| `tfperf.{name}` | {' '.join(summary.split())} |")
-    return "\n".join(rows) + "\n"
+    summaries = {name: str(attrgetter(name)(tfperf).__doc__).split("\n\n")[0] for name in names.split()}
+    rows = (f"`tfperf.{name}` | {' '.join(summary.split())}" for name, summary in summaries.items())
+    return markdown("name | description", rows)
 
 
 def rule_catalogue(device: str) -> str:
     """Return what each rule of a device is."""
-    parts = []
-    for rule in (RULES[name] for name in RULES if RULES[name].device == device):
-        rows = [
-            f"### {rule.id}: {rule.title}",
-            "",
-            f"*Finds* ({rule.level}): {rule.when}.",
-            "",
-            f"*Advice:* {rule.advice}. *Unless:* {rule.unless}. *Reads:* {rule.needs}.",
-            "",
-            f"> {rule.says} ({rule.source})",
-            "",
-        ]
-        parts.append("\n".join(rows))
-    return "\n".join(parts)
+    return "\n".join(
+        f"""### {rule.id}: {rule.title}
+
+*Finds* ({rule.level}): {rule.when}.
+
+*Advice:* {rule.advice}. *Unless:* {rule.unless}. *Reads:* {rule.needs}.
+
+> {rule.says} ({rule.source})
+"""
+        for rule in map(RULES.__getitem__, RULES)
+        if rule.device == device
+    )
 
 
 MAKERS: dict[str, Callable[[str], str]] = {
@@ -283,13 +272,15 @@ MAKERS: dict[str, Callable[[str], str]] = {
     "glossary": glossary,
     "sources": source_table,
     "output": output,
-    "columns": column_table,
+    "columns": lambda name: column_table(TABLES[name]),
+    "results": tables_of_results,
     "tables": tables_of_sections,
     "priorities": priorities,
     "sections": sections,
     "names": public_names,
     "rules": rule_catalogue,
 }
+_PART = re.compile(rf"<!-- ({'|'.join(MAKERS)}): (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def refreshed(page: str) -> str:
@@ -319,13 +310,12 @@ def test_every_public_name_is_on_the_page_of_the_api() -> None:
 
 
 def test_every_csv_file_is_on_the_page_of_csv_files(workplace: Path, run_tfperf: Callable[..., Result]) -> None:
-    documented = TABLES
     seen = set()
     for number, path in enumerate(every_kind_of_trace(workplace)):
         folder = workplace / f"tables{number}"
         assert run_tfperf("export-csv", path, "-o", folder).exit_code == 0
         for file in folder.iterdir():
-            assert file.read_text().split("\n")[0].rstrip("\r").split(",") == [c.key for c in documented[file.stem]]
+            assert file.read_text().split("\n")[0].rstrip("\r").split(",") == [c.key for c in TABLES[file.stem]]
             seen.add(file.stem)
     assert seen == set(SECTION_TABLES)
 
@@ -431,11 +421,18 @@ def documented_keys(part: str) -> dict[str, set[str]]:
     return {key: set(re.split(r", | or ", types)) for key, types in rows}
 
 
-def test_the_page_of_the_json_document_has_every_key_and_type(workplace: Path) -> None:
+def kinds_of(documents: Iterable[Any]) -> dict[str, set[str]]:
+    """Return the keys of documents with the types of their values."""
     found: dict[str, set[str]] = {}
-    for path in every_kind_of_trace(workplace):
-        for key, kind in leaves(json.loads(render(tfperf.load(path).report(), "json"))):
+    for document in documents:
+        for key, kind in leaves(document):
             found.setdefault(key, set()).add(kind)
+    return found
+
+
+def test_the_page_of_the_json_document_has_every_key_and_type(workplace: Path) -> None:
+    paths = every_kind_of_trace(workplace)
+    found = kinds_of(json.loads(render(tfperf.load(path).report(), "json")) for path in paths)
     documented = documented_keys("report")
     assert found.keys() == documented.keys()
     for key, kinds in found.items():
@@ -454,58 +451,44 @@ def test_the_page_of_the_json_document_has_the_keys_of_a_list(samples: Path, run
 
 
 def test_the_page_of_the_json_document_has_the_keys_of_a_capture() -> None:
-    kept = Captured(
-        worker="a:1",
-        path=Path("/logs/r/a_1.xplane.pb"),
-        size_bytes=10,
-        event_count=2,
-        overhead_percent=1.5,
-        start_time_us=5,
-    )
+    path, facts = Path("/logs/r/a_1.xplane.pb"), {"size_bytes": 10, "event_count": 2, "start_time_us": 5}
+    kept = Captured(worker="a:1", path=path, overhead_percent=1.5, **facts)
     failed = Captured(worker="b:1", reason="busy", message="b:1 is busy")
-    assert kept.path
-    reports = [capture_report(kept.path.parent, some, {kept.path: 3}) for some in ([kept, kept], [failed])]
-    found: dict[str, set[str]] = {}
-    for report in reports:
-        for key, kind in leaves(json.loads(render(report, "json"))):
-            plain = key.replace("SECTION", "capture").replace("TABLE", "captured")
-            found.setdefault(plain, set()).add(kind)
+    reports = [capture_report(path.parent, some, {path: 3}) for some in ([kept, kept], [failed])]
+    of_reports = kinds_of(json.loads(render(report, "json")) for report in reports)
+    found = {key.replace("SECTION", "capture").replace("TABLE", "captured"): of for key, of in of_reports.items()}
     documented = documented_keys("capture")
     row = "sections.capture.tables.captured.rows[]"
     assert {key for key in found if key.startswith(("summary.", "source."))} == {
         key for key in documented if not key.startswith("sections.")
     }
     assert {f"{row}.{column.key}" for column in CAPTURED_COLUMNS} == {key for key in documented if key.startswith(row)}
-    for key in documented.keys() & found.keys():
-        assert found[key] == documented[key], key
+    both = documented.keys() & found.keys()
+    assert {key: found[key] for key in both} == {key: documented[key] for key in both}
 
 
 def test_the_page_of_the_json_document_has_the_keys_of_a_doctor(run_tfperf: Callable[..., Result]) -> None:
     found = json.loads(run_tfperf("doctor", "--format", "json").stdout)
-    row = "sections.doctor.tables.checks.rows[]"
+    (first, *_) = found["sections"]["doctor"]["tables"]["checks"]["rows"]
     keys = {f"summary.{key}" for key in found["summary"]}
-    keys |= {f"{row}.{key}" for key in found["sections"]["doctor"]["tables"]["checks"]["rows"][0]}
-    assert documented_keys("doctor").keys() == keys
+    assert documented_keys("doctor").keys() == keys | {f"sections.doctor.tables.checks.rows[].{key}" for key in first}
 
 
 def test_the_page_of_the_json_document_has_keys_of_a_check(
     workplace: Path, samples: Path, run_tfperf: Callable[..., Result]
 ) -> None:
-    found: dict[str, set[str]] = {}
-    for path in (samples / "input_bound", *every_kind_of_trace(workplace)):
-        document = json.loads(run_tfperf("check", path, "--max-input-bound", "1%", "--format", "json").stdout)
-        for key, kind in leaves({"summary": document["summary"]}):
-            found.setdefault(key, set()).add(kind)
-    assert found == documented_keys("check")
+    asked = ("--max-input-bound", "1%", "--format", "json")
+    answers = [run_tfperf("check", path, *asked) for path in (samples / "input_bound", *every_kind_of_trace(workplace))]
+    documents = (json.loads(answer.stdout) for answer in answers)
+    assert kinds_of({"summary": document["summary"]} for document in documents) == documented_keys("check")
 
 
 def test_the_page_of_the_json_document_has_keys_of_a_diff(samples: Path, run_tfperf: Callable[..., Result]) -> None:
     runs = (samples / "input_fixed", samples / "input_bound")
-    found = json.loads(run_tfperf("diff", *runs, "--format", "json").stdout)["summary"]
+    found = kinds_of([{"summary": json.loads(run_tfperf("diff", *runs, "--format", "json").stdout)["summary"]}])
     documented = documented_keys("diff")
-    assert documented.keys() == {f"summary.{key}" for key, _ in leaves(found)}
-    for key, value in leaves(found):
-        assert value in documented[f"summary.{key}"], key
+    assert documented.keys() == found.keys()
+    assert [key for key, kinds in found.items() if not kinds <= documented[key]] == []
 
 
 def test_the_tables_of_a_comparison_are_on_its_page(samples: Path, run_tfperf: Callable[..., Result]) -> None:

@@ -335,7 +335,7 @@ def test_arrows_of_the_timeline_end_on_devices(tmp_path: Path) -> None:
 
 def test_scopes_of_tfprof_have_what_the_copies_take() -> None:
     """N12: an add of 24.05 ms per chip is 3.1 % of the time; copies have no op and are there."""
-    report, code = REPORT.run("tfprof", "op")
+    report, code = REPORT.run("tfprof op")
     assert code == 0
     lines = {words[0]: words[1:] for words in (line.split() for line in report.splitlines()) if len(words) > 2}
     assert lines["add"][:2] == ["96.2", "3.1"], "the sum of four chips"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,6 @@ DTYPES = {int: "Int64", float: "Float64", bool: "boolean", str: "string"}
 def home_of(analysis: tfperf.Analysis, section: str) -> tuple[str, tuple[Column, ...]]:
     name = analysis[section].home[1]
     return name, next(table.columns for table in find_section(section).tables if table.name == name)
-
-
-def test_every_section_but_gaps_and_pictures_has_a_table() -> None:
-    assert set(OURS) - set(WITH_TABLE) == {"gaps", "timeline"}
 
 
 @pytest.mark.parametrize("logdir", RUNS, ids=lambda path: "-".join(path.parts[-5:]))
@@ -68,13 +63,6 @@ def test_what_is_unknown_is_never_zero(logdir: Path) -> None:
     for key in unknown - {"input_wait", "host_to_device"}:
         row = categories[categories["category"] == key.replace("_", " ").capitalize()]
         assert row[["average_ms", "standard_deviation_ms", "percent"]].isna().all(axis=None)
-
-
-def test_the_page_of_notebooks_says_which_table_is_whose(samples: Path) -> None:
-    page = (ROOT / "docs" / "notebook.md").read_text(encoding="utf-8")
-    named = dict(re.findall(r"^\| `(\w+)` \| `(\w+)`", page.split("The table of a section")[1], re.MULTILINE))
-    analysis = tfperf.load(samples / "input_bound")
-    assert named == {section: analysis[section].home[1] for section in WITH_TABLE}
 
 
 def test_nested_results_have_tables_too(samples: Path) -> None:
