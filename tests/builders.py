@@ -59,11 +59,11 @@ Facts = Mapping[str, Any]
 class Plane:
     name: str
     lines: tuple[Line, ...]
-    stats: Facts
-    name_stats: Mapping[str, Facts]
-    texts: Mapping[str, tuple[str, str]]
+    stats: Facts = field(default_factory=dict)
+    name_stats: Mapping[str, Facts] = field(default_factory=dict)
+    texts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Name of an event here -> the name and the display name that are written for it."""
-    ids: Mapping[str, int]
+    ids: Mapping[str, int] = field(default_factory=dict)
     """Name of an event here -> key of its metadata; the others are counted from 1."""
 
 

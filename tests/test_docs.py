@@ -208,8 +208,8 @@ def sections(_: str) -> str:
 def tables_of_results(_: str) -> str:
     """Return a row for each section: the table that `.table` of its result is."""
     analysis = tfperf.load(SAMPLES / "input_bound")
-    with_table = (name for name in OURS if find_section(name).tables)
-    return markdown("section | `.table`", (f"`{name}` | `{analysis[name].home[1]}`" for name in with_table))
+    homes = {name: getattr(analysis[name], "home", ("", "")) for name in OURS if find_section(name).tables}
+    return markdown("section | `.table`", (f"`{name}` | `{table}`" for name, (_, table) in homes.items()))
 
 
 def action_table(_: str) -> str:
@@ -451,8 +451,8 @@ def test_the_page_of_the_json_document_has_the_keys_of_a_list(samples: Path, run
 
 
 def test_the_page_of_the_json_document_has_the_keys_of_a_capture() -> None:
-    path, facts = Path("/logs/r/a_1.xplane.pb"), {"size_bytes": 10, "event_count": 2, "start_time_us": 5}
-    kept = Captured(worker="a:1", path=path, overhead_percent=1.5, **facts)
+    path = Path("/logs/r/a_1.xplane.pb")
+    kept = Captured(worker="a:1", path=path, size_bytes=10, event_count=2, overhead_percent=1.5, start_time_us=5)
     failed = Captured(worker="b:1", reason="busy", message="b:1 is busy")
     reports = [capture_report(path.parent, some, {path: 3}) for some in ([kept, kept], [failed])]
     of_reports = kinds_of(json.loads(render(report, "json")) for report in reports)
