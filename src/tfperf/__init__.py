@@ -117,15 +117,15 @@ _PUBLIC = {
     "SectionSpec": ("analysis.registry:SectionSpec", "... a section, declared"),
     "TableSpec": ("analysis.registry:TableSpec", "... a table, declared"),
 }
-"""Where each public name is in the package, imported when it is first used, and its line in help(tfperf)."""
+"""Module and attribute of each public name, and its line in help(tfperf). Names are imported at first use."""
 
 __doc__ += "\nPublic names:\n\n" + "".join(f"{name:19} {line}\n" for name, (_, line) in _PUBLIC.items())
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is here
+if not TYPE_CHECKING:  # otherwise a type checker accepts any name
 
     def __getattr__(name: str) -> Any:
-        """Import a public name when it is first used: the command line must start without numpy and Arrow."""
+        """Import a public name at first use, so that the command line starts without numpy and Arrow."""
         if name not in _PUBLIC:
             raise AttributeError(f"module 'tfperf' has no attribute {name!r}")
         from pkgutil import resolve_name
@@ -138,8 +138,8 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Make the magic `%%tfperf` known to a notebook: `%load_ext tfperf` calls this."""
+    """Register the magic `%%tfperf`; `%load_ext tfperf` calls this."""
     from pkgutil import resolve_name
 
-    # By its name, as all that is public: no module imports itself by way of others.
+    # By name, as all public names: this avoids circular imports.
     resolve_name("tfperf.notebook.magic:register")(shell)

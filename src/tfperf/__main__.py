@@ -1,12 +1,12 @@
 """The process of the command line: `tfperf`, and `python -m tfperf`.
 
-Next to nothing is imported here, so that Ctrl-C is told in one line while the rest is.
+It imports almost nothing, so that Ctrl-C prints one line while the rest is imported.
 """
 
 import sys
 
 if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
-    # `python -m` puts the current folder first among the places for modules. Before anything else is imported:
+    # `python -m` puts the current folder first on sys.path. Remove it before any other import:
     folder = __file__.rpartition("tfperf")[0].rstrip("/\\")
     sys.path[:1] = [place for place in sys.path[:1] if place == folder]
 
@@ -19,7 +19,7 @@ _NEARLY_ALL = 0.85
 
 
 def _is_used_up(space: int) -> bool:
-    """Return whether this process took nearly all address space that it may: then anything fails, in any way."""
+    """Return whether the address space is nearly used up. Any operation may then fail, with any error."""
     try:
         with open("/proc/self/status", "rb", buffering=0) as file:  # noqa: PTH123  (pathlib is not imported yet)
             peak = file.read(4096).partition(b"VmPeak:")[2].split(maxsplit=1)
@@ -31,25 +31,24 @@ def _is_used_up(space: int) -> bool:
 
 
 def _watch_memory() -> tuple[int, int] | None:
-    """Under a limit of address space (`ulimit -v`), go on in a copy of this process, and say how that ended.
+    """With a limit of address space (`ulimit -v`), continue in a forked child and report how it ended.
 
-    Libraries end the process where they get no memory, some of them without a word, by a signal or by any exit code.
-    This one takes next to nothing. Returns in the copy: the limit in bytes, and the pipe into which the copy writes
-    something when it comes to its end by itself. Returns None without a limit.
+    Libraries end the process if an allocation fails, some without a message, by a signal or any exit code. Return in
+    the child the limit in bytes and a pipe, into which it writes on a normal exit. Return None without a limit.
     """
     try:
         import resource
     except ModuleNotFoundError:
         return None
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    # What a script of `tfperf run` ends of is its own.
+    # The exit status of `tfperf run` belongs to its script.
     if most == resource.RLIM_INFINITY or sys.argv[1:2] == ["run"]:
         return None
     reader, writer = os.pipe()
     copy = os.fork()
     if not copy:
         os.close(reader)
-        # Arrow's own allocator takes address space by the gigabyte, and gives none of it back.
+        # Arrow's own allocator reserves gigabytes of address space and never returns them.
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
         os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
         with suppress(ImportError, OSError, AttributeError):  # Linux: it ends if the other is killed
@@ -65,7 +64,7 @@ def _watch_memory() -> tuple[int, int] | None:
     ended = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
     was_killed = -ended in (signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV, signal.SIGKILL)
     came_to_its_end = False
-    os.set_blocking(reader, False)  # a process that the copy started may have the other end
+    os.set_blocking(reader, False)  # a child process of the copy may keep the other end open
     with suppress(BlockingIOError):
         came_to_its_end = bool(os.read(reader, 1))
     if was_killed or (ended >= 0 and not came_to_its_end):
@@ -78,7 +77,7 @@ def _watch_memory() -> tuple[int, int] | None:
 
 
 def run() -> None:
-    """Run the command line in a process of its own."""
+    """Run the command line in its own process."""
     limited = None
     try:
         limited = _watch_memory()
@@ -96,17 +95,17 @@ def run() -> None:
             os.write(2, f"Error: {shortage()}\n".encode())
         os._exit(1)
     except KeyboardInterrupt:
-        # A terminal shows ^C where the cursor is.
+        # A terminal prints ^C at the cursor.
         sys.stderr.write("\n" * sys.stderr.isatty() + "Interrupted\n")
         sys.stderr.flush()
         if limited:
             os.write(limited[1], b".")
-        # Nothing has begun, so there is nothing to put in order; and a second Ctrl-C finds nobody to tell.
+        # Nothing needs cleanup yet, and a second Ctrl-C must not print a traceback.
         os._exit(130)
     finally:
         if limited:
             os.write(limited[1], b".")
-        # What the interpreter does at its end is no place for a traceback either.
+        # Ctrl-C during interpreter shutdown must not print a traceback either.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

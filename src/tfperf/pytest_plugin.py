@@ -1,12 +1,12 @@
-"""The pytest plugin: `tfperf_profile` profiles a block of a test, and knows what the profile says.
+"""The pytest plugin: `tfperf_profile` profiles a block of a test and returns figures of the profile.
 
     def test_that_input_keeps_up(tfperf_profile):
         with tfperf_profile() as p:
             train()
         assert p.input_bound < 0.10
 
-pytest loads this module in each run of each project that has tfperf installed. So at its top it imports pytest and the
-standard library only, and whatever goes wrong in it concerns the tests that use the fixture, and no others.
+pytest loads this module in each run of each project that has tfperf installed. So the module imports only pytest and
+the standard library at its top, and its failures affect only tests that use the fixture.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 __all__ = ["FigureError", "Profiled", "tfperf_profile"]
 
 __tracebackhide__ = True
-"""The frames of this module: tracebacks of tests leave them out."""
+"""Tracebacks of tests omit the frames of this module."""
 
 _PROFILES: WeakKeyDictionary[pytest.Item, list[Profiled]] = WeakKeyDictionary()
-"""What each test profiled; here and not in the test's `stash`, which old versions of pytest do not have."""
+"""The profiles of each test; not in the test's `stash`, which old versions of pytest do not have."""
 
 
 class FigureError(TfperfError):
-    """A figure of a profile cannot be given: it is too early, nothing was profiled, or the profile does not show it."""
+    """A figure is not available: the block has not ended, nothing was profiled, or the profile does not contain it."""
 
 
 class _Reading(Struct, frozen=True):
-    """How the profile is read: as the options of `tfperf check` say it."""
+    """Options for reading the profile, as in `tfperf check`."""
 
     skip_first: int
     min_steps: int
@@ -55,11 +55,10 @@ class _Reading(Struct, frozen=True):
 
 
 class Profiled:
-    """What `with tfperf_profile() as p:` profiles, and after the block what the profile says.
+    """The object of `with tfperf_profile() as p:`, with figures of the profile after the block.
 
-    Figures are those that `tfperf check` judges: of whole steps, after the first `skip_first` of them, and of the worst
-    host. A figure that is not known raises FigureError: None would compare as if it were a number, or fail without a
-    reason.
+    Figures are those that `tfperf check` judges: whole steps after the first `skip_first`, on the worst host. An
+    unknown figure raises FigureError, because None would compare as a number, or fail without a reason.
     """
 
     def __init__(self, logdir: Path, levels: dict[str, Any], reading: _Reading) -> None:
@@ -68,7 +67,7 @@ class Profiled:
         self._analysis: Analysis | None = None
         self._missing = "nothing is profiled yet: figures are there after the block of `with tfperf_profile() as p:`"
         self.path: Path | None = None
-        """The trace file, once the block is left; None if there is none."""
+        """The trace file after the block; None if there is none."""
 
     def __repr__(self) -> str:
         return f"<tfperf profile {self.path or self._logdir}>"
@@ -86,7 +85,7 @@ class Profiled:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         assert self._session is not None
-        # The error of the block is what the test shall show, also where warnings are errors.
+        # The test must show the error of the block, even if warnings are errors.
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._missing = "profiling ended without a profile"
@@ -102,7 +101,7 @@ class Profiled:
 
     @property
     def analysis(self) -> Analysis:
-        """The profile as `tfperf.load` returns it: all steps of it. Raises FigureError if there is none."""
+        """The profile with all steps, as `tfperf.load` returns it. Raises FigureError if there is none."""
         from tfperf.analysis.load import load
 
         if self.path is None:
@@ -113,17 +112,17 @@ class Profiled:
 
     @property
     def input_bound(self) -> float:
-        """Share of the step time that goes to input, 0 to 1."""
+        """Share of the step time spent on input, 0 to 1."""
         return self._figure("input_bound") / 100
 
     @property
     def kernel_launch(self) -> float:
-        """Share of the step time that goes to preparing and launching kernels, 0 to 1."""
+        """Share of the step time spent on preparing and launching kernels, 0 to 1."""
         return self._figure("kernel_launch") / 100
 
     @property
     def all_others(self) -> float:
-        """Share of the step time that is none of the other categories, 0 to 1."""
+        """Share of the step time in no other category, 0 to 1."""
         return self._figure("all_others") / 100
 
     @property
@@ -133,13 +132,13 @@ class Profiled:
 
     @property
     def input_cost(self) -> float:
-        """Share of the step time that input costs, 0 to 1: the low end of its range, as `--max-input-cost` judges."""
+        """Share of the step time that input costs, 0 to 1: the low end of its range, as in `--max-input-cost`."""
         return self._figure("input_cost") / 100
 
     def cause_cost(self, code: str) -> float:
-        """Return the share of the step time that a cause of the diagnosis costs, 0 to 1; 0 if it is not named.
+        """Return the share of the step time that a cause costs, 0 to 1; 0 if the diagnosis does not report it.
 
-        It is the high end of its range, as `tfperf check --max-cost` judges.
+        It is the high end of the range, as in `tfperf check --max-cost`.
         """
         from tfperf.judge.limits import check_cause
 
@@ -164,16 +163,16 @@ class Profiled:
 
     @property
     def retraces(self) -> int:
-        """How often tf.functions were traced again, as `tfperf check --max-retraces` counts."""
+        """Number of retraces of tf.functions, as in `tfperf check --max-retraces`."""
         return int(self._figure("retraces"))
 
     @property
     def memory_bytes(self) -> int:
-        """Most bytes that the fullest allocator held."""
+        """Peak bytes in use of the allocator with the highest use."""
         return int(self._figure("memory"))
 
     def report(self, sections: Sequence[str] = ("diagnosis", "overview")) -> str:
-        """Return the report as text of 80 columns, without colour; `sections` are those of `tfperf analyze -s`."""
+        """Return the report as text of 80 columns, without color; `sections` are as in `tfperf analyze -s`."""
         from tfperf.judge.summarize import whole_steps
         from tfperf.report.render import RenderOptions, render
 
@@ -190,12 +189,11 @@ class Profiled:
         baseline: str | Path | Sequence[str | Path] = (),
         **named: Unpack[NamedLimits],
     ) -> Outcome:
-        """Assert that limits hold, in the words of `tfperf check`: `p.check(max_input_bound="10%", limits=["..."])`.
+        """Assert that limits hold, as in `tfperf check`: `p.check(max_input_bound="10%", limits=["..."])`.
 
-        `limits` are written as for `--limit`; `by_kind` is the kind of steps that are judged; `baseline` is a file of
-        `tfperf analyze --save-baseline`, or several.
-        Raises AssertionError with the table of limits if one is breached or cannot be judged, FigureError if there is
-        no profile, LimitError if a limit cannot be read or there is none.
+        `limits` are written as for `--limit`; `by_kind` is the kind of steps to judge; `baseline` is one or more files
+        of `tfperf analyze --save-baseline`. Raises AssertionError with the table of limits if one is breached or cannot
+        be judged, FigureError without a profile, LimitError without limits or for an invalid one.
         """
         from tfperf.judge.check import check_profile
         from tfperf.judge.outcome import check_report
@@ -223,7 +221,7 @@ class Profiled:
         from tfperf.judge.config import CheckConfig
         from tfperf.judge.limits import Limit, Metric
 
-        # A limit that always holds, so that a host that cannot be judged leaves the figure unknown.
+        # A limit that always holds: it makes the figure unknown if a host cannot be judged.
         limit = Limit(name, Metric(name, cause=cause), "<=", float("inf"), "tfperf_profile")
         reading = self._reading
         config = CheckConfig(
@@ -243,8 +241,8 @@ class Profiled:
 def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Profiled]]:
     """Profile a block of this test with TensorFlow's profiler: `with tfperf_profile() as p: train()`.
 
-    Then `p.input_bound`, `p.step_time_ms`, `p.retraces`, `p.check(max_input_bound="10%")` and so on. If the test fails,
-    the report stands in the failure text. The profile is kept below `tmp_path`, or in `logdir`.
+    Then use `p.input_bound`, `p.step_time_ms`, `p.retraces`, `p.check(max_input_bound="10%")` and so on. If the test
+    fails, its failure text contains the report. The profile is kept below `tmp_path`, or in `logdir`.
     """
     taken = _PROFILES[request.node] = []
 
@@ -257,25 +255,25 @@ def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[C
         allow_doubt: bool = False,
         **levels: int,
     ) -> Profiled:
-        """Return what `with` enters.
+        """Return the context manager.
 
-        `skip_first` steps are omitted, `min_steps` must be there for a figure, `step_marker` names the events that are
-        steps; `allow_doubt` gives figures that may be wrong, as `tfperf check --allow-doubt` judges them; `levels` are
-        those of `tfperf.profile`.
+        `skip_first` steps are omitted; figures need at least `min_steps`; `step_marker` names the step events;
+        `allow_doubt` permits figures that may be wrong, as `tfperf check --allow-doubt` does; `levels` are those of
+        `tfperf.profile`.
         """
         place = tmp_path if logdir is None else Path(logdir)
         taken.append(Profiled(place, levels, _Reading(skip_first, min_steps, step_marker, allow_doubt)))
         return taken[-1]
 
     yield start
-    # Tests live as long as the whole run, and profiles are large. Failures have been told by now.
+    # Test items live until the end of the run, and profiles are large. Failures are reported by now.
     _PROFILES.pop(request.node, None)
 
 
-# The old kind of wrapper: every version of pytest knows it.
+# The old kind of wrapper, which every version of pytest supports.
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Result[Any], None]:
-    """Put the reports of a test's profiles into the text of its failure."""
+    """Add the reports of a test's profiles to its failure text."""
     outcome = yield
     taken = _PROFILES.get(item, [])
     report = outcome.get_result()
@@ -291,5 +289,5 @@ def _failure_text(profiled: Profiled) -> str:
         return f"{place}{profiled.report()}"
     except TfperfError as error:
         return f"{place}No report: {error}\n"
-    except Exception as error:  # The failure of the test must be told, whatever becomes of the report.
+    except Exception as error:  # The failure of the test must be reported even if the report fails.
         return f"{place}No report: {type(error).__name__}: {error}\n"

@@ -1,7 +1,7 @@
-"""What a model costs, by name scope, graph, op and line of code: the questions of TensorFlow 1's tfprof, answered.
+"""Model cost by name scope, graph, op and line of code: the views of TensorFlow 1's tfprof.
 
-A graph, what its runs recorded (RunMetadata), and a log of who built it are joined into one `Model`; a view arranges
-its nodes, and an output shows them. TensorFlow is not needed, but to collect.
+A `Model` joins a graph, the records of its runs (RunMetadata), and a log with the stack that built each node. A view
+arranges the nodes, and an output prints them. Only collecting requires TensorFlow.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _PUBLIC = {
     "write_op_log": "tfperf.capture.graph_collector:write_op_log",
     "read_folder": "tfperf.models.tfprof.sources:read_folder",
 }
-"""Where each public name is, imported when it is first used: the command line must start without numpy."""
+"""Module of each public name. Names are imported at first use: the command line must start without numpy."""
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is here
+if not TYPE_CHECKING:  # otherwise a type checker accepts any name
 
     def __getattr__(name: str) -> Any:
         if name not in _PUBLIC:

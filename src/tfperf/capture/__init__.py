@@ -1,1 +1,1 @@
-"""Taking profiles, of running jobs or from inside one: the only package that imports tensorflow or grpc."""
+"""Captures of running jobs, from outside or inside. Only this package imports tensorflow or grpc."""

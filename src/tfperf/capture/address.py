@@ -1,4 +1,4 @@
-"""Addresses of profiler servers: one as users write it, a list, a file, the cluster of TF_CONFIG."""
+"""Addresses of profiler servers: from a user's text, a list, a file, or the cluster of TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _LOOPBACK = re.compile(r"localhost|127(?:\.\d+){3}|::1|0:0:0:0:0:0:0:1")
 
 
 class Address(Struct, frozen=True):
-    """Where to connect: `host` and `port`, or the `path` of a unix socket."""
+    """The address of a server: `host` and `port`, or the `path` of a unix socket."""
 
     host: str
     port: int
     path: str = ""
     task: str = ""
-    """What the cluster calls it, if that is known: `worker-0`."""
+    """The task in its cluster, if known: `worker-0`."""
 
     def __str__(self) -> str:
-        """Return the address as people write it."""
+        """Return the address in the form that users write."""
         if self.path:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def target(self) -> str:
-        """Return the address as a URI, as gRPC takes it."""
+        """Return the address as a URI for gRPC."""
         return f"unix:{quote(self.path)}" if self.path else str(self)
 
     @property
@@ -48,7 +48,7 @@ class Address(Struct, frozen=True):
 
     @property
     def is_here(self) -> bool:
-        """Whether this is certainly the machine that the client runs on."""
+        """Return whether this is certainly the client's own machine."""
         return bool(self.path or _LOOPBACK.fullmatch(self.host))
 
 
@@ -76,14 +76,14 @@ _EXAMPLE = 'it looks like {"cluster": {"worker": ["host1:2222", "host2:2222"]}}'
 
 
 class Ports:
-    """Where the tasks of a machine listen if only its name is known: the first at this port, the second at the next."""
+    """Default ports of the tasks of a machine: the first task uses this port, the second the next one."""
 
     def __init__(self, first: int | None) -> None:
         self._first = first
         self._counts: Counter[str] = Counter()
 
     def address(self, text: str) -> Address:
-        """Return the address that a text names: HOST:PORT, or HOST if there is a first port; raises CaptureError."""
+        """Return the address of HOST:PORT, or of HOST if there is a first port; raises CaptureError."""
         host = text.strip()
         has_port = host.startswith(("unix:", "grpc:")) or ":" in host.rpartition("]")[2]
         if self._first is None or has_port:
@@ -94,7 +94,7 @@ class Ports:
 
 
 def workers_in(text: str, port: int | None = None) -> list[Address]:
-    """Return the addresses of a list with commas; raises CaptureError `bad_address`."""
+    """Return the addresses of a comma-separated list; raises CaptureError `bad_address`."""
     ports = Ports(port)
     addresses = [ports.address(part) for part in text.split(",") if part.strip()]
     if not addresses:
@@ -103,7 +103,7 @@ def workers_in(text: str, port: int | None = None) -> list[Address]:
 
 
 def workers_of_file(path: Path, port: int | None = None) -> list[Address]:
-    """Return the addresses of a file with one on each line; what follows a # is a comment.
+    """Return the addresses of a file with one address per line and comments after #.
 
     Raises CaptureError `bad_address` with the line, or if the file cannot be read.
     """
@@ -123,10 +123,11 @@ def workers_of_file(path: Path, port: int | None = None) -> list[Address]:
 def workers_of_cluster(
     path: Path | None, port: int | None = None, environment: Mapping[str, str] = os.environ
 ) -> list[Address]:
-    """Return an address for each task of the cluster in a file, or in TF_CONFIG; their traces are named by the tasks.
+    """Return an address for each task of the cluster in a file, or in TF_CONFIG; tasks name the traces.
 
-    TensorFlow's servers answer a profiler at the addresses of the cluster. With a `port`, these are the machines' names
-    alone: the first task of each listens at this port, the second at the next. Raises CaptureError `bad_address`.
+    TensorFlow's servers answer profilers at the addresses of the cluster. With a `port`, only the machine names are
+    used: the first task of each machine listens at this port, the second at the next. Raises CaptureError
+    `bad_address`.
     """
     if path is None and not environment.get("TF_CONFIG"):
         raise CaptureError("bad_address", "TF_CONFIG is not set here; name a file with the cluster")
@@ -149,7 +150,7 @@ def workers_of_cluster(
 
 
 def check_workers(addresses: Sequence[Address]) -> None:
-    """Raise CaptureError `bad_address` for too many workers, and for one that is named twice."""
+    """Raise CaptureError `bad_address` for too many workers, or for a repeated one."""
     if len(addresses) > MOST_WORKERS:
         problem = f"{len(addresses)} workers are named, and {MOST_WORKERS} are profiled at once at most"
         raise CaptureError("bad_address", f"{problem}; name some of them, which tell about the others")

@@ -1,7 +1,7 @@
-"""One profiler server: its calls over one gRPC channel, the check of its address, and why a call failed.
+"""A client for one profiler server: calls over a gRPC channel, a check of the address, and causes of failed calls.
 
-gRPC reports every connection that fails by the same status and a sentence that changes with its version. A plain
-socket tells the causes apart: `check_greeting` connects, exchanges HTTP/2 settings and disconnects.
+gRPC reports every failed connection with the same status, and a text that changes with its version. So `check_greeting`
+finds the cause with a plain socket: it connects, exchanges HTTP/2 settings and disconnects.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SHORT_CALL_SECONDS = 10.0
 def profile_request(options: TracerOptions, duration_ms: int, place: Path, start_timestamp_ns: int = 0) -> Any:
     """Return a ProfileRequest.
 
-    `place` is the trace's ROOT/SESSION/HOST.xplane.pb; ROOT matters only to servers that cannot send a trace.
-    `start_timestamp_ns` is when to start, on the server's clock; 0 is at once.
+    `place` is the trace's ROOT/SESSION/HOST.xplane.pb; only servers that cannot send a trace use ROOT. The session
+    starts at `start_timestamp_ns` on the server's clock, or at once if that is 0.
     """
     session_id = place.parent.name
     levels = PROFILER.message_class("ProfileOptions")(
@@ -63,17 +63,17 @@ def profile_request(options: TracerOptions, duration_ms: int, place: Path, start
 class PendingReply:
     """A call in progress; `result` waits for its reply.
 
-    The reply is read when `result` asks for it: until then, all but its first bytes wait in the server.
+    The server keeps the reply, except for its first bytes, until `result` reads it.
     """
 
     def __init__(self, call: Any, address: Address, fail: Callable[[Any], CaptureError]) -> None:
         self._call, self._address, self._fail = call, address, fail
         self._is_late = False
         self.is_answered = False
-        """After `when_answered`: whether a reply comes, or the call has failed."""
+        """After `when_answered`: whether the reply has started, or the call has failed."""
 
     def when_answered(self, notify: Callable[[], object]) -> None:
-        """Have `notify` called, from another thread, once a reply comes, or the call has failed."""
+        """Call `notify` from another thread once the reply starts or the call fails."""
 
         def wait() -> None:
             self._call.initial_metadata()
@@ -83,16 +83,16 @@ class PendingReply:
         threading.Thread(target=wait, name="tfperf-reply", daemon=True).start()
 
     def cancel(self) -> None:
-        """Give the call up: `result` then raises CaptureError `interrupted`."""
+        """Cancel the call; `result` then raises CaptureError `interrupted`."""
         self._call.cancel()
 
     def expire(self) -> None:
-        """Give the call up for it takes too long: `result` then raises CaptureError `timeout`."""
+        """Cancel a late call; `result` then raises CaptureError `timeout`."""
         self._is_late = True
         self._call.cancel()
 
     def overhead_percent(self) -> float | None:
-        """Return by how much profiling made steps longer, if the server measured it; waits for the reply."""
+        """Wait for the reply; return the slowdown of steps by profiling, if the server measured it."""
         metadata = dict(self._call.trailing_metadata() or ())
         try:
             percent = float(metadata.get(OVERHEAD_KEY, "nan"))
@@ -121,12 +121,12 @@ class PendingReply:
 class ProfilerClient:
     """A channel to one profiler server; `with` closes it and ends the calls in progress.
 
-    `tls_ca` is a file with the certificates to trust: the channel is then encrypted. A reply over `max_reply_bytes` is
+    `tls_ca` is a file of trusted certificates, and encrypts the channel. Replies larger than `max_reply_bytes` are
     refused. Each call raises CaptureError with the cause.
     """
 
     def __init__(self, address: Address, *, tls_ca: Path | None = None, max_reply_bytes: int = LARGEST_MESSAGE) -> None:
-        # gRPC reads this variable when it is imported: without it, it writes lines of its own on stderr.
+        # gRPC reads this variable on import. Without it, gRPC writes its own lines to stderr.
         is_set = "GRPC_VERBOSITY" in os.environ
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
@@ -139,9 +139,9 @@ class ProfilerClient:
             ("grpc.max_receive_message_length", self._max_reply_bytes),
             ("grpc.enable_http_proxy", 0),
             ("grpc.enable_retries", 0),
-            # Else a connection takes megabytes of a reply before anybody receives it.
+            # Otherwise a connection accepts megabytes of a reply before any code reads it.
             ("grpc.http2.bdp_probe", 0),
-            # Of two channels to the same address, neither shares the other's connection, nor its pause after a failure.
+            # Channels to the same address must not share connections, or the pause after a failure.
             ("grpc.use_local_subchannel_pool", 1),
         ]
         if tls_ca is None:
@@ -160,19 +160,19 @@ class ProfilerClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection, and the calls in progress; no other can be made."""
+        """Close the connection and end its calls; no call can be made afterwards."""
         self._channel.close()
 
     def connect(self, seconds: float = CONNECT_SECONDS) -> None:
-        """Wait until a gRPC server answers at the address; raises CaptureError if none does."""
+        """Wait until a gRPC server answers at the address; raises CaptureError if no server does."""
         check_greeting(self.address, seconds, tls_ca=self._tls_ca)
 
     def profile(self, request: Any, seconds: float) -> PendingReply:
-        """Ask for a trace; the server gets `seconds` at most."""
+        """Request a trace; the server has at most `seconds`."""
         return self._call("Profile", request, seconds)
 
     def terminate(self, session_id: str) -> PendingReply:
-        """End a session early: the server then answers the call that started it."""
+        """End a session early; the server then answers the call that started it."""
         return self._call(
             "Terminate", PROFILER.message_class("TerminateRequest")(session_id=session_id), _SHORT_CALL_SECONDS
         )
@@ -182,7 +182,7 @@ class ProfilerClient:
         self._call("StartContinuousProfiling", request, _SHORT_CALL_SECONDS, continuous=True).result()
 
     def snapshot(self, seconds: float) -> PendingReply:
-        """Ask for what was recorded since the last snapshot."""
+        """Request the data since the last snapshot."""
         return self._call("GetSnapshot", PROFILER.message_class("Empty")(), seconds, continuous=True)
 
     def stop_continuous(self) -> None:
@@ -195,10 +195,10 @@ class ProfilerClient:
         def parsed(data: bytes) -> Any:
             try:
                 return read_message("ProfileResponse", data)
-            except ValueError as error:  # gRPC would replace an error that is raised here by words of its own.
+            except ValueError as error:  # gRPC would replace the text of an error raised here.
                 return error
 
-        # Of a call with one reply, gRPC would receive that at once, wanted or not.
+        # For a unary call, gRPC would receive the whole reply at once.
         send: Any = self._channel.unary_stream(f"/{SERVICE}/{method}", type(request).SerializeToString, parsed)
         fail = partial(call_error, self.address, max_reply_bytes=self._max_reply_bytes, continuous=continuous)
         return PendingReply(send(request, timeout=seconds), self.address, fail)
@@ -206,12 +206,12 @@ class ProfilerClient:
 
 SERVER_SNIPPET = "start one in the job: tfperf.serve(), or tf.profiler.experimental.server.start(PORT)"
 
-# Servers agree on no status for these, and gRPC uses those of servers: only the text tells.
+# Servers return different statuses for these, and gRPC uses the same ones; only the text is specific.
 _BUSY = r"(?i)another profil\w+ session|already_?exists|already (?:running|active)"
 _NOT_GRPC = r"(?i)http2 header with status"
 _BAD_REPLY = r"(?i)stream removed|no status received|rst_stream|compression bit|illegal header|http/2"
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""What an HTTP/2 client sends first, with an empty SETTINGS frame."""
+"""The first bytes from an HTTP/2 client, with an empty SETTINGS frame."""
 _FRAME_HEAD_BYTES = 9
 _SETTINGS, _SETTING_BYTES = 4, 6
 _TLS_ALERT = b"\x15\x03"
@@ -220,7 +220,7 @@ _TLS_ALERT = b"\x15\x03"
 def check_greeting(address: Address, seconds: float = CONNECT_SECONDS, *, tls_ca: Path | None = None) -> None:
     """Return if a gRPC server answers within this time; raises CaptureError with the cause otherwise.
 
-    `tls_ca` is a PEM file with the certificates to trust: the connection is then encrypted.
+    `tls_ca` is a PEM file of trusted certificates, and encrypts the connection.
     """
     deadline = time.monotonic() + seconds
     with _connect(address, deadline) as plain, _encrypted(plain, address, tls_ca, deadline) as connection:
@@ -228,7 +228,7 @@ def check_greeting(address: Address, seconds: float = CONNECT_SECONDS, *, tls_ca
 
 
 def _connect(address: Address, deadline: float) -> socket.socket:
-    """Try the addresses of the host one after the other, each for its share of the time."""
+    """Try the addresses of the host in turn, with an equal share of the time for each."""
     places, failures = _resolve(address, deadline), []
     for number, (family, place) in enumerate(places):
         connection = socket.socket(family, socket.SOCK_STREAM)
@@ -239,7 +239,7 @@ def _connect(address: Address, deadline: float) -> socket.socket:
         except OSError as error:
             connection.close()
             failures.append(error)
-    # The first address is the most likely one, so its error says most.
+    # The first address is the most likely one, so its error is the most useful.
     first = failures[0]
     if isinstance(first, ConnectionRefusedError | FileNotFoundError) or first.errno == errno.EADDRNOTAVAIL:
         raise CaptureError("not_listening", f"nothing listens on {address}; check the port, or {SERVER_SNIPPET}")
@@ -247,12 +247,12 @@ def _connect(address: Address, deadline: float) -> socket.socket:
 
 
 def _resolve(address: Address, deadline: float) -> list[tuple[int, Any]]:
-    """Return family and socket address of each place that the address stands for."""
+    """Return the family and socket address of each address that the name resolves to."""
     if address.path:
         if not hasattr(socket, "AF_UNIX"):
             raise CaptureError("unreachable", f"cannot reach {address}: this system has no unix sockets")
         return [(socket.AF_UNIX, address.path)]
-    # The system's resolver has no time limit of its own.
+    # The system's resolver has no timeout.
     with DaemonThreads(1, "tfperf-resolve") as thread:
         lookup = thread.submit(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
     try:
@@ -272,7 +272,7 @@ def _encrypted(connection: socket.socket, address: Address, tls_ca: Path | None,
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(tls_ca)
-        # As in gRPC: the file may hold an authority, or the certificate of the server itself.
+        # As in gRPC, the file may contain an authority or the certificate of the server itself.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.set_alpn_protocols(["h2"])
         connection.settimeout(_seconds_left(deadline))
@@ -284,7 +284,7 @@ def _encrypted(connection: socket.socket, address: Address, tls_ca: Path | None,
 
 
 def _exchange_settings(connection: socket.socket, address: Address, deadline: float) -> None:
-    """Send the client's settings and wait for the server's, which come first from every HTTP/2 server."""
+    """Send the client's settings and wait for the server's, which every HTTP/2 server sends first."""
     import ssl
 
     answer = b""
@@ -298,7 +298,7 @@ def _exchange_settings(connection: socket.socket, address: Address, deadline: fl
             answer += data
     except TimeoutError:
         raise _silent(address, "is it a profiler server, and does its process still run (not stopped)?") from None
-    except ssl.SSLError as error:  # Of a server that wants a certificate of the client, this is learned only now.
+    except ssl.SSLError as error:  # A server that requires a client certificate fails only here.
         raise _no_tls(address, _words(error)) from error
     except OSError:
         pass
@@ -329,13 +329,13 @@ def _no_tls(address: Address, words: str) -> CaptureError:
 
 
 def _words(error: OSError) -> str:
-    """Return the text of an exception without numbers and places in OpenSSL's source."""
+    """Return the text of an exception without numbers and locations in OpenSSL's source."""
     text = getattr(error, "verify_message", "") or error.strerror or str(error)
     return one_line(re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", text))
 
 
 def call_error(address: Address, call: Any, max_reply_bytes: int, *, continuous: bool) -> CaptureError:
-    """Return the error for a failed call of gRPC; `continuous` says that it was one of continuous profiling."""
+    """Return the error for a failed gRPC call; `continuous` marks calls of continuous profiling."""
     code, details = getattr(call.code(), "name", "UNKNOWN"), one_line(call.details() or "")
     words = f" ({details})" if details else ""
     if re.search(_BUSY, details) or code == "ALREADY_EXISTS":
@@ -362,7 +362,7 @@ def call_error(address: Address, call: Any, max_reply_bytes: int, *, continuous:
 
 
 def late(address: Address) -> CaptureError:
-    """Return the error for a reply that takes too long."""
+    """Return the error for a late reply."""
     fix = "raise --timeout, or use a shorter --duration"
     return CaptureError("timeout", f"{address} accepted the request but did not answer in time; {fix}")
 
@@ -373,7 +373,7 @@ def bad_reply(address: Address, words: str) -> CaptureError:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Return text from elsewhere on one line, shortened."""
+    """Return external text on one line, truncated."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
@@ -384,7 +384,8 @@ Value = TypeVar("Value")
 class DaemonThreads(Executor):
     """A fixed number of daemon threads.
 
-    All start at once: Python 3.12 starts no thread after the main one has ended, when a server may still get calls.
+    All of them start at once: Python 3.12 starts no thread after the main thread has ended, when a server may still get
+    calls.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -394,13 +395,13 @@ class DaemonThreads(Executor):
             threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def submit(self, fn: Callable[..., Value], /, *args: Any, **kwargs: Any) -> Future[Value]:
-        """Run the call when a thread is free; its outcome is in the future."""
+        """Run the call in the next free thread; the future has its outcome."""
         future: Future[Value] = Future()
         self._calls.put((future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads after the calls submitted so far; never waits for them, whatever the arguments say."""
+        """End the threads after the submitted calls, without waiting for them even if `wait` is true."""
         for _ in range(self._count):
             self._calls.put(None)
 
@@ -411,4 +412,4 @@ class DaemonThreads(Executor):
                 future.set_result(call())
             except BaseException as error:
                 future.set_exception(error)
-            del item, future, call  # They keep alive what the call kept alive.
+            del item, future, call  # They keep the call's objects alive.

@@ -33,7 +33,7 @@ NOT_CHECKED = "not checked on this system"
 _NVIDIA_SMI_SECONDS = 5.0
 _SCARCE_BYTES, _TOO_FEW_BYTES = 10**9, 10**8
 _DURATIONS_MS = (50, 500)
-"""How long to profile; the second only if the first trace is empty."""
+"""Durations of profiles; the second is used only if the first trace is empty."""
 _ANSWER_SECONDS = 30.0
 _HIDING_VARIABLES = {"NVIDIA": ("CUDA_VISIBLE_DEVICES",), "AMD": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")}
 
@@ -41,7 +41,7 @@ _HIDING_VARIABLES = {"NVIDIA": ("CUDA_VISIBLE_DEVICES",), "AMD": ("HIP_VISIBLE_D
 def run_checks(
     logdir: Path, job: Address | None = None, *, tls_ca: Path | None = None, machine: Machine | None = None
 ) -> list[Check]:
-    """Check the machine, the logdir and, if an address is given, the job with a profiler server there."""
+    """Check the machine, the logdir and, with an address, the job whose profiler server listens there."""
     machine = machine or Machine()
     checks = [*software_checks(machine), *gpu_checks(machine)]
     checks += job_checks(job, machine, tls_ca=tls_ca) if job else [port_check(machine, USUAL_PORT)]
@@ -49,7 +49,7 @@ def run_checks(
 
 
 def gpu_checks(machine: Machine) -> list[Check]:
-    """Look for GPUs, and for what their tracer needs."""
+    """Check for GPUs and the requirements of their tracer."""
     maker, models = _gpus(machine)
     gpu = _gpu_check(machine, maker, models)
     if maker == "NVIDIA":
@@ -59,7 +59,7 @@ def gpu_checks(machine: Machine) -> list[Check]:
         elif machine.may_profile():
             permission = Check(_PERMISSION, "ok", "only administrators may profile, and this user is one")
         else:
-            # Since CUDA 10.2, this restriction is mostly about counters, which TensorFlow's tracer does not use.
+            # Since CUDA 10.2, this restriction mostly affects counters, which TensorFlow's tracer does not use.
             found = "only administrators may profile: GPU events may be refused"
             permission = Check(_PERMISSION, "warn", found, PERMISSION_FIX)
         return [gpu, _cupti_check(machine), permission]
@@ -67,7 +67,7 @@ def gpu_checks(machine: Machine) -> list[Check]:
 
 
 def _gpus(machine: Machine) -> tuple[str, list[str]]:
-    """Return the maker and the models of the GPUs that programs can use here."""
+    """Return the vendor and the models of the GPUs that programs can use here."""
     devices, models = machine.nvidia_devices(), machine.nvidia_models()
     if devices:
         return "NVIDIA", models if len(models) == len(devices) else ["NVIDIA GPU"] * len(devices)
@@ -121,7 +121,7 @@ def _cupti_check(machine: Machine) -> Check:
     if unused := machine.unused_cupti():
         fix = f"export LD_LIBRARY_PATH={Path(unused).parent}:$LD_LIBRARY_PATH"
         return Check("libcupti", "warn", f"{unused}, in a folder that programs do not search", fix)
-    # Without such a TensorFlow, jobs may run in another environment.
+    # Without such a TensorFlow here, jobs may run in another environment.
     status: Status = "fail" if has_gpu_tensorflow(machine) else "warn"
     return Check("libcupti", status, "not found here: traces may have no GPU events", LIBRARY_FIX)
 
@@ -137,7 +137,7 @@ def port_check(machine: Machine, port: int) -> Check:
 
 
 def logdir_checks(logdir: Path) -> Iterator[Check]:
-    """Check whether a trace can be written, and how much space is left for it; nothing is left behind."""
+    """Check whether a trace can be written, and the free space for it; leave no files."""
     try:
         folder = local_folder(logdir)
         existing = next(path for path in (folder, *folder.parents) if path.is_dir())
@@ -155,7 +155,7 @@ def logdir_checks(logdir: Path) -> Iterator[Check]:
 
 
 def space_check(free_bytes: int) -> Check:
-    """Check whether the space that is left is enough for traces."""
+    """Check whether the free space is enough for traces."""
     if free_bytes >= _SCARCE_BYTES:
         return Check("disk space", "ok", f"{format_bytes(free_bytes)} free")
     status: Status = "fail" if free_bytes < _TOO_FEW_BYTES else "warn"
@@ -164,7 +164,7 @@ def space_check(free_bytes: int) -> Check:
 
 
 def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None) -> list[Check]:
-    """Look which process listens at the address, and ask its profiler for a very short trace."""
+    """Find the process that listens at the address, and request a very short trace from its profiler."""
     from tfperf.capture.client import ProfilerClient
 
     listener = machine.find_listener(address.port) if address.is_here else None
@@ -194,11 +194,11 @@ def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None
 
 
 def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Contents | None:
-    """Profile the job; return what the trace holds, None if it is empty."""
+    """Profile the job; return the contents of the trace, or None if it is empty."""
     from tfperf.capture.client import profile_request
     from tfperf.formats.wire.contents import look_into
 
-    # An older server writes the trace there by itself; it makes the folders, here or on its own machine.
+    # An older server writes the trace there, and creates the folders, here or on its own machine.
     place = folder / "doctor" / "job.xplane.pb"
     request = profile_request(TracerOptions(), duration_ms, place)
     reply = client.profile(request, duration_ms / 1000 + _ANSWER_SECONDS).result()
@@ -231,7 +231,7 @@ _TENSORFLOWS = (
 )
 """Packages that are imported as `tensorflow`."""
 _PARTS = {"tensorflow-intel", "tensorflow-macos", "tensorflow-cpu-aws"}
-"""Packages that `tensorflow` itself installs on some systems."""
+"""Packages that `tensorflow` installs on some systems."""
 _MIN_TENSORFLOW, _KERAS_3_SINCE = (2, 13), (2, 16)
 _MIN_GRPCIO = (1, 60)
 
@@ -254,13 +254,13 @@ def software_checks(machine: Machine) -> list[Check]:
 
 
 def has_gpu_tensorflow(machine: Machine) -> bool | None:
-    """Return whether the installed TensorFlow can use a GPU; None if none is installed."""
+    """Return whether the installed TensorFlow supports GPUs; None if none is installed."""
     installed = _Packages(machine).tensorflows
     return not _WITHOUT_GPU.issuperset(installed) if installed else None
 
 
 class _Packages:
-    """The installed packages; of several with one name the first counts, as for imports."""
+    """Installed packages. The first of several with one name counts, as in imports."""
 
     def __init__(self, machine: Machine) -> None:
         self._path = list(machine.python_path)
@@ -270,12 +270,12 @@ class _Packages:
         return next(iter(distributions(name=name, path=self._path)), None)
 
     def version(self, name: str) -> str:
-        """Return the version; empty if it is not installed."""
+        """Return the version; empty if the package is not installed."""
         distribution = self._distribution(name)
         return str(distribution.version or "") if distribution else ""
 
     def release(self, name: str) -> tuple[int, ...]:
-        """Return the numbers of the version, `2.21.0rc1` as (2, 21, 0); empty if it is not installed."""
+        """Return the numbers of the version: (2, 21, 0) for `2.21.0rc1`; empty if the package is not installed."""
         try:
             return Version(self.version(name)).release
         except InvalidVersion:
@@ -294,7 +294,7 @@ class _Packages:
         return Check(name, "ok", version)
 
     def _accepted_versions(self, name: str, required: str) -> SpecifierSet:
-        """Return the versions of `required` that another package accepts here."""
+        """Return the versions of `required` that another installed package accepts."""
         distribution = self._distribution(name)
         for line in (distribution and distribution.requires) or ():
             try:

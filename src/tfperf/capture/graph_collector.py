@@ -3,12 +3,12 @@
 A collection is a folder:
 
     graph.pb                the graph, with shapes (GraphDef)
-    tfprof_log              who built its nodes, their float operations and types (OpLogProto)
-    run_metadata_STEP.pb    what a traced step recorded (RunMetadata), one file each; none for a tf.function
+    tfprof_log              stacks that built the nodes, their float operations and types (OpLogProto)
+    run_metadata_STEP.pb    record of a traced step (RunMetadata), one file each; none for a tf.function
     model.ckpt.*            a checkpoint of the variables, if a saver is given
 
-TensorFlow's own logger writes the log. It fills shapes that the graph leaves open with those of a run, for good, in the
-graph that it is given: later steps of another batch size could fail. Therefore it gets a copy.
+TensorFlow's logger, which writes the log, permanently replaces open shapes in its graph with those of one run; later
+steps with another batch size could fail. Therefore it gets a copy.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _FULL_TRACE = 3
 
 
 def step_name(step: int) -> str:
-    """Return the name of the file with the record of a step."""
+    """Return the file name for the record of a step."""
     return f"run_metadata_{step}.pb"
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """What a folder holds now: the traced steps, the bytes of their files, and why no more are traced, if so.
+    """Contents of the folder: the traced steps, and the bytes of their files.
 
-    `note` says what is not there and why: times, of a function.
+    `note` states why tracing has stopped, or which data is missing: times, for a function.
     """
 
     folder: Path
@@ -53,20 +53,19 @@ class Collected(Struct, frozen=True, kw_only=True):
 
 
 class Collector:
-    """Collects what `tfperf tfprof` reads, into a folder that is new or empty.
+    """Collects the files for `tfperf tfprof` in a new or empty folder.
 
-    The folder gets graph.pb, tfprof_log, run_metadata_STEP.pb of each traced step, and model.ckpt.* if asked for.
+    The folder gets graph.pb, tfprof_log, run_metadata_STEP.pb of each traced step, and model.ckpt.* if requested.
 
-    Sessions of `tf.compat.v1`: call `run` in place of `session.run`. Every `every`-th step, from the first, is traced
-    (FULL_TRACE, which makes it slower) and its record written at once. Tracing stops for good with a warning
-    (TfperfWarning) after `max_steps` steps, when their files would take more than `max_bytes`, or when one cannot be
-    written; the job goes on.
-    `saver`, a `tf.compat.v1.train.Saver`, writes a checkpoint of its variables into the folder at the end.
+    Sessions of `tf.compat.v1`: call `run` instead of `session.run`. Every `every`-th step, starting with the first, is
+    traced (FULL_TRACE, which makes it slower), and its record is written at once. Tracing stops for good, with a
+    TfperfWarning, after `max_steps` steps, if their files would exceed `max_bytes`, or if one cannot be written; the
+    job continues. `saver`, a `tf.compat.v1.train.Saver`, writes a checkpoint of its variables at the end.
 
     Functions of TensorFlow 2: call `add_function`. TensorFlow 2 records no times and memory of nodes, so the views
-    have parameters, float operations and code alone; for times, use `tfperf capture`.
+    contain only parameters, float operations and code; for times, use `tfperf capture`.
 
-    Raises OutputError if the folder has something in it or cannot be written, ValueError for limits below 1.
+    Raises OutputError if the folder is not empty or cannot be written, ValueError for limits below 1.
 
         with Collector("collected", every=10) as collector:
             for step in range(100):
@@ -96,7 +95,7 @@ class Collector:
 
     @property
     def collected(self) -> Collected:
-        """What has been collected so far."""
+        """The state of the collection so far."""
         steps = tuple(self._sizes)
         return Collected(
             folder=self._folder,
@@ -116,10 +115,10 @@ class Collector:
         run_metadata: Any = None,
         step: int | None = None,
     ) -> Any:
-        """Return what `session.run` returns; trace the run if it is its turn.
+        """Return the result of `session.run`; trace the run if it is due.
 
-        `step` is the number of this step; without it, steps are counted from 0. `options` and `run_metadata` are as
-        those of `session.run`. Raises what `session.run` raises.
+        `step` is the number of this step; by default, steps are counted from 0. `options` and `run_metadata` are those
+        of `session.run`. Raises the errors of `session.run`.
         """
         step = self._next_step if step is None else step
         self._next_step = step + 1
@@ -140,15 +139,15 @@ class Collector:
         try:
             self._keep(step, metadata.SerializeToString())
         except OutputError as error:
-            self._session = None  # Nothing more is written, not even in the end.
+            self._session = None  # Write nothing more, not even at the end.
             self._stop(str(error))
         return result
 
     def add_function(self, function: Any) -> Collected:
-        """Write the graph and the log of a function: a concrete one, `function.get_concrete_function(...)`.
+        """Write the graph and the log of a concrete function, `function.get_concrete_function(...)`.
 
-        Float operations are those of the graph itself: what is inside of functions that it calls, and of loops, does
-        not count. A folder holds one graph. Raises ValueError for what is no concrete function.
+        Float operations exclude called functions and loops. A folder holds one graph. Raises ValueError if `function`
+        is not a concrete function.
         """
         if not hasattr(getattr(function, "graph", None), "captures"):
             raise ValueError(
@@ -162,14 +161,14 @@ class Collector:
         return self.collected
 
     def close(self) -> Collected:
-        """Write the graph as it is now, and the checkpoint; what is collected stays. Later runs are not traced."""
+        """Write the current graph and the checkpoint. The files stay, and later runs are not traced."""
         if self._session is not None:
             session, self._session = self._session, None
             graph = session.graph
             if graph.version != self._written_version:
                 self._write_graph(graph, *graph_and_log(graph, run_metadata=self._latest))
             if self._saver is not None:
-                # With a saver of our own: the given one would forget its oldest checkpoint for it.
+                # A separate saver, because the given one would delete its oldest checkpoint.
                 from tensorflow.compat import v1
 
                 with session.graph.as_default():
@@ -185,7 +184,7 @@ class Collector:
         self.close()
 
     def _keep(self, step: int, record: bytes) -> None:
-        """Write the record of a step, unless that would be too much; judge whether there is room for another."""
+        """Write the record of a step if it fits, and check whether another one fits."""
         taken = sum(self._sizes.values())
         if taken + len(record) > self._max_bytes:
             needs = f"step {step} recorded {format_bytes(len(record))}, {format_bytes(taken)} are written"
@@ -224,11 +223,10 @@ class Collector:
 
 
 TRAINABLE = "_trainable_variables"
-"""The type of trainable variables in a log."""
 LOG_NAME = "tfprof_log"
 _UNKNOWN = re.compile(r"(\d+) ops no flops stats due to incomplete shapes\.\n")
 _FED = re.compile(r"_arg_(.+)_0_\d+")
-"""What runs in place of a placeholder whose first output is fed."""
+"""The op that replaces a placeholder whose first output is fed."""
 
 
 def graph_and_log(
@@ -236,9 +234,9 @@ def graph_and_log(
 ) -> tuple[bytes, bytes]:
     """Return a `tf.Graph` as a serialized GraphDef with shapes, and its OpLogProto.
 
-    `run_metadata` (of one run) says the shapes that the graph leaves open, such as the size of a batch. The log has the
-    float operations of each op (lower bounds: not all ops have a formula), the stacks that built it unless `add_trace`
-    is False, the type `_trainable_variables` of variables, and all of `op_log`. The graph stays as it is.
+    `run_metadata` of one run provides shapes that the graph leaves open, such as the batch size. The log contains the
+    float operations of each op (lower bounds, because some ops have no formula), the stacks that built it unless
+    `add_trace` is False, the type `_trainable_variables` of variables, and `op_log`. The graph does not change.
     """
     outputs = (output for op in graph.get_operations() for output in op.outputs)
     is_open = run_metadata and any(not output.shape.is_fully_defined() for output in outputs)
@@ -252,10 +250,10 @@ def graph_and_log(
 
 
 def function_graph_and_log(function: Any) -> tuple[bytes, bytes]:
-    """Return the graph of a concrete function, and its log, as those of `graph_and_log`.
+    """Return the graph and the log of a concrete function, as `graph_and_log` does.
 
-    Variables come into such a graph from outside, through placeholders. Each becomes a VarHandleOp of the variable's
-    name and shape, as in graphs of TensorFlow 1, and has the type `_trainable_variables` if it is trainable.
+    Variables enter such a graph through placeholders. Each becomes a VarHandleOp with the variable's name and shape, as
+    in graphs of TensorFlow 1, and has the type `_trainable_variables` if it is trainable.
     """
     from tensorflow.core.profiler import tfprof_log_pb2
 
@@ -267,7 +265,6 @@ def function_graph_and_log(function: Any) -> tuple[bytes, bytes]:
         _say_unknown(
             unknown, "trace the function with a fixed batch size: get_concrete_function(tf.TensorSpec([32, 8]))"
         )
-    # Variables come in through placeholders.
     placeholders = {id(outside): inside for outside, inside in graph.captures}
     insides = [(placeholders.get(id(getattr(variable, "handle", None))), variable) for variable in graph.variables]
     variables = {inside.op.name: variable for inside, variable in insides if inside is not None}
@@ -301,10 +298,10 @@ def function_graph_and_log(function: Any) -> tuple[bytes, bytes]:
 def write_op_log(
     graph: Any, log_dir: str | Path, op_log: Any = None, run_meta: Any = None, *, add_trace: bool = True
 ) -> Path:
-    """Write the log of a `tf.Graph` as `tfprof_log` into an existing folder; return its path.
+    """Write the log of a `tf.Graph` as `tfprof_log` into an existing folder, replacing the file; return its path.
 
-    `op_log` is an OpLogProto of one's own, `run_meta` a RunMetadata that says the shapes that the graph leaves open.
-    The file is replaced if there is one. Raises OutputError.
+    `op_log` is an additional OpLogProto, `run_meta` a RunMetadata with shapes that the graph leaves open. Raises
+    OutputError.
     """
     given, run = (b"" if each is None else each.SerializeToString() for each in (op_log, run_meta))
     _, log = graph_and_log(graph or default_graph(), run_metadata=run, op_log=given, add_trace=add_trace)
@@ -314,14 +311,14 @@ def write_op_log(
 
 
 def default_graph() -> Any:
-    """Return the graph that TensorFlow 1's functions use if none is named; None in eager mode."""
+    """Return the default graph of TensorFlow 1's functions; None in eager mode."""
     import tensorflow
 
     return None if tensorflow.executing_eagerly() else tensorflow.compat.v1.get_default_graph()
 
 
 def _logged(graph: Any, op_log: bytes, *, run_metadata: bytes = b"", add_trace: bool = True) -> tuple[bytes, int]:
-    """Return the log that TensorFlow writes for a graph, with what `op_log` has, and how many ops lack their shapes."""
+    """Return TensorFlow's log of a graph merged with `op_log`, and the number of ops without shapes."""
     import tensorflow
     from tensorflow.core.profiler import tfprof_log_pb2
 
@@ -333,7 +330,7 @@ def _logged(graph: Any, op_log: bytes, *, run_metadata: bytes = b"", add_trace: 
         data = (Path(folder) / LOG_NAME).read_bytes()
     text = said.getvalue()
     unknown = _UNKNOWN.search(text)
-    # What is not about shapes is from somebody else, perhaps from another thread.
+    # Other text is not TensorFlow's, and may come from another thread.
     sys.stderr.write(_UNKNOWN.sub("", text))
     return data, int(unknown[1]) if unknown else 0
 
@@ -344,10 +341,10 @@ def _say_unknown(count: int, advice: str) -> None:
 
 
 def _with_shapes_of_feeds(graph: Any, run_metadata: bytes) -> Any:
-    """Return a copy of the graph in which what was fed in a run has the shape that it had there, and what follows."""
+    """Return a copy of the graph in which fed tensors have the shapes of a run, propagated to their consumers."""
     import tensorflow
 
-    # The shapes that are stated are merged with those that follow: of loops, the graph itself knows more.
+    # Merge stated and inferred shapes, because inference lacks those of loops.
     definition, fed = graph.as_graph_def(add_shapes=True), {}
     for device in tensorflow.compat.v1.RunMetadata.FromString(run_metadata).step_stats.dev_stats:
         for record in device.node_stats:
@@ -360,4 +357,4 @@ def _with_shapes_of_feeds(graph: Any, run_metadata: bytes) -> Any:
     with copy.as_default(), contextlib.suppress(ValueError):
         tensorflow.import_graph_def(definition, name="")
         return copy
-    return None  # What cannot be copied keeps its open shapes.
+    return None  # A graph that cannot be copied keeps its open shapes.

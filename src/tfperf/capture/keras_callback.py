@@ -27,11 +27,11 @@ LIMIT_SECONDS = 120.0
 _CALLS = ("fit", "evaluate", "predict")
 _MOST_FRAMES = 100
 _WHOLE_ELEMENTS = ("Prefetch", "Cache", "Repeat", "Shuffle", "Take", "Skip", "Options", "Model", "AssertCardinality")
-"""Stages of tf.data that hand on whole elements, as the names of their classes start."""
+"""Prefixes of the class names of tf.data stages that pass whole elements on."""
 
 
 def keras_facts(model: Any) -> dict[str, int]:
-    """Return fields of `CaptureFacts`, for the call of `fit`, `evaluate` or `predict` of `model` that runs here."""
+    """Return fields of `CaptureFacts` for the current call of `fit`, `evaluate` or `predict` of `model`."""
     facts: dict[str, int] = {}
     if model is None:
         return facts
@@ -53,7 +53,7 @@ def keras_facts(model: Any) -> dict[str, int]:
 
 
 def facts_of_call(arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, int]:
-    """Return fields of `CaptureFacts` for a call of `train_on_batch` or its like: its first array is a batch."""
+    """Return fields of `CaptureFacts` for a call of `train_on_batch` or similar; the first array is a batch."""
     given = [*arguments, *options.values()]
     while given:
         first = given.pop(0)
@@ -68,12 +68,12 @@ def facts_of_call(arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[
 
 
 def _plain_int(value: Any) -> int:
-    """Return a number, or the value of a variable: Keras 2 keeps `steps_per_execution` in one."""
+    """Return an int from a number or a variable: Keras 2 keeps `steps_per_execution` in a variable."""
     return 0 if value is None else int(value.numpy() if hasattr(value, "numpy") else value)
 
 
 def _adapters(model: Any) -> Iterator[Any]:
-    """Iterate over what Keras reads the data of the running call with: of Keras 3, then of Keras 2."""
+    """Yield the data adapters of the current call: those of Keras 3, then those of Keras 2."""
     frame = sys._getframe()
     for _ in range(_MOST_FRAMES):
         if frame.f_code.co_name in _CALLS and frame.f_locals.get("self") is model:
@@ -87,7 +87,7 @@ def _adapters(model: Any) -> Iterator[Any]:
 
 
 def _dataset_batch_size(dataset: Any) -> int:
-    """Return the batch size of the outermost batch stage, if only whole elements are handed on behind it."""
+    """Return the batch size of the outermost batch stage, if all later stages pass whole elements on."""
     tensorflow = sys.modules["tensorflow"]
     while True:
         name = type(dataset).__name__.lstrip("_")
@@ -101,11 +101,11 @@ def _dataset_batch_size(dataset: Any) -> int:
 
 Hook = TypeVar("Hook", bound=Callable[..., None])
 ON_BATCH = {"train": "train_on_batch", "test": "test_on_batch", "predict": "predict_on_batch"}
-"""The methods of a model for which Keras calls no callbacks."""
+"""Methods of a model for which Keras calls no callbacks."""
 _WATCHED = "watched"
 _NO_ARGUMENTS: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
 _MARKING_MODULES = ("tf_keras.", "keras.src.engine.")
-"""The modules of models whose `fit` marks steps itself, by the number within the epoch: Keras 2, alias tf.keras."""
+"""Modules of models whose `fit` marks steps itself, with the number in the epoch: Keras 2, alias tf.keras."""
 
 
 class BatchCount:
@@ -114,12 +114,12 @@ class BatchCount:
     def __init__(self, mode: str) -> None:
         self.mode, self.thread = mode, get_ident()
         self.size = 1
-        """How many batches run at once."""
+        """Batches per execution."""
         self._base: int | None = None
         self._latest_start = self._latest_end = -1
 
     def start(self, batch: int) -> int:
-        """Return the number of the batch that starts, which is the `batch`th of its epoch."""
+        """Return the number of the batch that starts; `batch` is its number in the epoch."""
         if self._base is None:
             self._base = -batch
         elif batch <= self._latest_start:
@@ -131,19 +131,19 @@ class BatchCount:
         return self._base + batch
 
     def end(self, batch: int) -> None:
-        """Note the last batch that has ended. Keras 3 may call from another thread, and not in order."""
+        """Record the last batch that has ended. Keras 3 may call this from another thread, and out of order."""
         self._latest_end = max(self._latest_end, batch)
         if batch >= self._latest_start and get_ident() == self.thread:
             self.size = batch - self._latest_start + 1
 
     @property
     def next(self) -> int:
-        """Return the number of the batch after those that have ended."""
+        """Number of the batch after those that have ended."""
         return (self._base or 0) + self._latest_end + 1
 
 
 def _harmless(hook: Hook) -> Hook:
-    """Make a hook that, if it fails, ends profiling but never the training."""
+    """Return a hook whose failure ends profiling but never the training."""
 
     @wraps(hook)
     def call(self: ProfileCallback, *arguments: Any, **options: Any) -> None:
@@ -158,28 +158,27 @@ def _harmless(hook: Hook) -> Hook:
 class ProfileCallback:
     """Profile some batches: `model.fit(data, callbacks=[ProfileCallback("logs", batches=(10, 19))])`.
 
-    `batches` are the first and the last batch, both included, counted from 0 over all epochs of a call of `fit`; for
-    `evaluate` and `predict` called alone likewise. Validation within `fit` is not counted. With `steps_per_execution`,
-    the profile takes whole executions. Each batch is marked as a step, for tfperf and any other profiler. One object
-    takes one profile: in the first call that reaches `batches`. `levels` are those of `TracerOptions`, by keyword.
-    `run` is that of `tfperf.start`; without it, workers of a cluster that profile the same batches agree on a run.
+    `batches` are the first and the last batch, inclusive, counted from 0 over all epochs of a call of `fit`, or of
+    `evaluate` and `predict` outside `fit`. Validation within `fit` is not counted. With `steps_per_execution`, the
+    profile contains whole executions. Each batch is marked as a step, for tfperf and other profilers. One object takes
+    one profile, in the first call that reaches `batches`. `levels` are keywords of `TracerOptions`. `run` is that of
+    `tfperf.start`; without it, workers of a cluster that profile the same batches agree on a run.
 
-    Keras calls no callbacks in `train_on_batch` and its like: for these, call `watch(model)` first, and use the
-    callback as a context manager (or call `close`) around the loop. The hooks may also be called by hand.
+    Keras calls no callbacks in `train_on_batch` and similar methods: call `watch(model)` first, and use the callback as
+    a context manager (or call `close`) around the loop. The hooks may also be called by hand.
 
-    `result` is a `Captured` once the profile was taken; `result.overhead_percent` compares with the batches before. If
-    profiling fails, `result` and a line on stderr say so; training goes on. If a step fails, Keras calls no hook:
-    profiling ends with the next `fit`, `close`, the interpreter, or `limit_s` seconds after its start. Without
-    `verbose`, only problems are printed. Raises TfperfError for invalid batches, levels or run names.
+    `result` is a `Captured` after the profile; `result.overhead_percent` compares it with the batches before. If
+    profiling fails, `result` and a line on stderr report the error, and training continues. If a step fails, Keras
+    calls no hook, so the next `fit`, `close`, interpreter exit, or `limit_s` seconds after the start end the profile.
+    Without `verbose`, only problems are printed. Raises TfperfError for invalid batches, levels or run names.
     """
 
-    # Keras reads these.
-    async_safe = True  # Keras 3 goes on before the hooks at the end of a batch have run, as it does without them.
-    _supports_tf_logs = True  # Keras 2 need not fetch losses for this callback: nothing waits for a GPU.
+    async_safe = True  # Keras 3 need not wait for the hooks at the end of a batch.
+    _supports_tf_logs = True  # Keras 2 need not fetch losses for this callback, so nothing waits for a GPU.
     _chief_worker_only: bool | None = None
     validation_data: Any = None
     _enough_s: float | None = None
-    """For subclasses: a duration after which not all batches need be profiled."""
+    """For subclasses: a duration after which the profile may end before the last batch."""
     _hint = "pass earlier batches, for example ({}, {})"
 
     def __init__(
@@ -203,17 +202,17 @@ class ProfileCallback:
         self._marker: Any = None
         self._is_inside_watched = False
         self._arguments = _NO_ARGUMENTS
-        """Of a method for which Keras calls no callbacks, while its step starts."""
+        """Arguments of a method for which Keras calls no callbacks, while its step starts."""
         self._model_marks = False
         self._watched: list[Any] = []
 
     @property
     def result(self) -> Captured | None:
-        """The result of the profile; None until there is one."""
+        """The result of the profile; None before that."""
         return self._profile.result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ProfileCallback:
-        """Return the object itself: tuners copy callbacks for each trial, and there is one profile to take."""
+        """Return the object itself: tuners copy callbacks for each trial, but there is only one profile."""
         return self
 
     def __enter__(self) -> ProfileCallback:
@@ -223,22 +222,22 @@ class ProfileCallback:
         self.close()
 
     def close(self) -> None:
-        """End profiling if it runs, keep what was recorded, and stop watching models."""
+        """End a running profile, keep its data, and stop watching models."""
         self.unwatch()
         self._end_count()
 
     # Models without hooks
 
     def watch(self, model: Any) -> None:
-        """Make each call of `train_on_batch`, `test_on_batch` and `predict_on_batch` a counted and marked step."""
+        """Count and mark each call of `train_on_batch`, `test_on_batch` and `predict_on_batch` as a step."""
         for mode, name in ON_BATCH.items():
-            # Not by setattr: Keras would take the method for a part of the model.
+            # Not by setattr: Keras would track the method as a part of the model.
             vars(model)[name] = self.as_step(mode, getattr(model, name))
         self._watched.append(model)
         atexit.register(self.close)
 
     def unwatch(self) -> None:
-        """Undo `watch`, as the end of the profile does too."""
+        """Undo `watch`; the end of the profile does this, too."""
         atexit.unregister(self.close)
         while self._watched:
             model = self._watched.pop()
@@ -246,20 +245,20 @@ class ProfileCallback:
                 vars(model).pop(name, None)
 
     def as_step(self, mode: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method of which each call is a counted and marked step."""
+        """Return a method that counts and marks each call as a step."""
 
         @wraps(method)
         def call(*arguments: Any, **options: Any) -> Any:
             self._arguments = arguments, options
             with self.watched_step(mode):
-                self._arguments = _NO_ARGUMENTS  # Else a batch would stay in memory for longer.
+                self._arguments = _NO_ARGUMENTS  # Otherwise a batch would stay in memory for longer.
                 return method(*arguments, **options)
 
         return call
 
     @contextlib.contextmanager
     def watched_step(self, mode: str, number: int | None = None) -> Iterator[bool]:
-        """Count and mark one step, unless it is part of another or of a call of `fit`; yield whether it counts.
+        """Count and mark a step, unless it is nested or part of a call of `fit`; yield whether it counts.
 
         The mark shows `number`, by default the count.
         """
@@ -280,11 +279,10 @@ class ProfileCallback:
             if self._profile.is_done:
                 self.unwatch()
 
-    # What the hooks do
+    # Shared by the hooks
 
     @_harmless
     def _open(self, mode: str, logs: Any = None) -> None:
-        """Start to count the batches of a call of `fit`, `evaluate` or `predict`."""
         count = self._count
         if count is None or (count.thread != get_ident() and not self._profile.is_running):
             self._count = BatchCount(mode)
@@ -327,7 +325,7 @@ class ProfileCallback:
 
     @_harmless
     def _pause(self) -> None:
-        """End the step, and the profile if that was the last one. A marker ends in the thread that it started in."""
+        """End the step, and the profile after its last step. A marker ends in the thread that it started in."""
         count = self._count
         if count is not None and count.thread == get_ident():
             self._stop_marker()
@@ -341,7 +339,6 @@ class ProfileCallback:
 
     @_harmless
     def _end_count(self) -> None:
-        """End the call whose batches are counted, and the profile with it."""
         count, self._count = self._count, None
         if count is not None:
             if count.thread == get_ident():
@@ -352,7 +349,7 @@ class ProfileCallback:
                 self._profile.too_few_steps(count.next, self._hint.format(min(2, last), last))
 
     def _step_starts(self) -> None:
-        """For subclasses: each step calls this first."""
+        """Hook for subclasses, called at the start of each step."""
 
     def _stop_marker(self) -> None:
         marker, self._marker = self._marker, None
@@ -363,20 +360,20 @@ class ProfileCallback:
         lines = [captured.describe()] if self._verbose or captured.reason else []
         if self._verbose and captured.path:
             lines.append(f"next: tfperf analyze {self._logdir}")
-        with contextlib.suppress(Exception):  # A program without stderr goes on without these lines.
+        with contextlib.suppress(Exception):  # Without stderr, the program continues without these lines.
             for line in lines:
-                # The current line may hold a progress bar.
+                # The current line may contain a progress bar.
                 print(f"{chr(10) if sys.stderr.isatty() else ''}tfperf: {line}", file=sys.stderr, flush=True)
 
     # The hooks of Keras
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Take what Keras says about the call."""
+        """Store the parameters of the call."""
         self.params = params
 
     @_harmless
     def set_model(self, model: Any) -> None:
-        """Take the model that is trained."""
+        """Store the model of the call."""
         self.model = model
         self._model_marks = any(base.__module__.startswith(_MARKING_MODULES) for base in type(model).__mro__)
 
@@ -411,10 +408,10 @@ FEWEST_STEPS = 10
 
 
 class Extent(Struct, frozen=True):
-    """Which steps to profile: `first` to `last`, both included.
+    """Steps to profile: `first` to `last`, inclusive.
 
-    With `enough_s`, fewer: profiling ends once it has lasted so long and has `FEWEST_STEPS`. It never lasts longer than
-    `limit_s`, whatever the steps. Raises TfperfError unless 0 <= first <= last.
+    With `enough_s`, profiling may end earlier: after this duration, once it has `FEWEST_STEPS`. It always ends after
+    `limit_s`. Raises TfperfError unless 0 <= first <= last.
     """
 
     first: int
@@ -423,17 +420,16 @@ class Extent(Struct, frozen=True):
     limit_s: float = LIMIT_SECONDS
 
     def __post_init__(self) -> None:
-        """Check the range."""
         if not 0 <= self.first <= self.last:
             problem = f"{(self.first, self.last)} is not a range of steps"
             raise TfperfError(f"{problem}; write (FIRST, LAST) with 0 <= FIRST <= LAST")
 
 
 class StepProfile:
-    """Profiles the steps of an extent as it is told about them; never raises once constructed.
+    """Profiles the steps of an extent, as its methods report them; never raises once constructed.
 
-    Several steps may run at once (`steps_per_execution` of Keras): then all executions with a step of the range are
-    profiled, at least one, but never the first of all, which builds the functions. `tell` gets each result at once.
+    Several steps may run at once (`steps_per_execution` of Keras). Then the profile contains all executions with a step
+    of the range, at least one, but never the very first, which builds the functions. `tell` is called with each result.
     """
 
     def __init__(
@@ -446,7 +442,7 @@ class StepProfile:
     ) -> None:
         self._extent, self._first, self._stop = extent, extent.first, extent.last + 1
         self._tell = tell
-        # Processes of a job take the same steps, so they agree on a run by them.
+        # Processes of a job take the same steps, so the steps identify the run.
         name = partial(profile_count.next_name, run, f"step {extent.first}")
         self._session = SafeProfile(logdir, options, name, self.close)
         self._reporting = threading.RLock()
@@ -466,9 +462,9 @@ class StepProfile:
         return self._session.is_running
 
     def step_starts(self, step: int, size: int = 1, facts: Callable[[], dict[str, int]] = dict) -> None:
-        """Note that `step`, or `size` steps from there on, are about to run.
+        """Record that `size` steps are about to run, starting with `step`.
 
-        `facts` returns what Keras knows about them; it is called when the profile starts.
+        `facts` returns Keras facts about them; it is called when the profile starts.
         """
         if self.is_done:
             return
@@ -480,24 +476,24 @@ class StepProfile:
             self._start(step)
 
     def steps_ended(self, next_step: int) -> None:
-        """Note that all steps before `next_step` have ended."""
+        """Record that all steps before `next_step` have ended."""
         if self.is_running and self._is_complete(next_step):
             local.step_times.mark()  # The last step ends here.
         self._advance(next_step)
 
     def close(self) -> None:
-        """Stop early if it runs: no more steps come."""
+        """End a running profile early, because no more steps come."""
         self._finish("training ended after")
 
     def fail(self, error: Exception) -> None:
-        """Stop, and make an error of profiling the result."""
+        """End the profile with an error as the result."""
         if not self.is_done:
             self._session.stop()
             self._session.result = self._session.result or failed_profile(error)
             self._report()
 
     def too_few_steps(self, count: int, hint: str) -> None:
-        """Note that training ended after `count` steps, with none in the range."""
+        """Record that training ended after `count` steps, with no step in the range."""
         if not self.is_done and self.result is None:
             message = f"training ended after {counted(count, 'batch', 'batches')}, before batch {self._first}; {hint}"
             self.result = no_trace("no_steps", message)
@@ -514,7 +510,7 @@ class StepProfile:
         self._timer.daemon = True
         self._timer.start()
         self._started_s = time.monotonic()
-        local.step_times.mark()  # The time that starting took belongs to no step.
+        local.step_times.mark()  # The time for starting the profile belongs to no step.
 
     def _advance(self, next_step: int) -> None:
         if self.is_running:
@@ -529,7 +525,7 @@ class StepProfile:
         return next_step >= self._stop or time.monotonic() - self._started_s >= enough_s
 
     def _finish(self, early: str = "") -> None:
-        """Stop if it runs; `early` says why that is before the last step."""
+        """End a running profile; `early` is the reason for ending before the last step."""
         if self.is_running:
             count = self._next - self._started_at
             wanted = max(self._stop - self._started_at, 1)

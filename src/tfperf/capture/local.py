@@ -1,7 +1,7 @@
 """Profiling from inside the job: `start`, `stop`, `profile` and `step`; `SafeProfile` does the same and never raises.
 
-TensorFlow allows one profiling session in a process. Here, a second start is an error that says so, a session ends
-when the interpreter does, and the trace is written whole or not at all.
+TensorFlow allows one profiling session per process. Here, a second start raises an error, a session ends at interpreter
+exit, and a trace is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 _MIN_STEPS, _MAX_STEPS, _MAX_SESSIONS = 5, 10_000, 16
 _SURELY_SMALL = 0.05
-"""If noise of this share or less explains a difference of steps, the overhead is 0; with more noise it is unknown."""
+"""The overhead is 0 if noise of at most this share explains a difference of steps, and unknown with more noise."""
 _lock = threading.RLock()
-"""Held while a session starts or ends. A signal handler may call `stop` in the thread that holds it: hence an RLock."""
+"""Held while a session starts or ends; reentrant, because a signal handler in the same thread may call `stop`."""
 _running: _RunningSession | None = None
 _EXIT_SECONDS = 60.0
-"""How long the end of the interpreter waits for another thread that writes a trace."""
+"""Maximum wait at interpreter exit for another thread that writes a trace."""
 
 
 class StepTimes:
-    """When the latest steps of each thread started, by a clock that counts seconds."""
+    """Start times of the latest steps of each thread, in seconds of a monotonic clock."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -55,16 +55,15 @@ class StepTimes:
         self._sessions: deque[tuple[float, float]] = deque(maxlen=_MAX_SESSIONS)
 
     def mark(self) -> None:
-        """Note that a step starts now in this thread; the one before it ends."""
+        """Record that a step starts in this thread, which ends the previous one."""
         self._starts.append((get_ident(), self._clock()))
 
     def overhead(self, started_s: float, ended_s: float, recording_s: float) -> dict[str, float]:
-        """Return the median step before a session as `usual_step_ms`; recording took at most `recording_s` of it.
+        """Return `usual_step_ms`, the median step before a session, and `overhead_percent`, the slowdown in it.
 
-        And `overhead_percent`: by how much the median step in the session is longer, 0 if it is not. It is omitted if
-        the steps vary so much that they do not show it, or if recording cannot take so long. Nothing if
-        there are fewer than five whole steps before or in the session. Steps in earlier sessions count as neither. A
-        step lasts until the next one of its thread starts.
+        The overhead is 0 if steps are not slower, and missing if it is within the noise or recording cannot take that
+        long. Recording took at most `recording_s` of the session. Empty with fewer than five whole steps before or in
+        the session; steps of earlier sessions do not count. A step lasts until the next step of its thread starts.
         """
         if (started_s, ended_s) not in self._sessions:
             self._sessions.append((started_s, ended_s))
@@ -95,7 +94,7 @@ class StepTimes:
 
 
 def _median_error(times: Sequence[float]) -> float:
-    """Return how far the median may be off: two standard errors, with the spread of the middle half of the times."""
+    """Return the error of the median: two standard errors, with the spread of the middle half of the times."""
     first, _, third = quantiles(times, n=4, method="inclusive")
     return 1.86 * (third - first) / math.sqrt(len(times))
 
@@ -111,7 +110,7 @@ class _RunningSession(Struct, frozen=True):
 
 
 def is_running() -> bool:
-    """Whether this process is being profiled by `start` or `profile`."""
+    """Return whether `start` or `profile` is profiling this process."""
     return _running is not None
 
 
@@ -125,17 +124,16 @@ def start(
 ) -> None:
     """Start profiling this process; `stop` writes the trace below `logdir`.
 
-    The levels are those of `TracerOptions`. Processes that give one name of a `run`, or have it in TFPERF_RUN, write
-    into one run; those of one cluster do so without. Raises CaptureError with reason `already_started`, `busy`,
-    `no_tensorflow`, or `not_written` if `logdir` cannot be written to, and TfperfError for a name that no folder can
-    have; then nothing was started.
+    The levels are those of `TracerOptions`. Processes with the same `run` or TFPERF_RUN, or in the same cluster, write
+    into one run. Raises CaptureError with reason `already_started`, `busy`, `no_tensorflow`, or `not_written` if
+    `logdir` cannot be written to, and TfperfError for an invalid run name; then nothing was started.
     """
     options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
     begin(logdir, options, lambda: profile_count.next_name(run))
 
 
 def begin(logdir: str | Path, options: TracerOptions, name: Callable[[], RunName]) -> None:
-    """Do what `start` does; `name` returns how the run is named, and is asked once it is sure that there is one."""
+    """Start as `start` does; `name`, called once a run is certain, returns the name of the run."""
     global _running
     with _lock:
         if is_running():
@@ -147,13 +145,13 @@ def begin(logdir: str | Path, options: TracerOptions, name: Callable[[], RunName
             folder.drop_if_empty()
             raise
         _running = _RunningSession(profiler, folder, options, time.perf_counter())
-    # Registered last, it is called first at exit: before TensorFlow, imported just now, shuts itself down.
+    # Functions registered last run first at exit: this one must run before TensorFlow shuts down.
     atexit.unregister(_stop_at_exit)
     atexit.register(_stop_at_exit)
 
 
 def stop() -> Captured:
-    """Stop profiling, write the trace, and return where it is and what it holds.
+    """Stop profiling, write the trace, and return its path and contents.
 
     Raises CaptureError with reason `not_started`, `not_written`, or `bad_reply` if the trace is damaged. The session
     ends in any case.
@@ -162,7 +160,7 @@ def stop() -> Captured:
 
 
 def end(keras_facts: Mapping[str, int]) -> Captured:
-    """Do what `stop` does; `keras_facts` are fields of `CaptureFacts` that the trace gets, too."""
+    """Stop as `stop` does; `keras_facts` are additional fields of `CaptureFacts` for the trace."""
     global _running
     with _lock:
         if _running is None:
@@ -197,10 +195,10 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
 
 
 class profile:  # noqa: N801 - used like a function
-    """Profile what runs inside `with tfperf.profile("logs") as profiled:`; the trace is written even if that raises.
+    """Profile the block of `with tfperf.profile("logs") as profiled:`; the trace is written even if the block raises.
 
-    Arguments are those of `start`. Afterwards `result` is a `Captured`. A problem (nothing was recorded, the GPU events
-    are missing) is a RuntimeWarning: the program goes on.
+    Arguments are those of `start`. After the block, `result` is a `Captured`. Problems (no events, no GPU events) are
+    reported as RuntimeWarning, and the program continues.
     """
 
     def __init__(
@@ -216,7 +214,7 @@ class profile:  # noqa: N801 - used like a function
         self._options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
         self._session: _RunningSession | None = None
         self.result: Captured | None = None
-        """The result, once the block has ended."""
+        """The result, after the end of the block."""
 
     def __enter__(self) -> profile:
         with _lock:
@@ -240,7 +238,7 @@ class profile:  # noqa: N801 - used like a function
 
 
 class step:  # noqa: N801 - used like a function
-    """Mark one training step: `with tfperf.step(number):`. While nothing is profiled, this takes about 1 µs.
+    """Mark one training step: `with tfperf.step(number):`. Without a running profile, this takes about 1 µs.
 
     The step becomes a root event, which tfperf, TensorBoard and XProf all recognize as a step. Raises CaptureError
     `no_tensorflow` without TensorFlow.
@@ -254,7 +252,7 @@ class step:  # noqa: N801 - used like a function
 
     def __enter__(self) -> step:
         step_times.mark()
-        # Before TensorFlow 2.21, it cannot be asked whether a profile is being taken.
+        # TensorFlow before 2.21 does not report whether a profile is running.
         enabled = getattr(_tracing(), "traceme_enabled", None)
         if enabled is None or bool(enabled()):
             self._marker = step_marker(self._name, self._number)
@@ -267,7 +265,7 @@ class step:  # noqa: N801 - used like a function
 
 def step_marker(name: str, number: int) -> Any:
     """Start the event of a step; `Stop()` of the returned object ends it."""
-    # TensorFlow reads what follows a "#" as statistics.
+    # TensorFlow parses the text after a "#" as statistics.
     return _tracing().TraceMe(name.replace("#", "_"), step_num=number, _r=1)
 
 
@@ -280,8 +278,8 @@ def _tracing() -> Any:
 
 
 def _stop_at_exit() -> None:
-    """End the session with the interpreter, so that its trace is kept and TensorFlow can shut down."""
-    # The program is over: a failure is reported in one line, and no wait is endless.
+    """End the session at interpreter exit, so that its trace is kept and TensorFlow can shut down."""
+    # The program is over, so a failure is one line, and waits are limited.
     with contextlib.suppress(Exception):
         if not _lock.acquire(timeout=_EXIT_SECONDS):
             return
@@ -297,11 +295,11 @@ def _stop_at_exit() -> None:
 
 
 def _leave_to_parent() -> None:
-    """In a forked child: the session goes on in the parent. To end it here could wait for threads that are gone."""
+    """In a forked child, leave the session to the parent: ending it here could wait for threads that are gone."""
     global _running, _lock
     _lock = threading.RLock()
     if _running is not None:
-        # With a reference that is never given up, TensorFlow's session is not destructed, which would end it.
+        # Keep a reference forever, because the destructor of TensorFlow's session would end it.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(_running))
         _running = None
 
@@ -311,9 +309,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class SafeProfile:
-    """One session from `start` to `stop`; what goes wrong is in `result`.
+    """One session from `start` to `stop`; errors are in `result`.
 
-    It ends with the interpreter at the latest. A forked child leaves it to the parent.
+    It ends at interpreter exit at the latest. A forked child leaves it to the parent.
     """
 
     def __init__(
@@ -329,12 +327,12 @@ class SafeProfile:
         self._process = os.getpid()
         self._is_started = False
         self.keras_facts: dict[str, int] = {}
-        """Fields of `CaptureFacts` that only Keras knows."""
+        """Fields of `CaptureFacts` that only Keras provides."""
         self.result: Captured | None = None
 
     @property
     def is_running(self) -> bool:
-        """Whether the session runs, and this is the process that started it."""
+        """Return whether the session runs, and this process started it."""
         return self._is_started and self.result is None and os.getpid() == self._process
 
     def start(self) -> bool:
@@ -354,12 +352,12 @@ class SafeProfile:
                 self.result = failed_profile(error)
                 return False
             self._is_started = True
-            # Registered after local's own function, it is called before that one.
+            # Registered after local's own function, so it runs before that one.
             atexit.register(self._at_exit)
             return True
 
     def stop(self, note: str = "") -> Captured | None:
-        """End the session if it runs, and return the result; `note` becomes the message of a trace without problems."""
+        """End a running session and return the result; `note` is the message for a trace without problems."""
         if not self.is_running:
             return self.result
         with self._lock:
@@ -382,12 +380,12 @@ def failed_profile(error: Exception) -> Captured:
 
 
 def no_trace(reason: Reason, message: str) -> Captured:
-    """Return the result of a session in this process that gave no trace."""
+    """Return the result of a session in this process without a trace."""
     return Captured(worker=host_name(), reason=reason, message=message)
 
 
 def _wait_for_devices() -> None:
-    """Let a GPU finish its work: that of one step must neither be cut off nor count for the next."""
+    """Wait for the GPU, so that work of one step is neither cut off nor counted in the next."""
     tensorflow = sys.modules.get("tensorflow")
     with contextlib.suppress(Exception):
         if tensorflow is not None and tensorflow.executing_eagerly():

@@ -1,4 +1,4 @@
-"""The machine and the job as files and variables show them: GPUs, listeners, cluster task, software, limits."""
+"""Facts about the machine and the job from files and variables: GPUs, listeners, cluster task, software, limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _RESTRICTED = re.compile(r"^(?:RmProfilingAdminOnly|NVreg_RestrictProfilingToAdminUsers):\s*(\d+)", re.MULTILINE)
-"""Older drivers publish the option by one of these names, newer ones by the other."""
+"""Older drivers use one of these names for the option, newer ones the other."""
 _CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-fA-F]+)", re.MULTILINE)
 _PROFILING_CAPABILITIES = (1 << 21) | (1 << 38)
 """CAP_SYS_ADMIN and CAP_PERFMON."""
@@ -43,8 +43,8 @@ _SOCKET_TABLES = ("proc/net/tcp", "proc/net/tcp6")
 _LISTENING = "0A"
 _PROFILER_LIBRARY = re.compile(r"/(?:_pywrap_tensorflow\w*|libtensorflow\w*|xla_extension|libjax\w*)[\w.-]*\.so\b")
 USUAL_PORT = 6009
-"""Where profiler servers listen in the examples of TensorFlow."""
-UNKNOWN = "unknown"  # Instead of the id of a process that cannot be seen: /proc has no folder of this name.
+"""Port of profiler servers in the examples of TensorFlow."""
+UNKNOWN = "unknown"  # Instead of the id of an invisible process: /proc has no folder of this name.
 
 
 class Listener(Struct, frozen=True):
@@ -54,22 +54,21 @@ class Listener(Struct, frozen=True):
     command: str
 
     def __str__(self) -> str:
-        """Return the process as messages name it."""
         return self.command if self.process == UNKNOWN else f"{self.command} (pid {self.process})"
 
 
 class Machine(Struct, frozen=True):
-    """A machine as its files and the environment of a program show it."""
+    """A machine, described by its files and the environment of a program."""
 
     root: Path = Path("/")
-    """Where /proc, /dev, /etc and /usr are."""
+    """Folder that contains /proc, /dev, /etc and /usr."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     system: str = sys.platform
     python_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     @property
     def is_linux(self) -> bool:
-        """Whether there is a /proc to read."""
+        """Return whether there is a /proc to read."""
         return self.system == "linux"
 
     def text(self, path: str) -> str:
@@ -84,7 +83,7 @@ class Machine(Struct, frozen=True):
             return b""
 
     def matching(self, pattern: str) -> list[Path]:
-        """Return the files and folders that match a pattern, sorted; none if they cannot be listed."""
+        """Return the sorted files and folders that match a pattern; empty if they cannot be listed."""
         try:
             return sorted(self.root.glob(pattern))
         except OSError:
@@ -95,42 +94,42 @@ class Machine(Struct, frozen=True):
         return [path.name for path in self.matching("dev/nvidia*") if path.name.removeprefix("nvidia").isdigit()]
 
     def nvidia_models(self) -> list[str]:
-        """Return the models of the GPUs that the driver runs, even of those that a container does not see."""
+        """Return the models of the driver's GPUs, including those that a container does not see."""
         files = self.matching("proc/driver/nvidia/gpus/*/information")
         texts = [self.text(f"{path.relative_to(self.root)}") for path in files]
         return [model[1] if (model := _MODEL.search(text)) else "NVIDIA GPU" for text in texts]
 
     def has_rocm(self) -> bool:
-        """Whether programs can open an AMD GPU for computing."""
+        """Return whether programs can open an AMD GPU for computing."""
         return (self.root / "dev/kfd").exists()
 
     def profiling_is_restricted(self) -> bool | None:
-        """Return whether the NVIDIA driver allows profiling only for administrators; None if it does not say."""
+        """Return whether the NVIDIA driver allows profiling only for administrators; None if unknown."""
         option = _RESTRICTED.search(self.text("proc/driver/nvidia/params"))
         return option[1] != "0" if option else None
 
     def may_profile(self, process: int | str = "self") -> bool:
-        """Return whether a process counts as an administrator for the driver."""
+        """Return whether the driver treats a process as an administrator."""
         effective = _CAPABILITIES.search(self.text(f"proc/{process}/status"))
         return bool(effective and int(effective[1], 16) & _PROFILING_CAPABILITIES)
 
     def uses_gpu(self, process: int | str = "self") -> bool:
-        """Return whether a process has a GPU open; False if that cannot be seen."""
+        """Return whether a process has a GPU open; False if unknown."""
         return any(re.search(r"/dev/(?:nvidia\d+|kfd)$", target) for target in self.open_files(process))
 
     def open_files(self, process: int | str) -> Iterator[str]:
-        """Iterate over what a process has open: paths, and names such as `socket:[123]`."""
+        """Yield the open files of a process: paths, and names such as `socket:[123]`."""
         with contextlib.suppress(OSError):
             for path in (self.root / f"proc/{process}/fd").iterdir():
                 with contextlib.suppress(OSError):
                     yield str(path.readlink())
 
     def shows_listeners(self) -> bool:
-        """Return whether this system shows which processes listen on a port."""
+        """Return whether this system shows the processes that listen on a port."""
         return any((self.root / table).exists() for table in _SOCKET_TABLES)
 
     def find_listener(self, port: int) -> Listener | None:
-        """Return the process that listens on a TCP port, None if there is none."""
+        """Return the process that listens on a TCP port, or None."""
         sockets = {socket for socket, place in self._listening().items() if place == port}
         if not sockets:
             return None
@@ -140,7 +139,7 @@ class Machine(Struct, frozen=True):
         return Listener(UNKNOWN, "a process of another user or container")
 
     def listeners(self) -> Iterator[tuple[int, Listener]]:
-        """Iterate over the TCP ports on which processes listen that this user may look into."""
+        """Yield the TCP ports with their listeners, for processes that this user may inspect."""
         sockets = self._listening()
         for folder in self.matching("proc/[0-9]*") if sockets else ():
             for port in sorted({sockets[file] for file in self.open_files(folder.name) if file in sockets}):
@@ -151,13 +150,13 @@ class Machine(Struct, frozen=True):
         return _PROFILER_LIBRARY.search(self.text(f"proc/{process}/maps")) is not None
 
     def _listening(self) -> dict[str, int]:
-        """Return the port of each socket that listens, by the name that it has among the files of a process."""
+        """Return the port of each listening socket, by its name in a process's open files."""
         rows = [line.split() for table in _SOCKET_TABLES for line in self.text(table).splitlines()[1:]]
         listening = [row for row in rows if len(row) > 9 and row[3] == _LISTENING]
         return {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in listening}
 
     def _command(self, process: str) -> str:
-        """Return the program, with its script or module: `python train.py`. Other arguments may be secret."""
+        """Return the program with its script or module, `python train.py`; other arguments may be secret."""
         words = [word for word in self.text(f"proc/{process}/cmdline").split("\0") if word]
         if not words:
             return self.text(f"proc/{process}/comm").strip() or "a process"
@@ -188,7 +187,7 @@ def _first_cupti(patterns: list[tuple[Path, str]]) -> str:
 
 HOST_VARIABLE = "TFPERF_HOST"
 _LAUNCHERS = (
-    # The rank, the number of processes, and what tells one launch from another.
+    # The rank, the number of processes, and the variables that identify a launch.
     ("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_JOB_ID", "SLURM_STEP_ID")),
     ("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
     ("RANK", ("WORLD_SIZE",), ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")),
@@ -196,36 +195,36 @@ _LAUNCHERS = (
 
 
 class ClusterTask(Struct, frozen=True, kw_only=True):
-    """One process of a cluster: the job that TF_CONFIG calls it by (else empty), and its number in that job."""
+    """A process of a cluster: its job in TF_CONFIG (else empty), and its number in that job."""
 
     job: str = ""
     index: int
     cluster_size: int | None = None
-    """Processes of the cluster, of all its jobs."""
+    """Number of processes of the cluster, in all its jobs."""
     cluster_id: str = ""
-    """Equal for the tasks of one cluster, and for no others; empty: unknown."""
+    """Equal for tasks of the same cluster only; empty: unknown."""
     word: str = "rank"
-    """What the number is called where there is no job."""
+    """Name of the number if there is no job."""
 
     @property
     def suffix(self) -> str:
-        """Return what is put behind the name of the machine."""
+        """Return the suffix for the machine name."""
         return f"_{self.job or self.word}-{self.index}"
 
 
 def this_task(
     environment: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules
 ) -> ClusterTask | None:
-    """Return the task that this process is; None if nothing says that it is one of several.
+    """Return the task of this process; None if it is not known to be one of several.
 
-    TF_CONFIG is asked first, then JAX if it is distributed, then the launcher: Slurm, Open MPI, RANK. Nothing is
-    imported, and JAX is not made to look for its devices.
+    The sources are TF_CONFIG, then JAX if it is distributed, then the launcher: Slurm, Open MPI, RANK. Nothing is
+    imported, and JAX does not look for its devices.
     """
     return _of_tensorflow(environment.get("TF_CONFIG", "")) or _of_jax(modules) or _of_launcher(environment)
 
 
 def host_name(environment: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules) -> str:
-    """Return the name of this process's trace: TFPERF_HOST, else that of the machine with the task."""
+    """Return the host name for this process's trace: TFPERF_HOST, or the machine name with the task."""
     task = this_task(environment, modules)
     return environment.get(HOST_VARIABLE) or socket.gethostname() + (task.suffix if task else "")
 
@@ -247,7 +246,7 @@ def _of_tensorflow(text: str) -> ClusterTask | None:
 
 
 def _of_jax(modules: Mapping[str, Any]) -> ClusterTask | None:
-    """Read what `jax.distributed.initialize` keeps; `jax.process_index()` would start the backend."""
+    """Read the state of `jax.distributed.initialize`, because `jax.process_index()` would start the backend."""
     state = getattr(modules.get("jax._src.distributed"), "global_state", None)
     index, size = getattr(state, "process_id", None), getattr(state, "num_processes", None)
     if getattr(state, "client", None) is None or not isinstance(index, int) or not isinstance(size, int):
@@ -276,7 +275,7 @@ def _number(text: str) -> int | None:
 
 
 def _digest(*parts: object) -> str:
-    """Return a short text that tells clusters apart and names none of their machines."""
+    """Return a short text that identifies a cluster without naming its machines."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -284,23 +283,23 @@ _CPU_MODEL = re.compile(r"^(?:model name|Model|cpu model)\s*:\s*(.+?)\s*$", re.M
 _MEMORY_KB = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
 _DRIVER = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
 _UNLIMITED_BYTES = 1 << 60
-"""cgroups of version 1 write a number near 2^63 where there is no limit."""
+"""cgroups of version 1 use a number near 2^63 for no limit."""
 
 
 def job_facts(machine: Machine | None = None) -> CaptureFacts:
-    """Return what is known about this process and its machine; never raises."""
+    """Return the known facts about this process and its machine; never raises."""
     from tfperf.formats.wire.capture_plane import CaptureFacts
 
     machine = machine or Machine()
     facts = CaptureFacts(tfperf_version=__version__, python_version=platform.python_version())
     for collect in (_software, _machine, _limits, _task):
-        with contextlib.suppress(Exception):  # A trace without a fact is better than none.
+        with contextlib.suppress(Exception):  # A trace without a fact is better than no trace.
             facts = replace(facts, **collect(machine))
     return facts
 
 
 def _software(machine: Machine) -> dict[str, str | None]:
-    """Return versions of what the job has imported: nothing is imported for this."""
+    """Return the versions of libraries that the job has imported; import none."""
     keras = sys.modules.get("keras") or sys.modules.get("tf_keras")
     tensorflow = sys.modules.get("tensorflow")
     driver = _DRIVER.search(machine.text("proc/driver/nvidia/version"))
@@ -324,13 +323,13 @@ def _machine(machine: Machine) -> dict[str, str | int | None]:
         "memory_bytes": 1024 * int(memory[1]) if memory else None,
     }
     if hasattr(os, "sched_getaffinity"):
-        # Not that of this thread, which may be one of a server.
+        # Of the process, because this thread may be one of a server.
         facts["cpu_affinity"] = len(os.sched_getaffinity(os.getpid()))
     return facts
 
 
 def _limits(machine: Machine) -> dict[str, float | int | None]:
-    """Return the limits of the cgroups of this process: the tightest of its own and of those around it."""
+    """Return the tightest limits of the cgroups of this process and their parents."""
     quotas = []
     for folder in _cgroups(machine, "cpu"):
         texts = machine.text(f"{folder}/cpu.max").split() or [
@@ -346,7 +345,6 @@ def _limits(machine: Machine) -> dict[str, float | int | None]:
 
 
 def _task(machine: Machine) -> dict[str, str | int | None]:
-    """Return which task of a cluster this process is."""
     task = this_task(machine.environment)
     if task is None:
         return {}
@@ -359,14 +357,14 @@ def _task(machine: Machine) -> dict[str, str | int | None]:
 
 
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
-"""Of version 2 and 1."""
+"""In cgroups of version 2 and version 1."""
 
 
 def _cgroups(machine: Machine, controller: str) -> Iterator[str]:
-    """Iterate over the folders of the cgroup of this process and of those around it.
+    """Yield the folders of the cgroup of this process and of its parents.
 
-    A container may see its own cgroup as the root, under which the path that the kernel names does not exist: files
-    that are not there are no limits.
+    A container may see its own cgroup as the root, so that the path from the kernel does not exist; missing files mean
+    no limit.
     """
     for line in machine.text("proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")

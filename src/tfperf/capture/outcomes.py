@@ -1,7 +1,7 @@
-"""What a capture records, what came of it, and what the trace lacks, above all GPU events, with the fix.
+"""Options and results of a capture, and missing data in the trace, above all GPU events, with the fix.
 
-That a job uses a GPU shows in the errors of the profiler, in host events that occur only with a GPU, and, if the job
-runs on this machine, in the devices that it has open.
+Evidence that a job uses a GPU: errors of the profiler, host events that occur only with a GPU and, if the job runs on
+this machine, the devices that it has open.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfperf.formats.wire.contents import Contents
 
 ENOUGH_SECONDS = 4.0
-"""How long to profile where nobody says so: 40 steps of 100 ms, 200 of 20 ms, which is what a comparison takes."""
+"""Default duration: 40 steps of 100 ms or 200 steps of 20 ms, which are enough for a comparison."""
 
 
 class TracerOptions(Struct, frozen=True):
@@ -57,10 +57,9 @@ Status = Literal["ok", "warn", "fail"]
 class Captured(Shown, Struct, frozen=True, kw_only=True):
     """The result of profiling one worker.
 
-    `path` is the trace file, None if none was kept. `reason` is empty if the trace has all that was asked for, else
-    one of the words in docs/capture.md; `message` then says what happened and what to try. A result may have both a
-    trace and a reason, for example when the GPU events are missing. `overhead_percent` says by how much profiling
-    made steps longer; None where this was not measured.
+    `path` is the trace file, None if none was kept. `reason` is empty if the trace is complete, else one of the words
+    in docs/capture.md; `message` then states the problem and a fix. A result may have both a trace and a reason, for
+    example without GPU events. `overhead_percent` is the slowdown of steps by profiling; None if not measured.
     """
 
     worker: str
@@ -71,10 +70,10 @@ class Captured(Shown, Struct, frozen=True, kw_only=True):
     message: str = ""
     overhead_percent: float | None = None
     start_time_us: int | None = None
-    """When the session started, in microseconds since 1970 by the clock of the worker; None if that is unknown."""
+    """Start of the session, in microseconds since 1970 on the worker's clock; None if unknown."""
 
     def describe(self) -> str:
-        """Return one line: where the trace is, its size, and what taking it cost; or why there is none."""
+        """Return one line with the path, size and cost of the trace, or the reason why there is none."""
         if self.path is None:
             return f"nothing was captured: {self.message}"
         facts = [format_bytes(self.size_bytes or 0), counted(self.event_count or 0, "event")]
@@ -85,13 +84,13 @@ class Captured(Shown, Struct, frozen=True, kw_only=True):
 
 
 def start_spread_ms(captured: Iterable[Captured]) -> float | None:
-    """Return how far apart the sessions of several workers started, by their clocks; None unless two are known."""
+    """Return the time between the first and the last start of sessions, by their clocks; None unless two are known."""
     starts = [result.start_time_us for result in captured if result.start_time_us is not None]
     return (max(starts) - min(starts)) / 1e3 if len(starts) > 1 else None
 
 
 class Check(Struct, frozen=True):
-    """One check of `tfperf doctor`: what was found and, on one line, how to fix it."""
+    """A check of `tfperf doctor`: the finding and a fix on one line."""
 
     name: str
     status: Status
@@ -100,9 +99,9 @@ class Check(Struct, frozen=True):
 
     @classmethod
     def of_error(cls, name: str, error: CaptureError) -> Check:
-        """Return the check that failed with this error; what follows the semicolon in its message is the fix."""
+        """Return the failed check for an error; the part of its message after the semicolon is the fix."""
         found, _, fix = str(error).partition("; ")
-        # A job that somebody else profiles, or that keeps its traces, has no fault.
+        # A job with another profiling session, or with traces on its own disk, is not at fault.
         return cls(name, "warn" if error.reason in ("busy", "written_remotely") else "fail", found, fix)
 
 
@@ -116,10 +115,10 @@ _PLANE = "/device:GPU:"
 def captured_trace(
     worker: str, path: Path | None, contents: Contents, options: TracerOptions, *, is_here: bool, port: int = 0
 ) -> Captured:
-    """Return the result of a worker that gave a trace, with reason and message for what the trace lacks.
+    """Return the result for a worker's trace, with reason and message if data is missing.
 
-    `is_here`: the job runs on this machine, so that its GPUs can be looked for; it listens on `port`, or without a
-    port is this process.
+    `is_here` means that the job runs on this machine, so that its GPUs are visible; it listens on `port`, or is this
+    process without a port.
     """
     reason: Reason | Literal[""] = ""
     message = ""
@@ -148,7 +147,7 @@ def captured_trace(
 def missing_gpu_message(contents: Contents, *, is_here: bool, port: int = 0) -> str:
     """Return cause and fix for missing GPU events; empty if none are missing.
 
-    `is_here`: the job runs on this machine; it is the process that listens on `port`, or without a port this one.
+    `is_here` means that the job runs on this machine, as the process that listens on `port`, or as this one.
     """
     machine = Machine() if is_here else None
     process: int | str = "self"
@@ -162,7 +161,7 @@ def missing_gpu_message(contents: Contents, *, is_here: bool, port: int = 0) -> 
 def missing_gpu(contents: Contents, machine: Machine | None, process: int | str = "self") -> MissingGpu | None:
     """Return why GPU events are missing; None if there are some, or the job uses no GPU.
 
-    `machine` is the one that the job runs on, None if it cannot be looked at; `process` is the job, if that is known.
+    `machine` is the job's machine, None if it is not accessible; `process` is the job, if known.
     """
     if gpu_event_count(contents):
         return None
@@ -171,7 +170,7 @@ def missing_gpu(contents: Contents, machine: Machine | None, process: int | str 
     if work := missing_gpu_work(contents.event_names):
         return replace(work, fix=_silent_fix(machine, process)) if work.fix == SILENT_FIX else work
     if machine and machine.uses_gpu(process) and not has_gpu_plane(contents):
-        # A tracer that runs makes a plane for each GPU, even for an idle one.
+        # A running tracer creates a plane for each GPU, even for an idle one.
         fix = _silent_fix(machine, process) if machine.nvidia_devices() else ROCM_FIX
         return MissingGpu("the job has a GPU open, but its tracer did not start", fix)
     return None
@@ -183,12 +182,12 @@ def gpu_event_count(contents: Contents) -> int:
 
 
 def has_gpu_plane(contents: Contents) -> bool:
-    """Whether the GPU's tracer ran, even if the GPU did nothing."""
+    """Return whether the GPU's tracer ran, even if the GPU did nothing."""
     return any(plane.startswith(_PLANE) for plane in contents.events_by_plane)
 
 
 def _silent_fix(machine: Machine | None, process: int | str) -> str:
-    """Return the fix where nothing tells which of the two usual causes it is."""
+    """Return the fix if the evidence does not show which of the two usual causes applies."""
     if machine and machine.profiling_is_restricted() and not machine.may_profile(process):
         return f"the driver of this machine allows profiling only for administrators: {PERMISSION_FIX}"
     return SILENT_FIX

@@ -1,8 +1,8 @@
 """Profiling running jobs from outside: all workers at once, or continuously; and the servers of this machine.
 
-Every call is answered, fails with a reason, or is given up after its time. After Ctrl-C, sessions end and what they
-recorded still comes. A server that sends a large trace and one that is stuck look the same; a second call tells them
-apart: `Terminate`, which every server answers at once.
+Every call gets a reply, fails with a reason, or times out. After Ctrl-C, sessions end and their data still arrives. A
+slow transfer of a large trace and a stuck server look the same, except that every working server answers a second call,
+`Terminate`, at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Say = Callable[[str], object]
 _RETRIED = {"not_listening", "unreachable", "busy", "timeout", "died", "idle"}
 _PAUSE_SECONDS = 1.0
 _LEAD_SECONDS, _LEAD_SECONDS_EACH = 0.3, 0.004
-"""How long several workers get to receive the request before they start at the same moment; more of them get longer."""
+"""Time between the request and the common start of several workers: a constant, and a term per worker."""
 _SAME_SIGNAL_SECONDS = 0.5
 _ENDING = [
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if name in signal.Signals.__members__
@@ -47,23 +47,23 @@ _SERVER_DELAY_SECONDS = 2.0
 
 
 class CaptureRequest(Struct, frozen=True, kw_only=True):
-    """What to ask of which workers. Durations are in seconds."""
+    """Options of a capture and its workers. Durations are in seconds."""
 
     workers: Sequence[Address]
     duration_s: float = ENOUGH_SECONDS
     options: TracerOptions = field(default_factory=TracerOptions)
     delay_s: float = 0.0
     timeout_s: float = 60.0
-    """How long a server may take to answer, beyond delay and duration."""
+    """Maximum time for a reply, in addition to delay and duration."""
     retries: int = 0
     wait_for_activity_s: float = 0.0
-    """How long to wait until an idle job works; 0 is not at all."""
+    """Maximum wait for activity of an idle job; 0 does not wait."""
     tls_ca: Path | None = None
     max_reply_bytes: int = LARGEST_MESSAGE
     run: str | None = None
-    """The name of the run; it is joined if it exists. None: the time."""
+    """Name of the run, which is joined if it exists; None: the time."""
     all_or_nothing: bool = False
-    """Keep no trace unless all workers give one."""
+    """Keep no trace unless all workers return one."""
 
 
 def profile_workers(
@@ -71,10 +71,9 @@ def profile_workers(
 ) -> tuple[Path, list[Captured]]:
     """Profile all workers at the same moment, into one run folder.
 
-    Returns the folder and one result per worker, in their order, also for those that failed. `say` gets a line
-    whenever there is something to wait for. The first Ctrl-C ends the sessions and keeps what was recorded. Raises
-    CaptureError `not_written` if the logdir cannot be used, and TfperfError for a run name that no folder can have,
-    before any worker is asked.
+    Return the folder and one result per worker, in their order, including failures. `say` gets a line for each wait.
+    The first Ctrl-C ends the sessions and keeps their data. Raises CaptureError `not_written` if the logdir cannot be
+    used, and TfperfError for an invalid run name, before any request.
     """
     with contextlib.ExitStack() as stack:
         folder = RunFolder(logdir, RunName(check_run_name(request.run) if request.run is not None else ""))
@@ -91,7 +90,7 @@ def profile_workers(
 
 
 class _Profiling(Struct):
-    """One call of `profile_workers`: rounds in which all workers without a trace are asked."""
+    """One call of `profile_workers`: each round profiles all workers without a trace."""
 
     request: CaptureRequest
     folder: RunFolder
@@ -116,7 +115,7 @@ class _Profiling(Struct):
         return [results.get(client) or failed(client, interrupted) for client in clients]
 
     def _prepare(self, client: ProfilerClient) -> None:
-        """Connect and, if the request says so, wait until the job does something; raises CaptureError."""
+        """Connect and, if requested, wait until the job is active; raises CaptureError."""
         client.connect()
         if not self.request.wait_for_activity_s:
             return
@@ -131,9 +130,9 @@ class _Profiling(Struct):
             self.stop.wait(_PAUSE_SECONDS / 2)
 
     def _profile(self, clients: list[ProfilerClient]) -> dict[ProfilerClient, Captured]:
-        """Start all sessions, end them early if interrupted, and keep each trace when it comes."""
+        """Start all sessions, end them early if interrupted, and store each trace on arrival."""
         request = self.request
-        # A long delay passes here; servers see only its last seconds.
+        # Wait here for a long delay; servers get only its last seconds.
         if self.stop.wait(max(0.0, request.delay_s - _SERVER_DELAY_SECONDS)):
             return {}
         together_s = _LEAD_SECONDS + _LEAD_SECONDS_EACH * len(clients) if len(clients) > 1 else 0.0
@@ -154,7 +153,7 @@ class _Profiling(Struct):
                 kept = replace(kept, message=f"interrupted after {recorded_s:.1f} s; what was recorded is kept")
             results[client] = kept
             if kept.path:
-                client.close()  # A connection keeps buffers as large as what came through it.
+                client.close()  # A connection keeps buffers as large as the largest reply.
         return results
 
 
@@ -167,18 +166,18 @@ def open_clients(stack: contextlib.ExitStack, request: CaptureRequest) -> list[P
 def profile_request_for(
     client: ProfilerClient, request: CaptureRequest, folder: RunFolder, start_ns: int = 0, *, duration_ms: int = 0
 ) -> Any:
-    """Return the ProfileRequest for a trace of one worker that goes to this folder; by default as long as asked for."""
+    """Return the ProfileRequest for a worker's trace into this folder; the default duration is the requested one."""
     duration_ms = duration_ms or max(1, round(request.duration_s * 1000))
     return profile_request(request.options, duration_ms, trace_place(client, folder), start_ns)
 
 
 def trace_place(client: ProfilerClient, folder: RunFolder) -> Path:
-    """Return where a server that cannot send its trace writes it, if it can write to this folder."""
+    """Return the path for a server that writes its own trace, if it can access this folder."""
     return folder.path.absolute() / f"{client.address.label}{SUFFIX}"
 
 
 def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, request: CaptureRequest) -> Captured:
-    """Store the trace of one worker and check what it holds; a failure is a result with a reason."""
+    """Store the trace of a worker and check its contents; a failure is a result with a reason."""
     address = client.address
     try:
         reply = call.result()
@@ -186,7 +185,7 @@ def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, reque
             path, contents = folder.save(address.label, reply.xspace)
         elif reply.empty_trace:
             raise CaptureError("idle", f"{address}: {IDLE}")
-        else:  # An older server writes the trace itself, perhaps to a disk that can be read here.
+        else:  # An older server writes the trace itself, perhaps to a disk that is readable here.
             place = trace_place(client, folder)
             if not place.is_file():
                 problem = f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine"
@@ -202,19 +201,19 @@ def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, reque
 
 
 def failed(client: ProfilerClient, error: CaptureError) -> Captured:
-    """Return the result of a worker that gave nothing."""
+    """Return the result of a worker without a trace."""
     return Captured(worker=str(client.address), reason=error.reason, message=str(error))
 
 
 @contextlib.contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
-    """Set an event at the first SIGINT, SIGTERM, SIGHUP or SIGQUIT; a later one acts as it did before.
+    """Set an event at the first SIGINT, SIGTERM, SIGHUP or SIGQUIT; later signals have their previous effect.
 
-    Signals within half a second count as one: `timeout` and shells send them to the process and to its group. Outside
-    the main thread, which alone can handle signals, the event stays unset.
+    Signals within half a second count as one, because `timeout` and shells send them to the process and to its group.
+    Outside the main thread, which alone can handle signals, the event stays unset.
 
-    A thread sets the event: a handler that did would wait for ever where it interrupts this thread in `wait()`, which
-    holds the lock of the event.
+    Another thread sets the event: a handler that interrupts `wait()` in this thread would wait forever for the event's
+    lock.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -242,14 +241,14 @@ def stop_on_signal() -> Iterator[threading.Event]:
         for kind in _ENDING:
             earlier = signal.getsignal(kind)
             if earlier is signal.SIG_IGN and kind not in (signal.SIGINT, signal.SIGTERM):
-                continue  # as `nohup` asks
+                continue  # as `nohup` requires
             earlier_handlers.callback(signal.signal, kind, signal.SIG_DFL if earlier is None else earlier)
             signal.signal(kind, note)
         yield stop
 
 
 class _Recording(Struct, frozen=True):
-    """The traces of all workers over one interval, in a run folder of their own."""
+    """The traces of all workers over one interval, in their own run folder."""
 
     folder: RunFolder
     captured: tuple[Captured, ...]
@@ -272,10 +271,10 @@ def record(
 ) -> list[Captured]:
     """Profile continuously until Ctrl-C, or until no worker answers.
 
-    Every `request.duration_s`, the traces since the last time are fetched into a run folder; of the recordings that
-    are wanted, the last `keep` stay on disk. Returns the results of these, the newest last, then of failed workers.
+    Every `request.duration_s`, the new traces are fetched into a run folder; the last `keep` recordings for which
+    `is_wanted` is true stay on disk. Return their results, the newest last, then those of failed workers.
     """
-    RunFolder(logdir)  # Raises before any worker is asked if the logdir cannot be used.
+    RunFolder(logdir)  # Raises before any request if the logdir cannot be used.
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(stop_on_signal())
         clients, kept = open_clients(stack, request), deque[_Recording]()
@@ -309,8 +308,6 @@ def record(
 def _start(
     clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path, stop: threading.Event
 ) -> dict[ProfilerClient, Captured]:
-    """Start recording on every server; return the failures."""
-
     def start(client: ProfilerClient) -> None:
         client.connect()
         client.start_continuous(profile_request_for(client, request, RunFolder(logdir)))
@@ -322,7 +319,7 @@ def _start(
 def _fetch(
     clients: Sequence[ProfilerClient], request: CaptureRequest, logdir: str | Path, stop: threading.Event
 ) -> tuple[_Recording, dict[ProfilerClient, Captured]]:
-    """Fetch what all servers recorded since the last time; return it and the failures. An idle job is not a failure."""
+    """Fetch the recordings since the last fetch; return them and the failures. An idle job is not a failure."""
     folder = RunFolder(logdir)
     limits = TimeLimits(request.timeout_s, request.timeout_s)
     pending = {client: client.snapshot(limits.of_call(len(clients))) for client in clients}
@@ -341,22 +338,22 @@ def _fetch(
 
 _CONNECT_SECONDS = 2.0
 _NO_SESSION = "tfperf-looks-around"
-"""A session that no server has: to end it does nothing, and only a profiler server has the call."""
+"""A session id that no server has: ending it does nothing, and only profiler servers have this call."""
 
 
 class ServerHere(Struct, frozen=True):
-    """A profiler server of this machine, and the process that it is in."""
+    """A profiler server on this machine, and its process."""
 
     address: Address
     listener: Listener
 
     def __str__(self) -> str:
-        """Return the option that chooses it, and its process."""
+        """Return the option that selects it, and its process."""
         return f"--port {self.address.port} ({self.listener})"
 
 
 def find_servers(machine: Machine | None = None) -> list[ServerHere]:
-    """Return the profiler servers of this machine by port: those of processes that this user may look into."""
+    """Return the profiler servers on this machine by port, for processes that this user may inspect."""
     machine = machine or Machine()
     places = {port: listener for port, listener in machine.listeners() if machine.has_profiler(listener.process)}
     with contextlib.ExitStack() as stack:
@@ -372,38 +369,37 @@ def find_servers(machine: Machine | None = None) -> list[ServerHere]:
 
 
 RECEIVERS = 4
-"""How many replies are in memory at once."""
+"""Maximum number of replies in memory."""
 _LAST_SECONDS = 2.0
-"""How long a receiver may take to put away what it has when nobody waits for it any more."""
+"""Maximum time for a receiver to store its data after the others have stopped waiting."""
 Receive = Callable[[ProfilerClient, PendingReply], Captured]
 
 
 class TimeLimits(Struct, frozen=True):
-    """How long servers may take, in seconds."""
+    """Time limits for servers, in seconds."""
 
     answer_s: float
-    """From the request until the reply begins to come."""
+    """From the request until the start of the reply."""
     transfer_s: float
-    """From then on, for each reply."""
+    """From the start of the reply to its end."""
 
     def of_call(self, count: int) -> float:
-        """Return how long the last of so many calls may take, with all those that are received before it."""
+        """Return the time limit for the last of `count` calls, including the transfers before it."""
         return self.answer_s + self.transfer_s * (1 + count // RECEIVERS)
 
 
 class Replies(Struct):
-    """Receives the replies of calls, and ends those that take too long."""
+    """Receives the replies of calls, and ends late calls."""
 
     pending: dict[ProfilerClient, PendingReply]
-    """The calls whose outcome is still to come."""
     receive: Receive
     limits: TimeLimits
     _asked_s: float = field(default_factory=time.monotonic)
     _begun_s: dict[ProfilerClient, float] = field(default_factory=dict)
-    """When receiving each began, on the monotonic clock."""
+    """Start of each transfer, on the monotonic clock."""
 
     def as_they_come(self, meanwhile: Callable[[], object]) -> Iterator[tuple[ProfilerClient, Captured]]:
-        """Iterate over outcomes in the order in which they are there; `meanwhile` is called often."""
+        """Yield outcomes in order of arrival; call `meanwhile` often."""
         done: queue.SimpleQueue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]] = queue.SimpleQueue()
         with DaemonThreads(min(RECEIVERS, len(self.pending)), "tfperf-receive") as receivers:
 
@@ -434,7 +430,7 @@ class Replies(Struct):
                 self._give_up(done)
 
     def _give_up(self, done: queue.SimpleQueue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]]) -> None:
-        """End what is left, and let files that are being written be put away: nothing half done stays."""
+        """End the remaining calls, and let receivers finish their files, so that no partial file stays."""
         for call in self.pending.values():
             call.cancel()
         until_s = time.monotonic() + _LAST_SECONDS
@@ -445,28 +441,28 @@ class Replies(Struct):
 
 
 MUTE_SECONDS = 2.0
-"""How long a server may take to answer `Terminate`."""
+"""Maximum time for a server to answer `Terminate`."""
 _LAST_REPLY_SECONDS = 30.0
-"""How long one that answered may take to send what it recorded."""
+"""Maximum time for such a server to send its recording."""
 _POLL_SECONDS = 0.02
 _MAX_THREADS = 256
 
 
 class Ending(Struct):
-    """Ends the sessions of pending calls once `stop` is set; to be called often while waiting for them."""
+    """Ends the sessions of pending calls once `stop` is set; call it often while waiting for them."""
 
     pending: Mapping[ProfilerClient, PendingReply]
     session_id: str
     stop: threading.Event
     say: Callable[[str], object] = lambda _: None
     since_s: float = 0.0
-    """When the sessions were ended, on the monotonic clock; 0 if they were not."""
+    """Time at which the sessions were ended, on the monotonic clock; 0 before that."""
     _asked: list[PendingReply] = field(default_factory=list)
-    """Calls that are cancelled if nobody holds them."""
+    """Held here, because gRPC cancels calls without references."""
     _awake: set[ProfilerClient] = field(default_factory=set)
 
     def __call__(self) -> None:
-        """End the sessions at the first call after the stop; later give up the calls of servers that say nothing."""
+        """End the sessions at the first call after the stop; later, give up servers that do not answer."""
         if not self.stop.is_set():
             return
         if not self.since_s:
@@ -484,12 +480,12 @@ class Ending(Struct):
 def on_each(
     clients: Sequence[ProfilerClient], work: Callable[[ProfilerClient], object], stop: threading.Event
 ) -> tuple[list[ProfilerClient], dict[ProfilerClient, CaptureError]]:
-    """Do something with all clients at once, until the stop; return those where it was done, and the errors of others.
+    """Run `work` for all clients in parallel until the stop; return the successful clients, and the errors of others.
 
-    A client where it goes on at the stop has the error `interrupted`.
+    A client that is still at work at the stop has the error `interrupted`.
     """
     done: list[ProfilerClient] = []
-    # Daemon threads: nobody waits for a host that does not answer.
+    # Daemon threads, so that an unresponsive host cannot block exit.
     with DaemonThreads(min(len(clients), _MAX_THREADS), "tfperf-client") as threads:
         calls = {threads.submit(work, client): client for client in clients}
     errors = {client: CaptureError("interrupted", "interrupted before profiling started") for client in clients}
@@ -507,6 +503,6 @@ def on_each(
 
 
 def on_each_within(seconds: float, clients: Sequence[ProfilerClient], work: Callable[[ProfilerClient], object]) -> None:
-    """Do something with all clients at once and wait so long at most; what fails, fails."""
+    """Run `work` for all clients in parallel, for at most `seconds`; ignore errors."""
     with DaemonThreads(max(min(len(clients), _MAX_THREADS), 1), "tfperf-client") as threads:
         concurrent.futures.wait([threads.submit(work, client) for client in clients], seconds)

@@ -1,6 +1,6 @@
-"""Run folders: how they are named, how processes of a job agree on one, and how traces are written into them.
+"""Run folders: their names, agreement on a name between the processes of a job, and writing traces into them.
 
-Processes that cannot talk to each other agree by a marker file beside their runs.
+Processes that cannot communicate agree by a marker file next to their runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class RunName(Struct, frozen=True):
-    """How the folder of a run is named: `given`, or agreed on by the processes with this `key`; else by the time."""
+    """The name of a run folder: `given`, or agreed on by processes with the same `key`, or the time."""
 
     given: str = ""
     key: str = ""
@@ -42,7 +42,7 @@ class RunName(Struct, frozen=True):
 
 _NOT_IN_FILE_NAMES = re.compile(r"^\.+|[^\w.+@-]+", re.ASCII)
 _URL = re.compile(r"\w[\w+.-]+:/")
-"""The start of gs://bucket, which Path shortens to gs:/bucket. A single letter is a drive of Windows."""
+"""The start of gs://bucket, which Path shortens to gs:/bucket. A single letter is a Windows drive."""
 _MAX_SAME_NAMES = 10_000
 _TRIES = 20
 
@@ -66,9 +66,9 @@ def local_folder(logdir: str | Path) -> Path:
 
 
 class RunFolder:
-    """The folder of one profiling session, made when its first trace is there. Threads may save at the same time.
+    """The folder of one profiling session, created with its first trace. `save` is thread-safe.
 
-    A folder whose name was given or agreed on is shared with other processes: it is joined if it exists.
+    A folder with a given or agreed name is shared with other processes, and joined if it exists.
     """
 
     def __init__(self, logdir: str | Path, run: RunName = RunName()) -> None:  # noqa: B008 - it is immutable
@@ -83,13 +83,13 @@ class RunFolder:
 
     @property
     def path(self) -> Path:
-        """Where the folder is or will be (it gets another name if somebody else makes it first)."""
+        """The current or future path of the folder (the name changes if another process creates it first)."""
         return self._path or self._logdir / "plugins" / "profile" / self.name
 
     def save(self, host: str, data: bytes) -> tuple[Path | None, Contents]:
-        """Write the trace of a host and check that it is whole; return its path and what it holds.
+        """Write the trace of a host and check that it is complete; return its path and contents.
 
-        A trace without events is not kept (None). Raises TraceFormatError if the data is not an XSpace (then nothing is
+        A trace without events is not kept (None). Raises TraceFormatError if the data is not an XSpace (no file is
         left), CaptureError `not_written` if it cannot be written.
         """
         return self._store(host, lambda temporary: temporary.write_bytes(data))
@@ -97,16 +97,16 @@ class RunFolder:
     def adopt(
         self, host: str, file: Path, addition: Callable[[Contents], bytes] = lambda _: b""
     ) -> tuple[Path | None, Contents]:
-        """Move a trace file that somebody else wrote into the folder; checks and errors are those of `save`.
+        """Move an existing trace file into the folder; checks and errors are those of `save`.
 
-        What `addition` returns is put behind the trace: serialized fields of an XSpace, such as one more plane.
+        The result of `addition` is appended to the trace: serialized fields of an XSpace, such as another plane.
         """
         return self._store(host, partial(shutil.move, file), addition)
 
     def scratch(self) -> Path:
-        """Make an empty folder on the same file system, for somebody who writes files to `adopt`.
+        """Create an empty folder on the same file system, for files to `adopt`.
 
-        Raises CaptureError `not_written` if it cannot be made: better before the trace is taken than after.
+        Raises CaptureError `not_written` on failure, so that the error comes before the capture, not after it.
         """
         folder = self._logdir / f".tfperf-{os.getpid()}-{time.monotonic_ns()}"
         with _reported(folder):
@@ -116,7 +116,7 @@ class RunFolder:
         return folder
 
     def make(self) -> Path:
-        """Make the folder, unless it exists or is joined; raises CaptureError `not_written`."""
+        """Create the folder, unless it exists or is joined; raises CaptureError `not_written`."""
         with self._lock, _reported(self.path):
             if self._path is None:
                 self._make_parents(self.path)
@@ -136,7 +136,7 @@ class RunFolder:
         return _first_free(_numbered(self.path, ""), lambda folder: folder.mkdir())
 
     def drop_if_empty(self) -> None:
-        """Remove the empty folders that were made here."""
+        """Remove the empty folders that this object created."""
         with self._lock, contextlib.suppress(OSError):
             if not self._writers:
                 made = [self._path] if self._path and self._is_made_here else []
@@ -150,13 +150,13 @@ class RunFolder:
         from tfperf.formats.wire.contents import look_into
 
         with self._lock:
-            self._writers += 1  # Meanwhile, no thread that fails removes the folder.
+            self._writers += 1  # Meanwhile, a thread that fails must not remove the folder.
         try:
             with contextlib.ExitStack() as stack:
                 target, temporary = self._make_room(stack, file_name(host))
                 stack.enter_context(_reported(target))
                 put(temporary)
-                # Before anything is added, which could hide that the end is missing.
+                # Check before the addition, which could hide a missing end.
                 contents = look_into(temporary)
                 added = addition(contents)
                 with temporary.open("ab") as file:
@@ -164,7 +164,7 @@ class RunFolder:
                 contents = replace(contents, size_bytes=contents.size_bytes + len(added))
                 if not contents.event_count:
                     return None, contents
-                # Where the name is taken, the file gets the number of this process, which tells whose it is.
+                # If the name is taken, add the process id, which identifies the owner.
                 own = target.with_name(f"{target.name.removesuffix(SUFFIX)}_{os.getpid()}{SUFFIX}")
                 return _first_free(chain([target], _numbered(own, SUFFIX)), partial(_move, temporary)), contents
         finally:
@@ -173,7 +173,7 @@ class RunFolder:
             self.drop_if_empty()
 
     def _make_room(self, stack: contextlib.ExitStack, name: str) -> tuple[Path, Path]:
-        """Return the place of a file and that of a temporary one, which is there and is removed with the stack.
+        """Return paths for a file and an existing temporary file, which the stack removes.
 
         Other processes that share the folder may remove it while it is empty.
         """
@@ -201,7 +201,7 @@ def _reported(place: Path) -> Iterator[None]:
 
 
 def _move(temporary: Path, place: Path) -> None:
-    """Give the file this name; raises FileExistsError if it is taken."""
+    """Rename the file; raises FileExistsError if the name is taken."""
     try:
         os.link(temporary, place)
     except FileExistsError:
@@ -213,12 +213,12 @@ def _move(temporary: Path, place: Path) -> None:
 
 
 def file_name(host: str) -> str:
-    """Return what the file of a host is called."""
+    """Return the name of the trace file of a host."""
     return f"{_NOT_IN_FILE_NAMES.sub('_', host)[:200] or 'host'}{SUFFIX}"
 
 
 def _numbered(wanted: Path, suffix: str) -> Iterator[Path]:
-    """Iterate over a path and those with _1, _2, ... before its suffix."""
+    """Yield the path, then the path with _1, _2, ... before its suffix."""
     name = wanted.name.removesuffix(suffix)
     for number in range(_MAX_SAME_NAMES):
         yield wanted.with_name(f"{name}_{number}{suffix}") if number else wanted
@@ -236,7 +236,7 @@ RUN_VARIABLE = "TFPERF_RUN"
 
 
 class ProfileCount:
-    """Counts the profiles of a process: by the same count, its fellows know which of them belong together."""
+    """Counts the profiles of a process, so that processes of a job can match theirs by number."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -250,10 +250,10 @@ class ProfileCount:
         environment: Mapping[str, str] = os.environ,
         task: ClusterTask | None = None,
     ) -> RunName:
-        """Return the name of one more profile.
+        """Return the name of the next profile.
 
-        `run` is what the caller names it, else TFPERF_RUN does, with _2, _3, ... for later profiles of the process.
-        `moment` is what all processes of the job call it (`step 10`). Raises TfperfError where a name cannot be one.
+        `run` is the caller's name, by default TFPERF_RUN, with _2, _3, ... for later profiles of the process. `moment`
+        is equal in all processes of the job (`step 10`). Raises TfperfError for an invalid name.
         """
         if run is not None:
             return RunName(given=check_run_name(run))
@@ -274,28 +274,27 @@ class ProfileCount:
 profile_count = ProfileCount()
 _PREFIX = ".tfperf-"
 _MOST_APART_S = 300.0
-"""How long after the first process the last one may come."""
+"""Maximum time between the first and the last process."""
 _NAMING_S = 5.0
-"""How long the first may take to make a folder and write its name."""
+"""Maximum time for the first process to create a folder and write its name."""
 _POLL_S = 0.02
 _KEPT_S = 3600.0
-"""How long a marker is of use to anybody, with much to spare."""
+"""Lifetime of a marker, with a large margin."""
 _LONGEST_NAME = 200
 _NOT_IN_NAMES = ("/", "\\", ":", "\0", "\n")
 
 
 class _Marker(Struct, frozen=True):
-    """What the file says: the name of the run, and when it was made, in seconds since 1970."""
+    """Contents of the marker file: the name of the run and its creation time, in seconds since 1970."""
 
     run: str
     time_s: float
 
 
 def agreed_run(runs: Path, key: str, make: Callable[[], Path]) -> Path:
-    """Return the run folder that the processes with this key share; the first of them makes it, by `make`.
+    """Return the run folder shared by processes with this key; the first of them creates it with `make`.
 
-    A marker of an earlier execution of the job is passed over: one that is older than this process, or than five
-    minutes. Raises OSError.
+    Markers of earlier executions are ignored: those older than this process, or than five minutes. Raises OSError.
     """
     numbers = (file.name.rpartition(".")[2] for file in runs.glob(f"{_PREFIX}{key}.*"))
     newest = max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
@@ -323,7 +322,7 @@ def agreed_run(runs: Path, key: str, make: Callable[[], Path]) -> Path:
 
 
 def check_run_name(name: str, origin: str = "run") -> str:
-    """Return the name if a folder of runs can have one of that name; raises TfperfError."""
+    """Return the name if it is valid for a run folder; raises TfperfError."""
     is_plain = name.isprintable() and not any(letter in name for letter in _NOT_IN_NAMES)
     if not is_plain or not name.strip() or name.startswith(".") or len(name.encode()) > _LONGEST_NAME:
         problem = f"{origin} {name[:_LONGEST_NAME]!r} cannot be the name of a folder"
@@ -332,7 +331,7 @@ def check_run_name(name: str, origin: str = "run") -> str:
 
 
 def _named_in(marker: BinaryIO, make: Callable[[], Path]) -> Path:
-    """Make the folder and write its name into the marker, which is removed if that fails: the next process makes it."""
+    """Create the folder and write its name into the marker; on failure remove the marker for the next process."""
     try:
         with marker:
             folder = make()
@@ -345,7 +344,7 @@ def _named_in(marker: BinaryIO, make: Callable[[], Path]) -> Path:
 
 
 def _read(marker: Path) -> _Marker | None:
-    """Return what a marker says; None if whoever created it did not get so far."""
+    """Return the contents of a marker; None if its writer has not finished."""
     until_s = time.monotonic() + _NAMING_S
     while True:
         with contextlib.suppress(FileNotFoundError):
@@ -365,7 +364,7 @@ def _read(marker: Path) -> _Marker | None:
 
 
 def process_start_s() -> float | None:
-    """Return when this process was started, in seconds since 1970; None where the system does not tell."""
+    """Return the start time of this process, in seconds since 1970; None if the system does not report it."""
     try:
         fields = Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")

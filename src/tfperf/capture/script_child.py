@@ -1,6 +1,6 @@
-"""The process of a script that `tfperf run` profiles: waits for its moment, runs the script, and reports the result.
+"""The process of a script that `tfperf run` profiles: it waits for the start, runs the script, and reports the result.
 
-The script does what it does without tfperf: arguments, modules, output, signals and exit code are the same.
+The script runs as without tfperf, with the same arguments, modules, output, signals and exit code.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, P
 _HIDDEN = (_FOLDER, runpy.__file__, "<string>", "<frozen runpy>")
 _NEVER = (sys.maxsize - 1, sys.maxsize - 1)
 _LIBRARIES = {"tensorflow": "TensorFlow", "keras": "Keras", "jax": "JAX"}
-"""Modules that every job needs one of, and their names."""
+"""Modules of which every job needs one, with their names."""
 
 
 def main() -> None:
-    """Profile the script that the other arguments name, as the first argument orders."""
+    """Profile the script in the other arguments, configured by the first argument."""
     orders = json.decode(sys.argv[1], type=Orders)
     job = _ScriptJob(orders)
     job.start()
@@ -61,7 +61,7 @@ def main() -> None:
     except KeyboardInterrupt:
         if Path(orders.result_file).with_suffix(".stop").exists():
             job.is_stopped = True
-            sys.exit(0)  # As asked: the profile is taken.
+            sys.exit(0)  # As requested: the profile is complete.
         job.is_interrupted = True
         raise
     except SystemExit as left:
@@ -69,26 +69,24 @@ def main() -> None:
         raise
     except BaseException as error:
         job.has_failed = True
-        # `tfperf.step` and the like say it in an error of their own.
+        # `tfperf.step` and similar calls wrap it in their own error.
         failed = error.__cause__ if isinstance(error, CaptureError) else error
         if isinstance(failed, ModuleNotFoundError) and failed.name in _LIBRARIES and "tensorflow" not in sys.modules:
             job.missing = _LIBRARIES[failed.name]
-            sys.excepthook = lambda *_: None  # The result has the reason and the fix in one line.
+            sys.excepthook = lambda *_: None  # The result contains the reason and the fix in one line.
         raise
     finally:
-        # At the exit: only then have the threads of the script ended, too.
+        # At exit, because only then the script's threads have ended.
         atexit.register(job.conclude)
 
 
 class _ScriptJob:
-    """The script and its profile."""
-
     def __init__(self, orders: Orders) -> None:
         self._orders, self._plan = orders, orders.plan
         self._process = os.getpid()
         self.is_interrupted = self.is_stopped = self.has_failed = False
         self.missing = ""
-        """The library whose import failed and ended the script, because this Python does not have it."""
+        """The library whose failed import ended the script, because this Python does not have it."""
         self._started_s = time.monotonic()
         self._lock = threading.RLock()
         self._callback = _ScriptCallback(self, self._plan)
@@ -102,7 +100,7 @@ class _ScriptJob:
         leave = os._exit
 
         def _exit(status: int) -> Any:
-            """Conclude first: `os._exit` calls no exit function."""
+            """Conclude first, because `os._exit` runs no exit functions."""
             self.conclude()
             leave(status)
 
@@ -113,12 +111,12 @@ class _ScriptJob:
             threading.Thread(target=self._timed.run, name="tfperf-run", daemon=True).start()
 
     def step_starts(self) -> None:
-        """Note that a step of a training starts: with steps to profile, no profile is taken by time."""
+        """Record that a training step starts: with steps to profile, this disables the timed profile."""
         if self._timed and self._plan.steps:
             self._timed.finish()
 
     def conclude(self) -> None:
-        """End a running profile and write the result: the script is at its end."""
+        """End a running profile and write the final result."""
         if os.getpid() != self._process:
             return  # A forked child.
         with contextlib.suppress(Exception):
@@ -128,10 +126,10 @@ class _ScriptJob:
             self.write(is_over=True)
 
     def write(self, *, is_over: bool = False) -> None:
-        """Write the result so far, if there is one; once the script is over, there always is."""
+        """Write the current result, if any; once the script is over, there always is one."""
         with self._lock:
-            # The trace of steps rather than that of a time, and any trace rather than a reason for none. Without steps
-            # to profile, the callback only marks them.
+            # Prefer the trace of steps to a timed one, and any trace to a reason for none. Without steps to profile,
+            # the callback only marks them.
             results = [self._plan.steps and self._callback.result, self._timed and self._timed.result]
             taken = [result for result in results if result]
             captured = next((result for result in taken if result.path), taken[0] if taken else None)
@@ -142,9 +140,9 @@ class _ScriptJob:
                     write_result(Path(self._orders.result_file), captured)
 
     def end_by_interrupt(self) -> None:
-        """End by the signal, as Python does after Ctrl-C; Python forgets to if other code is compiled at the exit.
+        """End by the signal after Ctrl-C, as Python does unless other code is compiled at exit.
 
-        A script that was stopped as asked ends here: what destroys its objects may wait for threads without end.
+        A stopped script exits here, because destructors of its objects may wait for threads forever.
         """
         if self.is_stopped or (self.is_interrupted and os.name == "posix"):
             for stream in (sys.stdout, sys.stderr):
@@ -180,7 +178,7 @@ class _ScriptJob:
         return no_trace("idle", "TensorFlow did nothing that the profiler records")
 
     def _listen(self, stop_fd: int) -> None:
-        """Wait to be asked to stop, which the other process does before it passes on a signal that would kill."""
+        """Wait for the stop request that the parent sends before it passes on a fatal signal."""
         with contextlib.suppress(OSError):
             os.set_inheritable(stop_fd, False)
             while asked := os.read(stop_fd, 1):
@@ -198,32 +196,32 @@ class _ScriptJob:
 
 
 class _TimedProfile:
-    """Takes one profile after a time, and calls `tell` when there is a `result`.
+    """Takes one profile after a time, and calls `tell` with its `result`.
 
-    It waits until the program has imported TensorFlow. With steps to profile as well, it tries again while TensorFlow
-    does nothing.
+    It starts after the program has imported TensorFlow. With steps to profile as well, it retries while TensorFlow is
+    idle.
     """
 
     def __init__(self, plan: Plan, after_s: float, tell: Callable[[], object]) -> None:
         self._plan, self._after_s, self._tell = plan, after_s, tell
         self._name = cache(partial(profile_count.next_name, plan.run, "by time"))
-        """The same in all tries."""
+        """Cached, so that all tries use the same name."""
         self._is_over = threading.Event()
         self._lock = threading.RLock()
         self._session: SafeProfile | None = None
         self.has_profiled = False
-        """Whether the moment came."""
+        """Whether the start time was reached."""
         self.waited_from_s: float | None = None
-        """Where the time counts from the import of TensorFlow: when that was over."""
+        """Start of the waiting time, if it counts from the end of TensorFlow's import."""
         self.result: Captured | None = None
 
     def finish(self, note: str = "") -> None:
-        """Stop if it runs, keep what was recorded, and never start again."""
+        """End a running profile, keep its data, and never start again."""
         self._is_over.set()
         self._stop(note)
 
     def run(self) -> None:
-        """Wait for the moment and profile, until there is a result."""
+        """Wait for the start time and profile, until there is a result."""
         pause_s = self._after_s
         # Importing takes long, and training comes after it.
         while self._plan.steps:
@@ -259,7 +257,7 @@ class _TimedProfile:
 
 
 def _source_of_tfperf() -> str:
-    """Return what to give to `pip install` for this tfperf: its folder, file or address where pip recorded one."""
+    """Return the `pip install` argument for this tfperf: its folder, file or address as recorded by pip."""
     with contextlib.suppress(metadata.PackageNotFoundError, KeyError, DecodeError):
         recorded = json.decode(metadata.distribution("tfperf").read_text("direct_url.json") or "{}")
         url = recorded["url"]
@@ -274,7 +272,7 @@ def _source_of_tfperf() -> str:
 
 
 class _ScriptCallback(ProfileCallback):
-    """The callback that every call of Keras in the script gets."""
+    """The callback that every Keras call in the script gets."""
 
     _hint = "pass --steps {}..{}"
 
@@ -292,7 +290,7 @@ class _ScriptCallback(ProfileCallback):
 
 
 def _count_steps(callback: ProfileCallback) -> None:
-    """Make `tfperf.step` of the script count as well."""
+    """Count the calls of `tfperf.step` in the script as steps, too."""
 
     class CountedStep(local.step):
         __slots__ = ("_counting",)
@@ -313,9 +311,9 @@ def _count_steps(callback: ProfileCallback) -> None:
 
 
 def _run_as_main(command: Sequence[str], *, is_module: bool) -> None:
-    """Do what `python COMMAND...` or `python -m COMMAND...` does, except for flags of the interpreter.
+    """Run as `python COMMAND...` or `python -m COMMAND...` would, except for interpreter flags.
 
-    What the program raises is raised here; a traceback that is shown for it has no frames of tfperf.
+    Exceptions of the program propagate; their tracebacks omit tfperf's frames.
     """
     sys.argv[:] = command
     try:
@@ -336,13 +334,13 @@ def _run_as_main(command: Sequence[str], *, is_module: bool) -> None:
     except SystemExit:
         raise
     except BaseException:
-        # Only now: the program may have set a hook of its own.
+        # Only now, because the program may have set its own hook.
         sys.excepthook = _without_frames_of_tfperf(sys.excepthook)
         raise
 
 
 def _run_script(path: str) -> None:
-    """Execute a file as the module `__main__`, which stays there: runpy would remove it when the file has run."""
+    """Execute a file as the module `__main__`, which stays afterwards; runpy would remove it."""
     _put_first(os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
     file = os.path.abspath(path)  # noqa: PTH100
     main = ModuleType("__main__")
@@ -383,7 +381,7 @@ def hook_keras(callback: ProfileCallback) -> None:
 
 
 class _PatchingFinder(MetaPathFinder):
-    """Finds no modules itself, but has some patched right after they are executed."""
+    """A finder that finds no modules, but patches some right after their execution."""
 
     def __init__(self, patches: dict[str, Patch]) -> None:
         self._patches = patches
@@ -407,7 +405,7 @@ def _patch_after(loader: Any, patch: Patch) -> None:
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
-        with contextlib.suppress(Exception):  # A Keras of another structure is not profiled, but not broken either.
+        with contextlib.suppress(Exception):  # A Keras with another structure is not profiled, but must not break.
             patch(module)
 
     with contextlib.suppress(AttributeError):
@@ -415,7 +413,7 @@ def _patch_after(loader: Any, patch: Patch) -> None:
 
 
 def _patch_lists(callback: ProfileCallback, module: ModuleType) -> None:
-    """Add the callback to each list of callbacks that Keras makes: one for each call, shared with its validation."""
+    """Add the callback to each list of callbacks that Keras creates: one per call, shared with its validation."""
     kind: Any = module.CallbackList
     original = kind.__init__
 
@@ -425,7 +423,7 @@ def _patch_lists(callback: ProfileCallback, module: ModuleType) -> None:
             callbacks = [callback]
         elif isinstance(callbacks, (list, tuple)):
             callbacks = callbacks if callback in callbacks else [*callbacks, callback]
-        elif hasattr(callbacks, "on_train_batch_end"):  # A single one is allowed, too; Keras refuses anything else.
+        elif hasattr(callbacks, "on_train_batch_end"):  # A single callback is allowed, too; Keras refuses other values.
             callbacks = [callbacks, callback]
         original(self, callbacks, *arguments, **options)
 

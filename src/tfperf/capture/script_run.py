@@ -1,4 +1,4 @@
-"""Runs a script in a process of its own and profiles it there; the script is not changed."""
+"""Runs an unchanged script in its own process and profiles it there."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tfperf.capture.outcomes import ENOUGH_SECONDS, Captured, TracerOptions
 from tfperf.capture.run_folder import local_folder
 
 _CHILD = "import sys; sys.path[:1] = filter(None, sys.path[:1]); from tfperf.capture.script_child import main; main()"
-"""Removes the current folder, which `-c` puts first among the places for modules: `python SCRIPT` does not have it."""
+"""Removes the current folder, which `-c` puts first on sys.path, but `python SCRIPT` does not."""
 _STOP_SECONDS = 30.0
-"""How long a script that is to be ended may take to write its trace."""
+"""Time limit for a script to write its trace after a stop request."""
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 0.2
 GRACE_SECONDS = 30.0
-"""How long a script may take to end after a profile, for example to save what it has learnt."""
+"""Time limit for a script to end after a profile, for example to save a model."""
 _HUNG_SECONDS, _HUNG_CPU_SECONDS = 3.0, 0.1
-"""Python runs no thread of the script for so long, and it uses no more of a processor meanwhile: it hangs."""
+"""A script hangs if Python runs none of its threads for this long, with at most this CPU time."""
 _KILL_SECONDS = 1.0
-"""How long a script that hangs may take to end by a signal."""
+"""Time limit for a hanging script to end by a signal."""
 Tell = Callable[[Captured], bool]
-"""Takes a result with a trace, and returns whether it is what was wanted."""
+"""A callback for a result with a trace; it returns whether the result is the wanted one."""
 
 
 def run_script(
@@ -48,12 +48,12 @@ def run_script(
 ) -> tuple[int, Captured]:
     """Run `python COMMAND...` (or `python -m COMMAND...`) and profile it as planned.
 
-    Returns its exit code, as a shell shows it (128 + N for signal N), and the result of profiling it. Its stdin, stdout
-    and stderr are those of this process. Ctrl-C reaches it from the terminal; a SIGTERM or SIGHUP is passed on once the
-    trace is written. `tell` gets the result when the trace is written, in another thread, if the script goes on then.
-    With `stop_after_profile`, the script gets a SIGINT once `tell` returns true, as from Ctrl-C, and a SIGTERM if it
-    still runs after `GRACE_SECONDS`, or hangs; the exit code is 0 if it ends by one of them. Raises CaptureError
-    `not_written` if the logdir cannot be used; then nothing was run.
+    Return its exit code, in the form of a shell (128 + N for signal N), and the result of profiling it. The script
+    shares stdin, stdout and stderr. It gets Ctrl-C from the terminal, and SIGTERM or SIGHUP once the trace is written.
+    If the script continues after the trace, `tell` gets the result in another thread. With `stop_after_profile`, the
+    script gets a SIGINT once `tell` returns true, and a SIGTERM if it hangs or still runs after `GRACE_SECONDS`; the
+    exit code is 0 if one of them ends it. Raises CaptureError `not_written` if the logdir cannot be used, before
+    running the script.
     """
     local_folder(plan.logdir)
     with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
@@ -79,9 +79,9 @@ def run_script(
 
 
 class _Watch:
-    """Looks for the result while the script runs: tells it, and stops the script if that is wanted.
+    """Reports the result while the script runs, and stops the script if requested.
 
-    `expected` are the exit codes of a script that ends because it was stopped.
+    `expected` are the exit codes of a stopped script.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class _Watch:
 
     def _stop(self) -> None:
         self.expected = (128 + signal.SIGINT, 128 + signal.SIGTERM)
-        # The process of the script looks for this file, to end without a traceback.
+        # The child process checks for this file, so that it ends without a traceback.
         self._result_file.with_suffix(".stop").touch()
         if self._ask_fd is None:
             self._process.terminate()
@@ -130,9 +130,10 @@ class _Watch:
             self._process.kill()
 
     def _hangs_within(self, seconds: float) -> bool:
-        """Wait until the script is over, hangs, or has had so long; return whether it hangs.
+        """Wait until the script ends, hangs, or the time is over; return whether it hangs.
 
-        What TensorFlow destroys while an exception ends the script may wait for a thread that waits for the GIL.
+        Destructors of TensorFlow that run while an exception ends the script may wait for a thread that waits for the
+        GIL.
         """
         now_s = time.monotonic()
         until_s, beat, alive_s, cpu_s = now_s + seconds, 0, now_s, _cpu_seconds(self._process.pid)
@@ -149,7 +150,7 @@ class _Watch:
 
 
 def _cpu_seconds(process: int) -> float | None:
-    """Return how long a process has used processors; None if the system does not tell (it is not Linux)."""
+    """Return the CPU time of a process; None if the system does not report it (not Linux)."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -159,7 +160,7 @@ def _cpu_seconds(process: int) -> float | None:
 
 @contextmanager
 def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_fd: int | None) -> Iterator[None]:
-    """Leave Ctrl-C to the script; have it write its trace before it gets a signal that ends it."""
+    """Leave Ctrl-C to the script, and let it write its trace before it gets a fatal signal."""
 
     def signal_when_stopped(number: int) -> None:
         stopped, until = result_file.with_suffix(".stopped"), time.monotonic() + _STOP_SECONDS
@@ -171,7 +172,7 @@ def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_
         if ask_fd is not None:
             with suppress(OSError):
                 os.write(ask_fd, b"!")
-        # In a thread: while this handler runs, this process does not learn that the script ended.
+        # In a thread, because this process cannot see the script end while the handler runs.
         threading.Thread(target=signal_when_stopped, args=(number,), daemon=True).start()
 
     handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: pass_on}
@@ -185,14 +186,14 @@ def _signals_passed_on(process: subprocess.Popen[bytes], result_file: Path, ask_
 
 AFTER_SECONDS = 10.0
 STEPS = (10, 209)
-"""Of a training: at most these; fewer of longer steps (`Plan.enough_s`)."""
+"""Default steps of a training; longer steps reduce the number (`Plan.enough_s`)."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
     """When to profile a script: at `steps` of its training (first and last), or `after_s` seconds after its start.
 
-    With both, time counts only if no step of a training has started by then. `enough_s` says after how long not all
-    steps need be profiled; with None, they all are.
+    With both, time counts only if no training step has started by then. After `enough_s`, the profile may end before
+    the last step; None profiles all steps.
     """
 
     logdir: str
@@ -202,7 +203,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     enough_s: float | None = None
     options: TracerOptions
     run: str | None = None
-    """The name of the run; None: TFPERF_RUN, or what the processes of the job agree on."""
+    """The name of the run; None: TFPERF_RUN, or agreed on by the processes of the job."""
 
 
 def choose_plan(
@@ -214,7 +215,7 @@ def choose_plan(
     duration_s: float | None = None,
     run: str | None = None,
 ) -> Plan:
-    """Return the plan for what was asked for: by steps, by time, or without either by steps if the script has any."""
+    """Return the plan: by steps, by time, or by default by steps if the script has any."""
     return Plan(
         logdir=str(logdir.absolute()),
         steps=None if after_s else steps or STEPS,
@@ -230,10 +231,10 @@ BEAT = b"."
 
 
 class Orders(Struct, frozen=True):
-    """What the process of the script is told: the plan, where to write the result, and how it is asked to stop.
+    """Arguments for the process of the script: the plan, the path of the result, and the stop request.
 
-    `stop_fd` is the read end of a pipe: a byte means that a signal is about to come; `BEAT`, that the script is to end,
-    and its process to show meanwhile that Python runs.
+    `stop_fd` is the read end of a pipe. A byte announces a signal; `BEAT` asks the script to end, and its process to
+    prove meanwhile that Python runs.
     """
 
     plan: Plan
@@ -243,12 +244,12 @@ class Orders(Struct, frozen=True):
 
 
 def write_result(file: Path, captured: Captured) -> None:
-    """Write a result for the other process, whole or not at all."""
+    """Write a result for the other process, completely or not at all."""
     replace_file(file, json.encode(captured, enc_hook=str))
 
 
 def read_result(file: Path) -> Captured | None:
-    """Read what `write_result` wrote; None if there is no file."""
+    """Read the result of `write_result`; None without a file."""
     try:
         return json.decode(file.read_bytes(), type=Captured, dec_hook=lambda kind, text: kind(text))
     except FileNotFoundError:

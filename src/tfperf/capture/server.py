@@ -1,7 +1,7 @@
-"""A profiler server inside the job, for `tfperf capture`: what TensorFlow's own server does, on loopback.
+"""A profiler server inside the job, for `tfperf capture`: a replacement for TensorFlow's own server, on loopback.
 
-TensorFlow's server always listens on all interfaces. This one speaks the same protocol, and only sends traces in
-replies: it writes no file for a client.
+TensorFlow's server always listens on all interfaces. This one uses the same protocol, but only sends traces in replies,
+and writes no file for a client.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from tfperf.formats.wire.contents import Contents
 
 _THREADS = 3
-"""One may be busy for long, with the session; the others answer Terminate and those who are to wait."""
+"""One may be busy with the session for long; the others answer Terminate and refuse more sessions."""
 _MAX_CALLS = 64
 _MAX_CONNECTIONS = 32
-"""Each takes a file descriptor. A job may be limited to 256 of them."""
+"""Each takes a file descriptor, and a job may be limited to 256 of them."""
 _HANDSHAKE_MS, _IDLE_MS = 5_000, 600_000
-"""How long a connection may say nothing before it is one of gRPC, and afterwards without a call."""
+"""Time limit of a silent connection until gRPC's handshake, and afterwards without a call."""
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_send_message_length", -1),
@@ -57,30 +57,30 @@ _SEND_SECONDS = 20.0
 
 
 class Server:
-    """A profiler server that `serve` started; it stops with the `with` block, by `stop`, or when the program ends."""
+    """A profiler server started by `serve`; the end of the `with` block, `stop` or the program stops it."""
 
     def __init__(self, host: str, port: int, server: Any, methods: ServerMethods, threads: Executor) -> None:
         self.host, self.port = host, port
         self._server, self._methods, self._threads = server, methods, threads
         self._process = os.getpid()
-        # This also keeps a server alive that nobody holds.
+        # This also keeps a server without references alive.
         atexit.register(self.stop)
 
     @property
     def address(self) -> str:
-        """Where it listens, as HOST:PORT."""
+        """The address of the server, as HOST:PORT."""
         return str(Address(self.host, self.port))
 
     @property
     def command(self) -> str:
-        """The command line that takes a profile of this job."""
-        if self.host in ("127.0.0.1", "localhost"):  # What `--port` connects to.
+        """The command line that profiles this job."""
+        if self.host in ("127.0.0.1", "localhost"):  # The address that `--port` connects to.
             return f"tfperf capture --port {self.port}"
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
         return f"tfperf capture --worker {shlex.quote(str(Address(host, self.port)))}"
 
     def stop(self) -> None:
-        """Stop listening. A running session ends now, and what it recorded is still sent."""
+        """Stop listening. A running session ends now, and its data is still sent."""
         atexit.unregister(self.stop)
         if os.getpid() != self._process:
             return  # A forked child has the object, not the server.
@@ -96,11 +96,11 @@ class Server:
 
 
 def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
-    """Start a profiler server in this job, and print to stderr the command that takes a profile from it.
+    """Start a profiler server in this job, and print to stderr the command that profiles it.
 
-    Port 0 is any free port. Only this machine can reach it unless `host` says otherwise: whoever reaches a profiler
-    server can read the job. It has 32 connections at most, and closes those that say nothing.
-    Raises CaptureError with reason `no_tensorflow`, `port_taken` or `bad_address`.
+    Port 0 selects a free port. Only this machine can connect unless `host` is changed; any client of a profiler server
+    can read the job. The server accepts at most 32 connections, and closes silent ones. Raises CaptureError with reason
+    `no_tensorflow`, `port_taken` or `bad_address`.
     """
     require_tensorflow()
     _check_address(host, port)
@@ -108,7 +108,7 @@ def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
 
     methods, threads = ServerMethods(), DaemonThreads(_THREADS, "tfperf-serve")
     server = grpc.server(
-        cast(Any, threads),  # Declared as a ThreadPoolExecutor, of which gRPC uses `submit` alone.
+        cast(Any, threads),  # Declared as a ThreadPoolExecutor, but gRPC uses only `submit`.
         options=_OPTIONS,
         maximum_concurrent_rpcs=_MAX_CALLS,
     )
@@ -131,7 +131,7 @@ def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
 
 
 def _check_address(host: str, port: int) -> None:
-    """Try to listen, to learn the cause if that fails: gRPC does not tell it."""
+    """Try to listen, because gRPC does not report why it fails."""
     if not 0 <= port < 1 << 16:
         raise CaptureError("bad_address", f"port {port} is invalid; write 1 to 65535, or 0 for a free one")
     place = Address(host, port)
@@ -149,7 +149,7 @@ def _check_address(host: str, port: int) -> None:
 
 
 def _try_to_listen(host: str, port: int) -> None:
-    """Listen on each address of the host for a moment; raises OSError unless one of them is of this machine."""
+    """Listen on each address of the host for a moment; raises OSError unless one belongs to this machine."""
     if not host:
         raise OSError(errno.EADDRNOTAVAIL, "no address")
     failures: list[OSError] = []
@@ -172,9 +172,9 @@ BUSY = "Another profiling session active."
 """TensorFlow's own text, which its clients recognize."""
 _MAX_DELAY_S = 60.0
 _LONGEST_S = 300.0
-"""How long a session may last, and a recording from which nobody fetches a snapshot."""
+"""Maximum duration of a session, or of a recording without a snapshot request."""
 _LOOK_S = 1.0
-"""How often to look at the memory of the job while it is profiled."""
+"""Interval of memory checks while the job is profiled."""
 
 
 class _RefusalError(Exception):
@@ -186,25 +186,25 @@ class _RefusalError(Exception):
 
 
 class _RequestedSession(Struct, frozen=True):
-    """What a ProfileRequest asks for."""
+    """The parsed ProfileRequest."""
 
     options: TracerOptions
     session_id: str
     duration_s: float
     delay_s: float
     ended: threading.Event = field(default_factory=threading.Event)
-    """Set by Terminate, by the end of the call, and by the end of the server."""
+    """Set by Terminate, and by the end of the call or the server."""
 
     @classmethod
     def parse(cls, data: bytes) -> _RequestedSession:
-        """Read a ProfileRequest; raises _RefusalError if it is invalid."""
+        """Parse a ProfileRequest; raises _RefusalError if it is invalid."""
         request = _read("ProfileRequest", data)
         if not request.emit_xspace:
             problem = "this server only returns traces and never writes files for a client"
             fix = "use `tfperf capture`, or any client that sets emit_xspace"
             raise _RefusalError("FAILED_PRECONDITION", f"{problem}: {fix}")
         opts = request.opts
-        options = TracerOptions()  # Without a version, TensorFlow ignores the levels and takes its defaults.
+        options = TracerOptions()  # Without a version, TensorFlow ignores the levels and uses its defaults.
         if opts.version:
             try:
                 options = TracerOptions(opts.host_tracer_level, opts.device_tracer_level, opts.python_tracer_level)
@@ -230,7 +230,7 @@ def _read(message: str, data: bytes) -> Any:
 
 
 class _Continuous(Struct, frozen=True):
-    """A recording without an end."""
+    """A recording without an end time."""
 
     options: TracerOptions
     session: TensorflowSession
@@ -249,7 +249,7 @@ class ServerMethods:
         self._continuous: _Continuous | None = None
 
     def by_name(self) -> dict[str, Callable[[bytes, Any], bytes]]:
-        """Return the method of each name in the service."""
+        """Return the methods of the service by name."""
         methods = {
             "Profile": self._profile,
             "Terminate": self._terminate,
@@ -260,7 +260,7 @@ class ServerMethods:
         return {name: partial(_answer, method) for name, method in methods.items()}
 
     def finish(self, export_seconds: float, send_seconds: float) -> None:
-        """End the session, start no other, and wait until the trace is taken and sent."""
+        """End the session, refuse new ones, and wait until the trace is taken and sent."""
         with self._lock:
             self._finished = True
             if self._current:
@@ -274,7 +274,7 @@ class ServerMethods:
         asked = _RequestedSession.parse(data)
 
         def over() -> None:
-            """End the session: the client has its reply, or is gone."""
+            """End the session: the client has its reply, or has disconnected."""
             asked.ended.set()
             with self._lock:
                 self._unanswered -= 1
@@ -294,9 +294,9 @@ class ServerMethods:
                 self._lock.notify_all()
 
     def _terminate(self, data: bytes, context: Any) -> bytes:
-        """End the session of that id: a client can end its own only, so no id ends none that has one."""
+        """End the session with this id, or without an id the one that has none: clients can end only their own."""
         session_id = _read("TerminateRequest", data).session_id
-        current = self._current  # Without the lock: clients take the answer for a sign of life.
+        current = self._current  # Without the lock, because clients use the answer as a sign of life.
         if current and session_id == current.session_id:
             current.ended.set()
         return b""  # A TerminateResponse has no fields.
@@ -309,7 +309,7 @@ class ServerMethods:
         return b""
 
     def _snapshot(self, data: bytes, context: Any) -> bytes:
-        """Return what was recorded since the last snapshot, and go on recording."""
+        """Return the recording since the last snapshot, and continue recording."""
         with self._lock:
             recording = self._take_continuous()
             with recording.session.export() as file:
@@ -330,7 +330,7 @@ class ServerMethods:
             raise _RefusalError("INTERNAL", BUSY)
 
     def _record_on(self, options: TracerOptions) -> None:
-        """Start recording; if nobody fetches a snapshot, end it before it fills the memory of the job."""
+        """Start recording; without snapshot requests, end it before it fills the memory of the job."""
         recording = self._continuous = _Continuous(options, _start_session(options))
 
         def expire() -> None:
@@ -370,7 +370,7 @@ def _record(asked: _RequestedSession, context: Any) -> bytes:
 
 
 def _wait(ended: threading.Event, seconds: float) -> None:
-    """Wait for the end of a session, so long at most; it comes early where the job grows by more than a reply holds."""
+    """Wait for the end of a session, at most `seconds`, or until the job grows by more than a reply can hold."""
     end_s, most_bytes = time.monotonic() + seconds, resident_bytes() + LARGEST_MESSAGE
     while (left_s := end_s - time.monotonic()) > 0 and not ended.wait(min(left_s, _LOOK_S)):
         if resident_bytes() > most_bytes:
@@ -392,7 +392,7 @@ def _counted(file: Path) -> Contents:
 
 
 def _reply(file: Path, contents: Contents, addition: bytes) -> bytes:
-    """Return the ProfileResponse with a trace, and behind it what is known about the job."""
+    """Return the ProfileResponse with a trace, to which the facts about the job are appended."""
     if contents.size_bytes + len(addition) > LARGEST_MESSAGE - 100:
         problem = (
             f"the trace takes {format_bytes(contents.size_bytes)}, more than a reply can hold; use a shorter duration"
@@ -405,7 +405,7 @@ def _reply(file: Path, contents: Contents, addition: bytes) -> bytes:
 
 
 def _answer(method: Callable[[bytes, Any], bytes], data: bytes, context: Any) -> bytes:
-    """Answer a call; an error becomes the status that TensorFlow's server has for it."""
+    """Run a method; errors become the status codes of TensorFlow's server."""
     import grpc
 
     try:

@@ -1,9 +1,8 @@
-"""One session of TensorFlow's own profiler in this process, and what Python does meanwhile.
+"""One session of TensorFlow's own profiler in this process, and the activity of Python meanwhile.
 
-`PythonWatch` notes runs of the garbage collector and the CPU time of two threads: the main thread, and the one that
-started the profile. A function in `gc.callbacks` notes each collection; a thread reads the clocks every few
-milliseconds. The job does not change: the function is removed at the end, the thread is not one of `threading`, and
-what fails is left out.
+`PythonWatch` records runs of the garbage collector, with a function in `gc.callbacks`, and the CPU time of the main
+thread and the thread that started the profile, with a thread that reads the clocks every few milliseconds. It does not
+change the job: the function is removed at the end, `threading` does not list the thread, and failures are omitted.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from tfperf.formats.wire.trace_file import SUFFIX
 
 
 class _Level(int):
-    """A number that TensorFlow 2.21 does not take for a bool.
+    """A number that TensorFlow 2.21 does not convert to a bool.
 
-    Its binding tries to read each option as a bool first, which succeeds for every int, and then drops the option
-    because it needs a number. A value that refuses to become a bool gets through, there and in every other version.
+    Its binding first tries to read each option as a bool, which succeeds for every int, and then drops the option
+    because it needs a number. A value that cannot be converted to a bool works there and in every other version.
     """
 
     def __bool__(self) -> bool:
@@ -43,17 +42,17 @@ class _Level(int):
 class TensorflowSession:
     """A session of TensorFlow's profiler, from construction to `export` or `drop`.
 
-    `scratch` is a folder for TensorFlow to write into; it is removed at the end. Raises CaptureError `no_tensorflow`,
-    `busy` if something else profiles the process, or `refused` if the profiler fails.
+    `scratch` is a folder for TensorFlow's files, removed at the end. Raises CaptureError `no_tensorflow`, `busy` if
+    another session profiles the process, or `refused` if the profiler fails.
     """
 
     def __init__(self, options: TracerOptions, scratch: Path) -> None:
         self._scratch = scratch
         self._session: Any = None
         self.facts: dict[str, Any] = {}
-        """Fields of `CaptureFacts`: when it started; from `export` on, what it measured since."""
+        """Fields of `CaptureFacts`: the start time, and after `export` the measurements."""
         self.record = PythonRecord()
-        """What Python did, from `export` on."""
+        """The activity of Python, after `export`."""
         self._watch: PythonWatch | None = None
         try:
             require_tensorflow()
@@ -82,7 +81,7 @@ class TensorflowSession:
 
     @contextlib.contextmanager
     def export(self) -> Iterator[Path]:
-        """Stop, and lend the file with the XSpace that TensorFlow writes; it is removed afterwards unless moved.
+        """Stop, and yield the XSpace file that TensorFlow writes; it is removed on exit unless moved.
 
         Raises CaptureError `not_written`.
         """
@@ -108,7 +107,7 @@ class TensorflowSession:
             self.drop()
 
     def drop(self) -> None:
-        """Stop if it still runs, and keep nothing."""
+        """Stop if it still runs, and discard the data."""
         self._session = None  # Its destructor ends the session in TensorFlow.
         if self._watch is not None:
             self._watch.stop()
@@ -126,15 +125,15 @@ def require_tensorflow() -> None:
 
 
 _PAUSE_S = 0.005
-"""How often to look: one look takes 10 us."""
+"""Interval between samples; a sample takes 10 us."""
 _MOST_SAMPLES, _MOST_PAUSES = 1 << 13, 1 << 14
 _LEAST_NS = 10_000
-"""Shorter collections are counted, and not listed."""
+"""Shorter collections are counted, but not listed."""
 _watching: set[PythonWatch] = set()
 
 
 class PythonWatch:
-    """Watches from construction to `stop`; neither raises."""
+    """Records from construction to `stop`; neither raises."""
 
     def __init__(self) -> None:
         self._ended = _thread.allocate_lock()
@@ -154,7 +153,7 @@ class PythonWatch:
             _thread.start_new_thread(self._keep_looking, ())
 
     def stop(self) -> tuple[PythonRecord, Mapping[str, int | float]]:
-        """End, and return what was seen, and fields of `CaptureFacts`."""
+        """Stop, and return the record and fields of `CaptureFacts`."""
         self.forget()
         with self._looking:
             self._look()
@@ -166,7 +165,7 @@ class PythonWatch:
         return PythonRecord(pauses=tuple(self._pauses), samples=samples), facts
 
     def forget(self) -> None:
-        """Leave no trace in the process; in a forked child, which has no thread that looks, this is all."""
+        """Remove the watch from the process; sufficient in a forked child, which has no sampling thread."""
         _watching.discard(self)
         with contextlib.suppress(ValueError):
             gc.callbacks.remove(self._note_collection)
@@ -174,9 +173,9 @@ class PythonWatch:
             self._ended.release()
 
     def _note_collection(self, phase: str, info: Mapping[str, int]) -> None:
-        """Note when a collection starts and ends; Python calls this on the thread that collects, never two at once.
+        """Record the start and the end of a collection; Python calls this on the collecting thread, never concurrently.
 
-        Those of the youngest objects are left out: there are thousands in a second, of some microseconds.
+        Collections of the youngest generation are omitted: there are thousands per second, of a few microseconds each.
         """
         if not info["generation"]:
             return
@@ -205,7 +204,7 @@ class PythonWatch:
                 with self._looking:
                     self._look()
                     for seen in self._samples.values():
-                        if len(seen) >= _MOST_SAMPLES:  # They add up, so every second one says the same, less finely.
+                        if len(seen) >= _MOST_SAMPLES:  # Samples are cumulative: halve the resolution.
                             del seen[1:-1:2]
                             pause_s = 2 * pause_s
 
@@ -219,10 +218,10 @@ class PythonWatch:
 
 
 class _Clock:
-    """The clocks of a thread of this process; raises OSError where there are none."""
+    """The clocks of a thread of this process; raises OSError if it has none."""
 
     def __init__(self, thread: int) -> None:
-        # As pthread_getcpuclockid makes it, which must not be asked about a thread that has ended.
+        # The result of pthread_getcpuclockid, which must not be called for a thread that has ended.
         self._clock = (~thread << 3) | 6
         time.clock_gettime_ns(self._clock)
         self._queue: int | None = None
@@ -230,19 +229,17 @@ class _Clock:
             self._queue = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def sample(self) -> CpuSample:
-        """Return the times of the thread now."""
         queued_ns = 0 if self._queue is None else int(os.pread(self._queue, 80, 0).split()[1])
         return CpuSample(time.time_ns(), time.clock_gettime_ns(self._clock), queued_ns)
 
     def close(self) -> None:
-        """Close the file that it reads."""
         if self._queue is not None:
             os.close(self._queue)
             self._queue = None
 
 
 def _forget_all() -> None:
-    """In a forked child: the parent goes on watching."""
+    """In a forked child: the parent continues to watch."""
     for watch in [*_watching]:
         watch.forget()
 

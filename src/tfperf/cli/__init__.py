@@ -1,9 +1,9 @@
-"""The command line. A command parses, calls one library function and hands the result to the writer.
+"""The command line. A command parses options, calls one library function and passes the result to the writer.
 
-How every command behaves towards whoever reads its output stands here too: the options that all commands have, before
-or after the name of the command (the later one counts), notes, errors and exit codes.
+This module also contains the behavior common to all commands: global options, which are allowed before and after the
+name of the command (the later one counts), notes, errors and exit codes.
 
-Heavy modules are imported inside commands: `tfperf --help` must be there at once.
+Heavy modules are imported inside commands, so that `tfperf --help` is fast.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from tfperf.report.render import RenderOptions
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as of a shell."""
+"""Exit code after Ctrl-C, as in a shell."""
 _MANNERS = "tfperf.manners"
 
 
 class Manners(Struct, frozen=True):
-    """What the user asked for, whatever the command."""
+    """Values of the options common to all commands."""
 
     color: Colour = "auto"
     no_pager: bool = False
@@ -48,7 +48,7 @@ class Manners(Struct, frozen=True):
 
 
 def manners() -> Manners:
-    """Return what the user asked for; the usual outside of a command."""
+    """Return the values of the common options; defaults outside of a command."""
     context = click.get_current_context(silent=True)
     asked: Manners = context.meta.get(_MANNERS, Manners()) if context else Manners()
     return asked
@@ -71,26 +71,26 @@ OPTIONS = (
 
 
 def with_manners(command: click.Command) -> click.Command:
-    """Give a command the options that all have, last in its help."""
+    """Add the common options to a command, last in its help."""
     command.params = [*command.params, *(option for option in OPTIONS if option not in command.params)]
     return command
 
 
 def stdout_screen() -> Screen:
-    """Return how a report on stdout looks."""
+    """Return the colors, characters and width for a report on stdout."""
     asked = manners()
     return screen(colour=asked.color, pager=not asked.no_pager)
 
 
 def stdout_options() -> RenderOptions:
-    """Return what suits a report on stdout."""
+    """Return the rendering options for a report on stdout."""
     return options_for(stdout_screen())
 
 
 def say(line: str, *, always: bool = False) -> None:
-    """Tell the user something on stderr that is no part of the report; with --quiet, only what is `always` told.
+    """Print a note to stderr; with --quiet, only if `always` is true.
 
-    If the reader of stderr has left, nothing is told, and the exit code stays.
+    If stderr is closed, the note is lost, and the exit code does not change.
     """
     if manners().quiet and not always:
         return
@@ -105,12 +105,12 @@ def say(line: str, *, always: bool = False) -> None:
 
 
 def shows_progress() -> bool:
-    """Tell whether a bar on stderr is of use: a person's terminal that can move its cursor."""
+    """Return whether to show a progress bar on stderr: only on a terminal with cursor control."""
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not manners().quiet
 
 
 class _Commands(click.Group):
-    """The one place that turns errors into a line on stderr and an exit code, and finds commands by name."""
+    """Converts errors into a line on stderr and an exit code, and finds commands by name."""
 
     names = (
         "run",
@@ -166,7 +166,7 @@ class _Commands(click.Group):
 
             raise click.ClickException(without_commands(for_people(str(error)))) from error
         except KeyboardInterrupt:
-            # A terminal shows ^C where the cursor is.
+            # A terminal prints ^C at the cursor.
             click.echo("\n" * (sys.stderr is not None and sys.stderr.isatty()) + "Interrupted", err=True)
             raise Exit(INTERRUPTED) from None
 
@@ -215,21 +215,21 @@ with_manners(main)
 
 
 own_variables: dict[str, str] = {}
-"""Variables that are set for libraries of this process, and not for a script that it runs."""
+"""Environment variables for libraries of this process, but not for a script that it runs."""
 
 
 def run() -> None:
-    """Run the command line in a process of its own: what the console script calls."""
-    # numpy would start threads for linear algebra, of which there is none here: a sixth of the time of a short run.
-    # Arrow would start one for an allocator that is not used here; a process with threads can make no copy of itself.
+    """Run the command line; the entry point of the console script."""
+    # numpy would start threads for linear algebra, which tfperf does not use: a sixth of the time of a short run. Arrow
+    # would start one for an unused allocator, and a process with threads cannot fork safely.
     for name, value in (("OPENBLAS_NUM_THREADS", "1"), ("JE_ARROW_MALLOC_CONF", "background_thread:false")):
         if name not in os.environ:
             os.environ[name] = own_variables[name] = value
-    # The columns of a profile are arrays, which the collector does not look at: its runs over thousands of new classes
-    # and functions, which all stay, take a sixteenth of the time of a short run.
+    # The columns of a profile are arrays, which the collector does not scan. Its runs over thousands of permanent
+    # classes and functions take a sixteenth of the time of a short run.
     gc.set_threshold(100_000, 20, 100)
     exit_codes: list[int] = []
-    atexit.register(_leave, exit_codes)  # the first to be registered is the last to be called
+    atexit.register(_leave, exit_codes)  # registered first, called last
     keep_freed_memory()
 
     def terminate(number: int, _frame: object) -> None:
@@ -237,13 +237,13 @@ def run() -> None:
 
     for name in ("SIGTERM", "SIGHUP", "SIGQUIT"):
         number = getattr(signal, name, None)
-        # As an exception, it lets temporary files be removed. What `nohup` ignores stays ignored.
+        # An exception lets temporary files be removed. Signals that `nohup` ignores stay ignored.
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, terminate)
     whole_stdout()
     try:
         main(prog_name="tfperf")
-    except TfperfError as error:  # of what is printed before any command runs, such as --help
+    except TfperfError as error:  # printing before any command runs, for example --help
         say(f"Error: {error}", always=True)
         exit_codes.append(1)
         sys.exit(1)
@@ -254,13 +254,13 @@ def run() -> None:
 
 
 def _leave(exit_codes: Sequence[int]) -> None:
-    """End the process, if its exit code is known, without freeing object by object what the system frees at once.
+    """End the process, if its exit code is known, without freeing each object, because the system frees memory faster.
 
-    That takes a sixteenth of the time of a short run. All threads have ended by now, and temporary files are gone.
+    This saves a sixteenth of the time of a short run. All threads have ended by now, and temporary files are removed.
     """
     if not exit_codes:
         return
-    with suppress(OSError, ValueError):  # the interpreter says so, and has an exit code of its own for it
+    with suppress(OSError, ValueError):  # the interpreter reports it with its own exit code
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()

@@ -120,7 +120,7 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
 
 
 def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the sections to analyze, since what nobody is shown need not be; nothing: all but pictures."""
+    """Return the sections to analyze, so that hidden ones cost no time; empty: all except pictures."""
     from tfperf.analysis.registry import LEADS, section_names
 
     sections: tuple[str, ...] = values["sections"]
@@ -135,7 +135,7 @@ def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple
 
 
 def _page_format(format_name: str | None, output: Location | None) -> str:
-    """Return the format of what --open shows."""
+    """Return the format for --open."""
     if format_name not in (None, "html") or (output and options.chosen_format(format_name, output) != "html"):
         raise click.UsageError("--open shows a page: omit --format, and end the name of -o in .html")
     if isinstance(output, RemotePath):
@@ -146,12 +146,12 @@ def _page_format(format_name: str | None, output: Location | None) -> str:
 
 
 def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) -> Report:
-    """Return the report, and write the baseline if one is to be saved."""
+    """Return the report, and write the baseline if requested."""
     sections, baseline = values["sections"], values["baseline"]
     reading = {key: values[key] for key in options.READING}
-    # The summary of a JSON document has the batch size, whatever sections there are.
+    # The summary of a JSON document always contains the batch size.
     needed = (*sections, "batch") if sections and wants_summary else sections
-    # A baseline rests on more than is shown.
+    # A baseline needs more sections than the report shows.
     if baseline:
         from tfperf.judge.summarize import summary_sections
 
@@ -170,7 +170,7 @@ def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) 
 
 
 def runs_report(path: Location, runs: Sequence[Run]) -> Report:
-    """List the runs with their files, the newest last."""
+    """Return a report of the runs with their files, the newest last."""
     from tfperf.report.model import Column, Report, Section, table_of
     from tfperf.trace.logdir import run_names, runs_of_one_cluster
 
@@ -196,7 +196,7 @@ def runs_report(path: Location, runs: Sequence[Run]) -> Report:
         parts[len(around) :] if parts[: len(around)] == around else ()
         for parts in (file.path.parts for _, file in files)
     ]
-    # Of several runs with the name of the newest, none is read.
+    # If several runs share the newest name, there is no default run.
     has_default = sum(run.name == runs[-1].name for run in runs) == 1
     sizes = [[file.size_bytes for file in run.files] for run in runs]
     of_runs: dict[str, Sequence[Any]] = {
@@ -235,14 +235,14 @@ def runs_report(path: Location, runs: Sequence[Run]) -> Report:
 
 
 def new_page(name: str) -> Path:
-    """Return a path for a page that stays: the browser reads it after tfperf has ended."""
+    """Return a path for a permanent page, because the browser reads it after tfperf has ended."""
     import tempfile
 
     return Path(tempfile.mkdtemp(prefix="tfperf-"), f"{name}.html")
 
 
 def show_page(page: Path) -> None:
-    """Open a page in the browser, or say what to do where none can be opened."""
+    """Open a page in the browser, or print how to open it."""
     import webbrowser
 
     from tfperf.export.timeline.viewer_server import has_browser

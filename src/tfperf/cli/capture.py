@@ -123,7 +123,7 @@ def command(
 
 
 def _exit_code(sampled: Sampled, *, is_partial_fine: bool) -> int:
-    """Return 0 if there are traces, and say who gave none; raises CaptureError if that is too little."""
+    """Return 0 if there are traces, and report missing ones; raises CaptureError if too many are missing."""
     count = f"{len(sampled.kept)} of {len(sampled.captured)} workers gave a trace"
     if any(result.reason == "interrupted" for result in sampled.captured):
         options.say(f"interrupted; {count}", always=True)
@@ -147,7 +147,7 @@ def _request(**values: Any) -> CaptureRequest:
 
 
 def _only_server_here() -> Address:
-    """Return the profiler server of this machine, and say which it is; of several, the user is to choose."""
+    """Return the profiler server of this machine, and print it; raise an error unless there is exactly one."""
     from tfperf.capture.client import SERVER_SNIPPET
     from tfperf.capture.machine import Machine
     from tfperf.capture.remote import find_servers
@@ -168,7 +168,7 @@ def _only_server_here() -> Address:
 
 @contextmanager
 def _countdown(request: CaptureRequest) -> Iterator[None]:
-    """Show for how long the profile still takes, on a terminal; not while it waits for a job to start working."""
+    """Show the remaining time of the profile on a terminal, except during the wait for an idle job."""
     if not shows_progress() or request.wait_for_activity_s:
         yield
         return

@@ -104,10 +104,10 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     if junit is not None and output is not None and junit.resolve() == output.resolve():
         raise click.UsageError("-o and --junit name the same file")
     options.check_suffix(output, format_name)
-    # What an earlier run of the job left there is no file of the user's.
+    # A file from an earlier run of the job may be replaced.
     replaces = force or (junit is not None and is_own_junit(junit))
     try:
-        # Whether they can be written is found at the end: the verdict is the exit code all the same.
+        # Files are only checked for conflicts here; a failed write later must not change the exit code.
         for file, may_replace in ((output, force), (junit, replaces)):
             if file is not None and file != STDOUT:
                 refuse_existing([file], force=may_replace)
@@ -115,7 +115,7 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     except LimitError as error:
         raise options.usage_error(error) from error
     except TfperfError as error:
-        # A file in the way stays as it is.
+        # Do not replace an existing file.
         write_to = None if isinstance(error, OutputError) else junit
         _notify(not_judged(config.limits, str(error)), write_to, github=github, force=replaces)
         raise
@@ -129,7 +129,7 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
 def _config(
     limits: tuple[str, ...], config_file: Path | None, no_config: bool, max_regression: str | None, **values: Any
 ) -> CheckConfig:
-    """Return the limits and settings of the file, and of the command line, which go first."""
+    """Return the limits and settings of the file and of the command line, which has precedence."""
     from tfperf.judge.config import CheckConfig, find_config, read_config
     from tfperf.judge.grammar import read_limit
 
@@ -155,7 +155,7 @@ def _config(
 
 
 def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) -> bool:
-    """Tell the CI systems what a gate came to; return whether all could be told."""
+    """Report the outcome of a gate to CI systems; return whether all reports succeeded."""
     from tfperf.judge.ci_output import annotation_text, junit_text, write_summary
     from tfperf.report.render.values import safe
 
@@ -166,14 +166,14 @@ def _notify(outcome: Outcome, junit: Path | None, *, github: bool, force: bool) 
             _say(f"wrote {safe(str(junit))}: results (JUnit XML)")
         notified &= is_written
     if github:
-        # Before the report: a name in it must not be able to stop these commands.
+        # Print this before the report: names in the report could stop these commands.
         _say(annotation_text(outcome))
         notified &= _done(lambda: _say(write_summary(outcome, os.environ)))
     return notified
 
 
 def _done(write: Callable[[], None]) -> bool:
-    """Write something; if that cannot be, say so and go on: the verdict is the exit code, whatever else fails."""
+    """Write a file or text; print a failure and continue, because the verdict determines the exit code."""
     from tfperf.report.render.values import for_people, without_commands
 
     try:
@@ -185,7 +185,7 @@ def _done(write: Callable[[], None]) -> bool:
 
 
 def _say(text: str) -> None:
-    """Write lines to stderr; if its reader has left, nothing more is told and the exit code stays."""
+    """Write lines to stderr; if it is closed, discard them and keep the exit code."""
     if not text:
         return
     try:

@@ -23,5 +23,5 @@ def command(context: click.Context, shell: str) -> None:
 
     completer = get_completion_class(shell)
     assert completer is not None
-    # The environment variable is the one that click looks for when a shell calls `tfperf`.
+    # click reads this environment variable when a shell calls `tfperf`.
     click.echo(completer(context.find_root().command, {}, "tfperf", "_TFPERF_COMPLETE").source())

@@ -57,7 +57,7 @@ _SEVERITIES: dict[Status, Severity] = {"fail": "problem", "warn": "hint", "ok": 
 
 
 def doctor_report(checks: Sequence[Check]) -> Report:
-    """List the checks in their order; what needs a fix, or can be followed up, is also a finding, the worst first."""
+    """Return a report of the checks; those with a fix or a follow-up are also findings, the worst first."""
     statuses = [check.status for check in checks]
     rows = list(map(astuple, checks))
     data = {column.key: [row[place] for row in rows] for place, column in enumerate(_CHECK_COLUMNS)}

@@ -27,7 +27,7 @@ _EXAMPLES = 3
 
 
 def _complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    # A shell completes words, not names of several.
+    # Shells complete single words.
     names = (name for entry in _known(context) for name in entry.names if " " not in name)
     return completions(sorted(set(names)), incomplete)
 
@@ -129,7 +129,7 @@ def _commands(group: click.Group, context: click.Context, before: str = "") -> I
 
 
 def _of_command_line(main: click.Command) -> Iterator[Entry]:
-    """Yield commands, and options of one name and help together, whatever their commands."""
+    """Yield commands, and options; options with equal name and help are one entry."""
 
     assert isinstance(main, click.Group)
     found: dict[tuple[tuple[str, ...], str], list[str]] = {}
@@ -148,7 +148,7 @@ def _of_command_line(main: click.Command) -> Iterator[Entry]:
 
 @cache
 def glossary_terms() -> dict[str, dict[str, str]]:
-    """Return the terms of each part of the glossary with their meanings, which are Markdown."""
+    """Return the terms of each part of the glossary with their meanings, in Markdown."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -160,20 +160,19 @@ def glossary_terms() -> dict[str, dict[str, str]]:
 
 
 WITHOUT_PAGE = ("steps", "environment", "gaps")
-"""Sections that have no page."""
 _PAGES = {"python": "python_functions"}
-"""The page of a section, where it has another name."""
+"""Pages whose name differs from the section."""
 
 
 def page_of(section: str) -> str:
-    """Return the file in docs/ that is about a section; empty if there is none."""
+    """Return the file in docs/ about a section; empty if there is none."""
     return "" if section in WITHOUT_PAGE else f"{_PAGES.get(section, section)}.md"
 
 
 class Entry(Struct, frozen=True):
-    """A word, what kind of word it is, what it means, and the page that has more.
+    """A term with its kind, its meaning, and the page about it.
 
-    `names` are all that find it, the first is shown. `details` are lines beside the meaning.
+    `names` are its search keys, the first is its title. `details` are additional lines.
     """
 
     kind: str
@@ -199,30 +198,32 @@ KINDS = (
     "command",
     "option",
 )
-"""In the order in which they are shown. Commands and options are the command line's own."""
+"""In display order. Commands and options come from the command line."""
 _DEGREES = ("highly", "moderately", "possibly", "not")
 
 
 def key_of(name: str) -> str:
-    """Return a word as it is compared: `--max-input-bound`, `max_input_bound` and `Max input bound` are one."""
+    """Return the search key of a word, equal for `--max-input-bound`, `max_input_bound` and `Max input bound`."""
     return " ".join(re.split(r"[\s_\-]+", name.strip("- `").lower())).removesuffix(" ()")
 
 
 def plain_text(markdown: str) -> str:
-    """Return the text of links, and no marks of code."""
+    """Return Markdown without link targets and code marks."""
     return re.sub(r"\[(.*?)\]\(.*?\)", r"\1", markdown).replace("`", "")
 
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """Return every word but those of the command line; imports the declarations of all sections."""
+    """Return all terms except those of the command line; imports the declarations of all sections."""
     makers = (_terms, _steps_and_causes, _figures_and_rules, _sections, _tables, _columns)
     return tuple(entry for maker in makers for entry in maker())
 
 
 def find(word: str, known: Sequence[Entry]) -> list[Entry]:
-    """Return what the word names, in the order of `KINDS`; a plural finds its singular too, a header of a
-    table may have its unit, and a word how much of it there is: "possibly input-bound"."""
+    """Return the entries for a word, in the order of `KINDS`.
+
+    Plurals match their singular; the word may include a unit, or a quantity: "possibly input-bound".
+    """
     wanted = key_of(word)
     without_unit = re.sub(r" \(.*\)$", "", wanted)
     keys = {wanted, without_unit, wanted.removesuffix("s"), re.sub("ies$", "y", wanted)} - {""}
@@ -245,7 +246,6 @@ def _terms() -> Iterator[Entry]:
 
 
 def _steps_and_causes() -> Iterator[Entry]:
-    """Yield categories, causes, actions, causes of idle time, step sources, flags."""
     from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
     from tfperf.sections.idle.analysis import CAUSE_TEXTS
     from tfperf.trace.steps.categories import CATEGORY_MEANINGS, CATEGORY_TITLES, STEP_SOURCES
@@ -324,7 +324,7 @@ def _tables() -> Iterator[Entry]:
 
 
 def _columns() -> Iterator[Entry]:
-    """Yield columns of one name and meaning together, whatever their tables."""
+    """Yield columns; those with equal name and meaning in several tables are one entry."""
     from tfperf.analysis.registry import OURS, find_section
     from tfperf.judge.diff_report import COLUMNS
     from tfperf.judge.outcome import BASELINE_COLUMNS, LIMIT_COLUMNS
@@ -344,5 +344,5 @@ def _columns() -> Iterator[Entry]:
 
 
 def names_of(kind: str, known: Iterable[Entry]) -> tuple[str, ...]:
-    """Return the words of one kind, each once."""
+    """Return the distinct words of one kind."""
     return tuple(dict.fromkeys(entry.names[0] for entry in known if entry.kind == kind))

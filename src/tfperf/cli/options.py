@@ -1,4 +1,4 @@
-"""Types of parameters, options that several commands share, and how they become a loaded trace or addresses."""
+"""Parameter types, shared options, and their conversion to a loaded trace or addresses."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 ANONYMOUS, ENDPOINT = "tfperf.anonymous", "tfperf.endpoint_url"
-"""Where the options that say how addresses are reached leave their values (`Context.meta`)."""
+"""Keys of the address options in `Context.meta`."""
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A positive number with a unit; a number without one is refused, since it could mean anything."""
+    """A positive number with a unit; a number without one is refused as ambiguous."""
 
     def __init__(self, name: str, units: Mapping[str, int], per: int, example: str) -> None:
         self.name, self._units, self._per, self._example = name, units, per, example
@@ -61,7 +61,7 @@ SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
 
 
 def regex(text: str) -> str:
-    """Return a regular expression, still as text."""
+    """Return a valid regular expression as text."""
     from tfperf.base.patterns import pattern
 
     try:
@@ -71,7 +71,7 @@ def regex(text: str) -> str:
 
 
 def step_range(text: str) -> tuple[int, int]:
-    """Return the first and the last number, both included, of `3..5` or `3`."""
+    """Return the first and the last number of `3..5` or `3`, inclusive."""
     numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text.strip(), re.ASCII)
     if not numbers:
         raise click.BadParameter(f"{text!r} is not a range of steps: write 3..5, or 3")
@@ -82,7 +82,7 @@ def step_range(text: str) -> tuple[int, int]:
 
 
 class _WhichStep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The number of a step, or which of them by its duration."""
+    """The number of a step, or its rank by duration."""
 
     name = "step"
 
@@ -99,7 +99,7 @@ class _WhichStep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """The name of a section; the list is made when it is needed, for other packages may add to it."""
+    """The name of a section; the list is built on demand, because other packages may add sections."""
 
     name = "section"
 
@@ -127,20 +127,20 @@ class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def completions(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Return the names that begin as what was typed, for a shell."""
+    """Return the names that start with the typed text, for a shell."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 class Integer(click.IntRange):
-    """A whole number; help and messages call it so, and not `integer range`."""
+    """An integer; help and messages call it a whole number, not an `integer range`."""
 
     name = "integer"
 
 
 class NonEmptyPath(click.Path):
-    """A path; an empty one, as an unset variable of a shell leaves it, is not the current folder."""
+    """A path; an empty one, for example from an unset shell variable, is an error."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
@@ -157,13 +157,13 @@ class _PathOrAddress(NonEmptyPath):
         self._is_read = is_read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a Path, or a RemotePath that is reached as the options of the command say."""
+        """Return a Path, or a RemotePath with the address options of the command."""
         try:
             path = located(value)
             if isinstance(path, Path):
                 return super().convert(value, param, ctx)
             meta = ctx.meta if ctx else {}
-            # A report on a public profile goes to a place of the user's own.
+            # A report on a public profile is written to the user's own storage.
             path = replace(path, anonymous=self._is_read and meta.get(ANONYMOUS, False))
             takes_endpoint = self._is_read or bool(path.scheme.endpoint)
             return replace(path, endpoint_url=meta.get(ENDPOINT)) if takes_endpoint else path
@@ -183,14 +183,14 @@ class _TracePath(_PathOrAddress):
         except TraceNotFoundError as error:
             self.fail(str(error), param, ctx)
         except OSError:
-            pass  # What opens it says why it cannot be read.
+            pass  # The code that opens it reports why it cannot be read.
         return path
 
 
 SECTION = _Section()
 WHICH_STEP = _WhichStep()
 PATH = NonEmptyPath(path_type=Path, readable=False)
-"""Whether a file can be read is found when it is opened."""
+"""Readability is checked when the file is opened."""
 DEFAULT_LOGDIR = "logs"
 SUMMARY = _PathOrAddress(is_read=True)
 """A baseline."""
@@ -202,7 +202,7 @@ Decorator = Callable[[Any], Any]
 
 
 def together(*decorators: Decorator) -> Decorator:
-    """Return what adds several options to a command, in this order in its help."""
+    """Return a decorator that adds several options to a command, in this order in its help."""
 
     def decorate(command: Any) -> Any:
         for decorator in reversed(decorators):
@@ -219,7 +219,7 @@ def _step_marker(context: click.Context, _parameter: click.Parameter, value: str
 
 
 def _or_logs(context: click.Context, _parameter: click.Parameter, path: Location | None) -> Location | None:
-    """Return the path that was given, else the folder where `tfperf run` and `tfperf capture` write."""
+    """Return the given path, or else the default folder of `tfperf run` and `tfperf capture`."""
     if path is not None or context.resilient_parsing:
         return path
     if not Path(DEFAULT_LOGDIR).is_dir():
@@ -234,7 +234,7 @@ def _or_logs(context: click.Context, _parameter: click.Parameter, path: Location
 PROFILE = click.argument("path", type=TRACE_PATH)
 """A logdir, a run folder or a file."""
 PROFILE_OR_LOGS = click.argument("path", type=TRACE_PATH, required=False, callback=_or_logs)
-"""Reports look in `logs`; a gate does not, for it must judge no stray profile."""
+"""Reports default to `logs`; a gate does not, because it must not judge an unrelated profile."""
 HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
 STEP_MARKER = click.option(
     "--step-marker", metavar="NAME", callback=_step_marker, help="Events of this name are the steps (* is a wildcard)."
@@ -246,7 +246,7 @@ TOP = click.option(
 
 
 def run_option(verb: str) -> Decorator:
-    """Return the option that chooses a run; `verb` is what the command does with it."""
+    """Return the option that selects a run; `verb` is the action of the command."""
     text = f"{verb} this run instead of the newest (repeatable: their hosts count as those of one run)."
 
     def one_or_several(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> Any:
@@ -256,12 +256,12 @@ def run_option(verb: str) -> Decorator:
 
 
 def logdir_option(help: str) -> Decorator:
-    """Return the option that says where traces go."""
+    """Return the option for the output folder of traces."""
     return click.option("--logdir", type=PATH, default=DEFAULT_LOGDIR, show_default=True, help=help)
 
 
 def _kept(key: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return what keeps the value of an option for paths, which are read after it."""
+    """Return a callback that stores an option for paths, which are converted after it."""
 
     def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
         if value:
@@ -289,7 +289,7 @@ address_options = together(
         help="Server for s3:// or gs://, if it is not that of Amazon or Google.",
     ),
 )
-"""How an address is reached. The types of paths ask for them, so that no command need know."""
+"""How to reach an address. Parameter types read these options, so commands need not pass them on."""
 
 read_options = together(
     HOST,
@@ -304,7 +304,6 @@ read_options = together(
     STEP_MARKER,
     address_options,
 )
-"""How a run is read, whichever it is."""
 
 host_options = together(
     click.option(
@@ -325,11 +324,9 @@ host_options = together(
     ),
     click.option("--strict", is_flag=True, help="Fail if any host cannot be read, instead of leaving it out."),
 )
-"""Which hosts of many are read, and where."""
 trace_options = together(run_option("Analyze"), read_options, host_options)
-"""What is read below a path, and how it is attributed."""
 READING = ("run", "hosts", "attribution", "step_marker", "host_patterns", "sample_hosts", "jobs", "cluster", "strict")
-"""Names of the parameters of `trace_options`."""
+"""Parameter names of `trace_options`."""
 
 report_options = together(
     click.option(
@@ -338,44 +335,43 @@ report_options = together(
     click.option("-o", "--output", type=OUTPUT, help="Write to this file (or address) instead of stdout."),
     FORCE,
 )
-"""How a report is shown, and where."""
 
 
 def usage_error(error: Exception) -> click.UsageError:
-    """Return the error as one of usage."""
+    """Return the error as a usage error."""
     from tfperf.report.render.values import for_people
 
     return click.UsageError(for_people(str(error)))
 
 
 def chosen_format(format_name: str | None, output: Location | None) -> str:
-    """Return the format that was asked for, in so many words or by the suffix of the file."""
+    """Return the format from the option, or from the suffix of the file."""
     return format_name or (format_of_file(output) if output else None) or "table"
 
 
 def check_output(output: Location | None, format_name: str | None, *, force: bool, made: Path | None = None) -> None:
-    """Raise an error if the report cannot be written as it is asked for: before the work, not after.
+    """Raise an error if the report cannot be written as requested; called before the work, not after it.
 
-    `made` is a folder that the command makes if it is not there.
+    The command creates the folder `made` if it does not exist.
     """
     check_suffix(output, format_name)
     refuse_existing(output, force=force, made=made)
 
 
 def check_suffix(output: Location | None, format_name: str | None) -> None:
-    """Raise an error if the suffix of a file asks for no format, and nothing else does."""
+    """Raise an error if neither the suffix of a file nor an option selects a format."""
     if output and output.suffix and not format_name and format_of_file(output) is None:
         known, suffix = ", ".join(each.suffixes[0] for each in FORMATS.values()), output.suffix
         raise click.UsageError(f"{output.name}: no format has the suffix {suffix}; end it in {known}, or pass --format")
 
 
 def refuse_existing(output: Location | None, *, force: bool, made: Path | None = None) -> None:
-    """Raise OutputError if a file could not be written; `made` as for `check_output`."""
+    """Raise OutputError if a file cannot be written; `made` is as in `check_output`."""
     from tfperf.base import files
 
     if output is not None and output != STDOUT:
         files.refuse_existing([output], force=force)
-        # The command makes its folder later.
+        # The command creates its folder later.
         if (
             made is None
             or isinstance(output, RemotePath)
@@ -386,14 +382,14 @@ def refuse_existing(output: Location | None, *, force: bool, made: Path | None =
 
 
 def suitable_for(output: Location | None) -> RenderOptions:
-    """Return the width and so on of a report on stdout, or in this file."""
+    """Return the width and other options of a report on stdout, or in this file."""
     return stdout_options() if output in (None, STDOUT) else RenderOptions()
 
 
 def show(
     report: Report, format_name: str | None, output: Location | None, *, force: bool, pager: bool = True, **options: Any
 ) -> None:
-    """Render a report and write it to a file or to stdout, in a pager if need be; `options` are of `RenderOptions`."""
+    """Render a report to a file, or to stdout with a pager if it is long; `options` are of `RenderOptions`."""
     from tfperf.report.render.values import without_commands
 
     for line in report.omitted:
@@ -407,9 +403,9 @@ def show(
 
 
 def show_surely(report: Report, format_name: str, output: Location | None, *, force: bool, **options: Any) -> bool:
-    """Show a report that cannot be made again: if its file cannot be written, on stdout; then return False.
+    """Write a report that cannot be repeated; if its file cannot be written, print it to stdout and return False.
 
-    What took long may run unattended: no pager waits at its end.
+    It uses no pager, because long work may run unattended.
     """
 
     try:
@@ -424,9 +420,9 @@ def show_surely(report: Report, format_name: str, output: Location | None, *, fo
 
 
 def load_analysis(path: Location, *, strict: bool = False, **options: Any) -> Analysis:
-    """Load a profile, with a progress bar on stderr if that takes over a second and stderr is a terminal.
+    """Load a profile, with a progress bar on a terminal if that takes over a second.
 
-    `options` are those of `tfperf.load`. Says which hosts are missing; raises TfperfError for them if it is `strict`.
+    `options` are those of `tfperf.load`. Missing hosts are printed; if `strict`, they raise TfperfError.
     """
     from tfperf.analysis.load import load
 
@@ -447,18 +443,18 @@ def load_analysis(path: Location, *, strict: bool = False, **options: Any) -> An
 
 
 class _Bar:
-    """A bar that says how far reading has come; it stays away for the first second."""
+    """A progress bar for reading, hidden in the first second."""
 
     def __init__(self, closing: ExitStack) -> None:
         self._started, self._closing, self._hosts = time.monotonic(), closing, "reading"
         self._bar: Progress | None = None
 
     def hosts_done(self, done: int, total: int) -> None:
-        """Say how many hosts are done."""
+        """Update the number of finished hosts."""
         self._hosts = f"{done:,} of {counted(total, 'host')}"
 
     def bytes_done(self, done: int, total: int) -> None:
-        """Say how many bytes are done."""
+        """Update the number of bytes read."""
         if self._bar is None:
             if time.monotonic() - self._started < 1:
                 return
@@ -486,7 +482,7 @@ TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trus
 
 
 def run_name_option(default: str) -> Decorator:
-    """Return the option that names the run that traces go to."""
+    """Return the option that names the run for new traces."""
     text = f"Name of the run; it is joined if it exists (default: {default})."
 
     def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
@@ -501,7 +497,7 @@ def run_name_option(default: str) -> Decorator:
 
 
 _OF_ENVIRONMENT = "TF_CONFIG"
-"""Stands for no file, which click needs a value for."""
+"""Placeholder for no file, because click requires a value."""
 _HOST_LEVELS = "0 off, 1 the program's own marks, 2 ops, 3 everything."
 
 tracer_options = together(
@@ -509,11 +505,10 @@ tracer_options = together(
     click.option("--device-tracer-level", type=Integer(0, 1), default=1, show_default=True, help="0 off, 1 on."),
     click.option("--python-trace", is_flag=True, help="Record every Python call (slows the job down a lot)."),
 )
-"""What to record."""
 
 
 def take_tracer_options(options: dict[str, Any]) -> TracerOptions:
-    """Return what `tracer_options` said, and remove it from the options of the command."""
+    """Return the values of `tracer_options`, and remove them from the command's options."""
     from tfperf.capture.outcomes import TracerOptions
 
     names = ("host_tracer_level", "device_tracer_level", "python_trace")
@@ -532,11 +527,10 @@ LISTS = together(
         help="All tasks of the cluster in this file, written as TF_CONFIG is (default: that of TF_CONFIG).",
     ),
 )
-"""Many jobs at once."""
 
 
 def take_addresses(options: dict[str, Any]) -> list[Address]:
-    """Return the addresses that --port, --worker and `LISTS` name, each once, and remove these options."""
+    """Return the distinct addresses of --port, --worker and `LISTS`, and remove these options."""
     names = ("port", "workers", "worker_list", "workers_file", "cluster_spec")
     port, workers, text, file, spec = (options.pop(name) for name in names)
     ways = {"--worker": workers, "--workers": text, "--workers-file": file, "--cluster-spec": spec}
@@ -559,7 +553,7 @@ def take_addresses(options: dict[str, Any]) -> list[Address]:
 
 
 def parse_addresses(port: int | None, workers: Sequence[str]) -> list[Address]:
-    """Return the addresses of the jobs that --port and --worker name."""
+    """Return the addresses that --port and --worker name."""
     try:
         return [parse_address(text) for text in ([f"localhost:{port}"] if port else []) + [*workers]]
     except CaptureError as error:

@@ -67,7 +67,7 @@ def command(
 
 
 def _text(sql: str | None, script: Path | None) -> str | None:
-    """Return the query, from stdin for `-`."""
+    """Return the query; `-` reads stdin."""
     try:
         if sql == "-":
             return sys.stdin.read()

@@ -89,7 +89,7 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
 
 
 def _tell_beside(context: click.Context) -> Callable[[str], None]:
-    """Return what tells a line on stderr, from any thread, beside a script that may have a progress bar there."""
+    """Return a function that prints a line to stderr, from any thread, without damaging a script's progress bar."""
 
     def tell(line: str) -> None:
         with context.scope(cleanup=False):
@@ -101,7 +101,7 @@ def _tell_beside(context: click.Context) -> Callable[[str], None]:
 
 
 def _no_script(name: str) -> str:
-    """Say that there is no such script, or no such option: click lets any pass, for those of the script."""
+    """Return the error for a missing script or option: click accepts unknown options as the script's."""
     if Path(name).is_dir():
         return f"{name} is a folder without __main__.py; name a script, or a module after -m"
     if not name.startswith("-"):

@@ -1,4 +1,4 @@
-"""`tfperf tfprof`: what a model costs, by name scope, graph, op type and line of code."""
+"""`tfperf tfprof`: the cost of a model by name scope, graph, op type and line of code."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def command() -> None:
 
 
 def _view_command(view: str) -> click.Command:
-    """Return the command of a view: all have the same options."""
+    """Return the command of a view; all of them have the same options."""
 
     def run(**values: Any) -> None:
         _show_view(cast("View", view), values)
@@ -83,7 +83,7 @@ def _view_command(view: str) -> click.Command:
 
 
 def _show_view(view: View, values: dict[str, Any]) -> None:
-    """Read the model, and show a view of it as it is asked for."""
+    """Read the model and write the view."""
     from tfperf.models.tfprof.outputs import parse_output, write_output
 
     format_name, force = values["format_name"], values["force"]
@@ -141,7 +141,7 @@ _OPTION_OF = {"op_log": "op-log", "run_metadata": "run-meta"}
 
 
 class Asked(NamedTuple):
-    """The model that was asked for, the options that suit it, and sentences on what its numbers are."""
+    """The requested model, its adjusted options, and notes on its numbers."""
 
     model: Model
     options: Options
@@ -150,14 +150,14 @@ class Asked(NamedTuple):
 
 
 class Unusable(click.ClickException):
-    """What an option names cannot be used: one line, exit code 2."""
+    """An option has an unusable value: one line, exit code 2."""
 
     exit_code = 2
 
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Turn errors of inputs and of options into one line and exit code 2."""
+    """Convert errors of inputs and options to one line and exit code 2."""
     from tfperf.report.render.values import for_people, without_commands
 
     try:
@@ -187,7 +187,6 @@ model_options = options.together(
     click.option("--host", metavar="NAME", help="Of a profile: this host instead of the first."),
     click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Leave out the first N steps."),
 )
-"""Where the model comes from."""
 
 
 def comma_separated(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -236,13 +235,13 @@ view_options = options.together(
     options.FORCE,
     click.option("--top", type=options.AT_LEAST_ONE, help="Rows for people, the largest first.  [default: 40]"),
 )
-"""What is shown, by tfprof's names."""
+"""Content of the view, with tfprof's option names."""
 
 
 def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool, bool]:
-    """Return the options, and whether their user chose what is selected, and the order; raises OptionError.
+    """Return the options, and whether the user chose the selection and the order; raises OptionError.
 
-    A preset counts least, then the file, then what stands in the command.
+    The command line has precedence over the file, and the file over a preset.
     """
     from tfperf.models.tfprof.options import PRESETS, Options, options_from
 
@@ -267,7 +266,7 @@ def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool, bool]:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """Return the options of a file: OptionsProto in the JSON form of protobuf, whose names may be in camel case."""
+    """Return the options of a file: OptionsProto in protobuf's JSON form, which allows camel case."""
     import json
 
     from tfperf.models.tfprof.options import Options
@@ -288,9 +287,9 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen: bool) -> Asked:
-    """Read the model: from a profile of TensorFlow 2, a folder of the collector, or the files that options name.
+    """Read the model from a profile of TensorFlow 2, a folder of the collector, or the files in options.
 
-    Raises OptionError, and what reading raises.
+    Raises OptionError, and the errors of reading.
     """
     trace: Path | None = values["trace"]
     if trace is not None and not (trace / "graph.pb").is_file():
@@ -308,10 +307,7 @@ def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen:
 
 
 def read_files(values: Mapping[str, Any]) -> tuple[Model, Path | None]:
-    """Read the model of the files that options name, and say where its checkpoint is.
-
-    Raises OptionError, and what reading raises.
-    """
+    """Read the model from the files in options; return it with the path of its checkpoint. Raises as `read_asked`."""
     from tfperf.models.tfprof.sources import read_model
     from tfperf.models.tfprof.step_times import skip_first
 

@@ -85,7 +85,7 @@ def command(once: bool, format_name: str, metrics_port: int | None, **values: An
 
 
 def can_be_redrawn() -> bool:
-    """Tell whether stdout is a terminal that can move its cursor."""
+    """Return whether stdout is a terminal with cursor control."""
     import os
     import sys
 
@@ -114,7 +114,7 @@ def _request(
 
 
 def _servers_here() -> Sequence[Address]:
-    """Return the profiler servers of this machine, and say which they are."""
+    """Return the profiler servers of this machine, and print them."""
     from tfperf.capture.client import SERVER_SNIPPET
     from tfperf.capture.machine import Machine
     from tfperf.capture.remote import find_servers

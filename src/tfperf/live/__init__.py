@@ -1,1 +1,1 @@
-"""Jobs that run: samples taken from outside, and the live screen."""
+"""Running jobs: samples from outside the job, and the live screen."""

@@ -1,4 +1,4 @@
-"""What the live view is asked for, and what it knows of all workers: threads write, the screen reads."""
+"""The options of the live view, and the state of all workers: threads write it, the screen reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfperf.live.sample import Sample
 
 
 class TopRequest(Struct, frozen=True, kw_only=True):
-    """Which workers to sample, and how. Durations are in seconds."""
+    """Options for sampling workers. Durations are in seconds."""
 
     workers: Sequence[Address]
     duration_s: float = 0.5
@@ -24,52 +24,52 @@ class TopRequest(Struct, frozen=True, kw_only=True):
     options: TracerOptions = field(default_factory=TracerOptions)
     tls_ca: Path | None = None
     logdir: Path = Path("logs")
-    """Where samples go that are recorded."""
+    """Folder for recorded samples."""
     records_all: bool = False
     samples: int | None = None
-    """How often each worker is asked; None: without end."""
+    """Number of samples of each worker; None: unlimited."""
 
 
 HISTORY_S = 300.0
-"""How far back the line of step times goes."""
+"""Length of the history of step times."""
 _MOST_POINTS = 600
 _SLOW_S = 5.0
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
-    """One worker at one moment. `last` is the latest sample, `known` the latest with a step time."""
+    """A snapshot of one worker. `last` is the latest sample, `known` the latest with a step time."""
 
     address: Address
     last: Sample | None = None
     known: Sample | None = None
     history: tuple[tuple[float, float | None], ...] = ()
-    """Time and step time in milliseconds of the samples of the last minutes; None: the sample had none."""
+    """Time and step time in milliseconds of samples in the last minutes; None: unknown step time."""
     asked_s: float | None = None
-    """For how long it has been recording or answering; None: it is not asked."""
+    """Duration of the current request; None without one."""
     samples: int = 0
     failures: int = 0
     is_kept: bool = False
-    """Whether the latest sample can be recorded still."""
+    """Whether the latest sample can still be recorded."""
 
     @property
     def name(self) -> str:
-        """Return what people call the worker: its address, or its task in the cluster."""
+        """Return the address of the worker, or its task in the cluster."""
         return self.address.task or str(self.address)
 
     @property
     def is_slow(self) -> bool:
-        """Tell whether its answer takes much longer than it was to record, so that the figures shown are old."""
+        """Return whether the reply takes much longer than the recording, so that the figures are old."""
         longest_s = _SLOW_S + (2 * self.last.duration_s if self.last is not None else 0.0)
         return self.asked_s is not None and self.asked_s > longest_s
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether no server answers there."""
+        """Return whether no server answers there."""
         return self.last is not None and self.last.is_gone
 
     @property
     def shown(self) -> Sample | None:
-        """Return the sample whose figures are shown: the latest, or of a worker that gives none, nothing."""
+        """Return the latest sample if it has figures, else None."""
         return self.last if self.last is not None and self.last.measured is not None else None
 
 
@@ -85,7 +85,7 @@ class _Row(Struct):
 
 
 class Board:
-    """The workers in the order in which they were named. `on_sample` is called with each sample, from its thread."""
+    """The workers in the order of the request. `on_sample` is called with each sample, from its thread."""
 
     def __init__(
         self, addresses: Sequence[Address], on_sample: Callable[[Address, Sample], object] | None = None
@@ -95,14 +95,14 @@ class Board:
         self._on_sample = on_sample
         self._lock = threading.Lock()
         self.version = 0
-        """Grows with each change."""
+        """Incremented by each change."""
         self.note = ""
-        """The last thing that happened beside samples, such as that one was recorded."""
+        """The last event other than a sample, for example a recording."""
         self.failure: BaseException | None = None
-        """What ended a thread that should not have ended."""
+        """The error that ended a thread unexpectedly."""
 
     def views(self) -> tuple[WorkerView, ...]:
-        """Return all workers as they are now."""
+        """Return a snapshot of all workers."""
         now_s, earliest_s = time.monotonic(), time.time() - HISTORY_S
         with self._lock:
             return tuple(
@@ -120,13 +120,13 @@ class Board:
             )
 
     def asking(self, address: Address, since_s: float | None) -> None:
-        """Note that a worker is asked since then, on the monotonic clock; None: that it is not."""
+        """Record that a request started at `since_s` on the monotonic clock; None: no request."""
         with self._lock:
             self._row_of[address].asked_since_s = since_s
             self.version += 1
 
     def add(self, address: Address, sample: Sample, *, is_kept: bool = False) -> None:
-        """Note what came of a worker."""
+        """Record a sample of a worker."""
         with self._lock:
             row = self._row_of[address]
             row.last, row.is_kept = sample, is_kept
@@ -141,6 +141,6 @@ class Board:
             self._on_sample(address, sample)
 
     def tell(self, note: str) -> None:
-        """Note what happened, for the line at the bottom."""
+        """Record an event for the line at the bottom."""
         with self._lock:
             self.note, self.version = note, self.version + 1

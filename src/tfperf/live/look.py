@@ -1,4 +1,4 @@
-"""The state of the screen that the user controls, and what each key does to it."""
+"""The state of the screen that the user controls, and the effect of each key on it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HELP = (
 
 
 class Look(Struct, frozen=True, kw_only=True):
-    """What is shown, and how. `chosen` is the worker whose details are below the table."""
+    """The state of the display. `chosen` is the worker with details below the table."""
 
     chosen: Address | None = None
     order: Order = "worst"
@@ -57,7 +57,7 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 def keys_in(data: bytes) -> tuple[list[str], bytes]:
-    """Return the names of the keys in what a terminal sent, and what may be the begin of another one."""
+    """Return the names of the keys in the bytes of a terminal, and the bytes of an incomplete key."""
     names: list[str] = []
     while data:
         sequence = next((each for each in _SEQUENCES if data.startswith(each)), b"")
@@ -67,7 +67,7 @@ def keys_in(data: bytes) -> tuple[list[str], bytes]:
         elif data[:1] == b"\x1b":
             if any(each.startswith(data) for each in _SEQUENCES):
                 return names, data
-            # A key without a meaning here; Escape alone is one byte.
+            # An unused key; Escape alone is one byte.
             ends = (place for place, byte in enumerate(data[2:_LONGEST_SEQUENCE], 3) if 0x40 <= byte <= 0x7E)
             end = next(ends, len(data)) if data[1:2] in (b"[", b"O") else 1
             names += ["escape"] * (end == 1)
@@ -80,7 +80,7 @@ def keys_in(data: bytes) -> tuple[list[str], bytes]:
 
 
 def pressed(look: Look, key: str, workers: Sequence[WorkerView]) -> Look:
-    """Return the look after a key; `workers` are in the order in which they are shown."""
+    """Return the look after a key; `workers` are in display order."""
     if key in _MOVES:
         addresses = [worker.address for worker in workers]
         if not addresses:
@@ -101,7 +101,7 @@ def pressed(look: Look, key: str, workers: Sequence[WorkerView]) -> Look:
 
 
 def ordered(workers: Sequence[WorkerView], order: Order) -> list[WorkerView]:
-    """Return the workers in an order. What is unknown comes last; workers that give nothing are the worst."""
+    """Return the sorted workers: unknown values come last, and failing workers count as the worst."""
     return sorted(workers, key=_KEYS[order])
 
 
@@ -119,9 +119,9 @@ def _input_percent(worker: WorkerView) -> float:
 
 
 def _by_trouble(worker: WorkerView) -> tuple[object, ...]:
-    """Order by what is wrong: no answer, then the longest steps, then the largest share of input.
+    """Return a key to sort by problems: no answer, then the longest steps, then the largest share of input.
 
-    Step times within a tenth of each other are the same, or workers that train in step would change places each time.
+    Step times within 10% of each other are equal, or workers that train in lockstep would change places each time.
     """
     step_ms = _step_ms(worker)
     has_problem = worker.last is not None and worker.last.measured is None and worker.last.reason != "idle"

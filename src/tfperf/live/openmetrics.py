@@ -1,7 +1,7 @@
-"""All workers as OpenMetrics text, which Prometheus and others read, and the server of that text.
+"""All workers as OpenMetrics text, for Prometheus and others, and the server of that text.
 
-What is unknown is absent, and so are the figures of a worker whose last sample failed: the last ones would look like
-new ones. Labels are addresses and codes of ours; no name of a trace is in them.
+Unknown values are absent, and so are the figures of a worker whose last sample failed, because old values would look
+new. Labels are addresses and tfperf's own codes, never names from a trace.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tfperf.report.render.values import encodable, plain
 _HOST = "127.0.0.1"
 _OUR_NAMES = ("127.0.0.1", "localhost")
 _PATIENCE_S = 10.0
-"""How long a client may take to send its request."""
+"""Time limit for a client to send its request."""
 
 
 @contextlib.contextmanager
 def metrics_served(port: int, text: Callable[[], str]) -> Iterator[int]:
-    """Serve `/metrics` on loopback until the end of the block; gives the port. Raises CaptureError `port_taken`."""
+    """Serve `/metrics` on loopback until the end of the block; yield the port. Raises CaptureError `port_taken`."""
     handler = type("Handler", (_Metrics,), {"text": staticmethod(text)})
     try:
         server = _Server((_HOST, port), handler)
@@ -49,7 +49,7 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that left: a traceback would stand in the middle of the screen."""
+        """Ignore disconnected clients: a traceback would damage the screen."""
 
 
 class _Metrics(http.server.BaseHTTPRequestHandler):
@@ -57,9 +57,8 @@ class _Metrics(http.server.BaseHTTPRequestHandler):
     text: Callable[[], str]
 
     def do_GET(self) -> None:
-        """Answer a request."""
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-        if host not in _OUR_NAMES:  # A web page whose name was turned to this machine.
+        if host not in _OUR_NAMES:  # A web page whose domain resolves to this machine.
             self.send_error(403, "ask 127.0.0.1 or localhost")
         elif self.path.partition("?")[0] != "/metrics":
             self.send_error(404, "the metrics are at /metrics")
@@ -72,7 +71,7 @@ class _Metrics(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Write no line for each request."""
+        """Write no log lines."""
 
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -94,7 +93,7 @@ FAMILIES: Mapping[str, str] = {
     "tfperf_memory_used_ratio": "How full the fullest allocator became in the sample.",
     "tfperf_cause_gain_ratio": "Share of the step that fixing a cause of the diagnosis likely brings.",
 }
-"""Every metric, in the order of the text, and what it means."""
+"""All metrics with their meanings, in the order of the text."""
 COUNTERS = ("tfperf_samples", "tfperf_sample_failures")
 _LABELS = {"tfperf_category_ratio": "category", "tfperf_input_cost_ratio": "bound", "tfperf_cause_gain_ratio": "cause"}
 
@@ -123,7 +122,7 @@ def _escaped(text: str) -> str:
 
 
 def _figures(worker: WorkerView) -> dict[str, dict[str, float | None]]:
-    """Return the values of each metric by its label, which is empty for a metric without one."""
+    """Return the values of each metric by label; the label is empty for a metric without one."""
     last, measured = worker.last, worker.shown.measured if worker.shown is not None else None
     single: dict[str, float | None] = {
         "tfperf_samples": float(worker.samples),

@@ -1,7 +1,7 @@
-"""One sample of a worker: the figures of its trace, what taking it cost, or why there is none.
+"""One sample of a worker: the figures of its trace and their cost, or why there is none.
 
-`measure` is called in a process of its own with a low priority: the job may be on this machine, a trace may be made to
-do harm, and no analysis holds up the screen.
+`measure` runs in its own process with a low priority: the job may be on this machine, a trace may be malicious, and an
+analysis must not block the screen.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ if TYPE_CHECKING:
     from tfperf.trace.steps.breakdown import Breakdown
 
 GONE: frozenset[str] = frozenset({"died", "not_listening", "unreachable", "unknown_host"})
-"""Reasons that say that there is no server any more, or not yet."""
+"""Reasons for a server that no longer runs, or does not run yet."""
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """What came of asking one worker once. `measured` is None if nothing came; `reason` and `message` say why."""
+    """The result of a request to a worker. Without a trace, `measured` is None, and `reason` and `message` say why."""
 
     number: int
     """Counts the answers of the worker, from 1."""
     time_s: float
-    """When it was asked, in seconds since 1970."""
+    """Time of the request, in seconds since 1970."""
     duration_s: float
-    """How long it was to record."""
+    """Requested duration of the recording."""
     answer_s: float
-    """From the request until the reply began to come; 0 if none did."""
+    """Time from the request to the start of the reply; 0 without a reply."""
     size_bytes: int = 0
     measured: Measured | None = None
     reason: Reason | Literal[""] = ""
     message: str = ""
     slowdown_percent: float | None = None
-    """By how much profiling makes steps longer, by the latest samples; None: nothing tells."""
+    """Slowdown of steps by profiling in the latest samples; None: unknown."""
     profiled_percent: float = 0.0
-    """Share of the time in which the worker was asked to record, since the first sample."""
+    """Share of the time since the first sample in which the worker recorded."""
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether no server answers there."""
+        """Return whether no server answers there."""
         return self.reason in GONE
 
     @property
     def is_known(self) -> bool:
-        """Tell whether there is a step time."""
+        """Return whether the step time is known."""
         return self.measured is not None and self.measured.step_ms is not None
 
 
@@ -69,11 +69,11 @@ _WHAT_TO_DO = {
     "timeout": "it is asked again",
     "refused": "",
 }
-"""What follows in the live view, where a capture would name options of its own."""
+"""Advice in the live view, in place of the options of a capture."""
 
 
 def described(error: TfperfError | None, address: Address) -> tuple[Reason | Literal[""], str]:
-    """Return the reason and the message of an error, in the words of the live view; both are empty without one."""
+    """Return the reason and the message of an error, in terms of the live view; empty without an error."""
     if error is None:
         return "", ""
     if not isinstance(error, CaptureError):  # The trace in the reply cannot be read.
@@ -92,17 +92,17 @@ _PRIORITY = 10
 
 
 class RankedTime(Struct, frozen=True):
-    """A kernel or an op, and its share of the time of all of them."""
+    """A kernel or an op, and its share of the total time of all of them."""
 
     name: str
     type: str
     percent: float
     total_ms: float
-    """In the sample: of ops the self time, summed over threads and devices."""
+    """Time in the sample; for ops the self time, summed over threads and devices."""
 
 
 class NumberedSteps(Struct, frozen=True):
-    """Steps that the program itself numbers: when the first and the last of a sample start, by the clock of the job."""
+    """Steps numbered by the program: start of the first and the last step of a sample, on the job's clock."""
 
     first: int
     last: int
@@ -111,7 +111,7 @@ class NumberedSteps(Struct, frozen=True):
 
 
 class MemoryUse(Struct, frozen=True):
-    """The fullest allocator that matters most: a device's, where there is one."""
+    """The allocator with the highest use; one of a device, if there is any."""
 
     allocator: str
     peak_bytes: int
@@ -119,12 +119,12 @@ class MemoryUse(Struct, frozen=True):
 
     @property
     def used_percent(self) -> float | None:
-        """Return how full it became in the sample; None if its capacity is unknown."""
+        """Return the peak use in the sample; None if the capacity is unknown."""
         return 100.0 * self.peak_bytes / self.capacity_bytes if self.capacity_bytes else None
 
 
 class CategoryShare(Struct, frozen=True):
-    """What part of the step a category takes; None: the trace cannot show it."""
+    """The share of the step in a category; None: the trace does not contain it."""
 
     key: str
     title: str
@@ -132,7 +132,7 @@ class CategoryShare(Struct, frozen=True):
 
 
 class FirstCause(Struct, frozen=True):
-    """A cause of the diagnosis; `gain_percent` is the share of the step that fixing it likely brings."""
+    """A cause of the diagnosis; `gain_percent` is the share of the step that a fix likely saves."""
 
     code: str
     title: str
@@ -142,52 +142,53 @@ class FirstCause(Struct, frozen=True):
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """The figures of one sample. None is unknown; `why` then says why there is no step time."""
+    """The figures of one sample; None is unknown. `why` is the reason for a missing step time."""
 
     step_ms: float | None = None
-    """The average over whole steps."""
+    """Mean of whole steps."""
     median_step_ms: float | None = None
     slowest_step_ms: float | None = None
     step_count: int = 0
-    """Whole steps that the average is over."""
+    """Number of whole steps in the mean."""
     step_kind: str = ""
     steps_per_second: float | None = None
     examples_per_second: float | None = None
     batch_size: int | None = None
     categories: tuple[CategoryShare, ...] = ()
-    """They add up to the step; none without steps."""
+    """They add up to the step; empty without steps."""
     input_percent: float | None = None
     input_cost_percent: tuple[float, float] | None = None
     device_busy_percent: float | None = None
-    """Share of the steps in which the devices work or copy, on average over those that recorded work.
+    """Share of the step time in which devices compute or copy, averaged over those that recorded work.
 
-    TPU cores that wait for data do not work."""
+    TPU cores that wait for data count as idle.
+    """
     memory: MemoryUse | None = None
     headline: str = ""
     causes: tuple[FirstCause, ...] = ()
     ranked_are: str = ""
-    """What `ranked` lists: kernels, or ops of the device or of the host."""
+    """Content of `ranked`: kernels, or ops of the device or of the host."""
     ranked: tuple[RankedTime, ...] = ()
     numbered: NumberedSteps | None = None
     why: str = ""
     cpu_s: float = 0.0
-    """CPU time that the analysis took."""
+    """CPU time of the analysis."""
 
 
 def measure(trace: bytes) -> Measured:
-    """Analyze a serialized XSpace; raises TraceFormatError if it is none. Nothing of it stays on disk."""
+    """Analyze a serialized XSpace; raises TraceFormatError if it is invalid. No file stays on disk."""
     begin_s = time.process_time()
     with _file_of(trace) as path:
         try:
             measured = _measured(path)
-        except TfperfError as error:  # The path says nothing: nobody will find the file.
+        except TfperfError as error:  # Omit the path, because the file is temporary.
             raise TraceFormatError(str(error).replace(str(path), "its trace")) from error
     return replace(measured, cpu_s=time.process_time() - begin_s)
 
 
 @contextlib.contextmanager
 def _file_of(trace: bytes) -> Iterator[Path]:
-    """Lend a file with these bytes: one in memory (Linux), else a temporary one."""
+    """Yield a file with these bytes: in memory (Linux), or else a temporary one."""
     if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
         with os.fdopen(os.memfd_create("tfperf-top"), "wb") as file:
             file.write(trace)
@@ -201,10 +202,10 @@ def _file_of(trace: bytes) -> Iterator[Path]:
 
 
 def stay_in_the_background() -> None:
-    """Give this process a tenth of what others get of a processor that they want too, and let it print nowhere.
+    """Reduce the priority of this process to a tenth of the CPU share of others, and discard its output.
 
-    With the lowest priority, it would get next to nothing beside a job that keeps all of them busy. What it prints
-    would stand in the middle of the screen; exceptions go to the process that asks.
+    The lowest priority would leave almost no CPU time next to a job that keeps all cores busy. Output would damage the
+    screen; exceptions are returned to the calling process.
     """
     with contextlib.suppress(OSError, AttributeError):  # Windows has no such priorities.
         os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), _PRIORITY))
@@ -219,7 +220,7 @@ def _measured(path: Path) -> Measured:
     from tfperf.judge.summarize import whole_steps
 
     analysis = load(path, sections=("diagnosis", "ops"))
-    # Half a step, as a short sample shows it, would look like a fast one.
+    # Half a step in a short sample would look like a fast one.
     whole = whole_steps(analysis)
     figures = {**_of_steps(whole), **_of_devices(whole), **_of_diagnosis(whole)}
     if figures.get("step_ms") is None:
@@ -241,7 +242,7 @@ def _of_steps(whole: Analysis) -> dict[str, Any]:
     if time is None or not time.average:
         return {}
     example_ms, cost = time_per_example_ms(whole), input_cost(whole)
-    # What is between the steps of a device is in no step.
+    # Time between the steps of a device is in no step.
     has_rate = breakdown.steps.source != "device steps"
     return {
         "step_ms": time.average,
@@ -303,7 +304,7 @@ def _numbered(breakdown: Breakdown) -> NumberedSteps | None:
 
 
 def _ranked(analysis: Analysis) -> tuple[str, tuple[RankedTime, ...]]:
-    """Return the kernels, else the ops of the device, else those of the host, that take most time."""
+    """Return the kernels, else the device ops, else the host ops with the most time."""
     for table, name_key, share_key in (*(_RANKED_TABLES if analysis.has_device else ()), *_HOST_TABLES):
         try:
             data = analysis.table(table)

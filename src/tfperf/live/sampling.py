@@ -1,4 +1,4 @@
-"""Profiling of running jobs and scripts, with the result as a value: traces, failures, analysis and reports."""
+"""Profiles of running jobs and scripts as a value: traces, failures, analysis and reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ else:  # help(Sampled) looks the name up
     Analysis = Any
 
 _LARGEST_BESIDE = 200_000_000
-"""Bytes of a trace that is analyzed beside the job that it is of: a larger one would take its memory and time."""
+"""Maximum bytes of a trace to analyze while its job runs: a larger one would take the job's memory and time."""
 
 
 def sample(*workers: str, logdir: str | Path = "logs", **options: Any) -> Sampled:
@@ -57,10 +57,7 @@ def sample_continuously(
     keep: int = 5,
     slow_step_s: float | None = None,
 ) -> Sampled:
-    """Profile continuously until Ctrl-C and keep the last traces, only those with a step over `slow_step_s` if given.
-
-    See `tfperf.capture.remote.record`.
-    """
+    """Profile until Ctrl-C and keep the last traces, optionally only if a step exceeds `slow_step_s`; see `record`."""
 
     def has_slow_step(captured: Sequence[Captured]) -> bool:
         traces = [result.path for result in captured if result.path]
@@ -81,22 +78,22 @@ def sample_script(
     is_module: bool = False,
     stop_after_profile: bool = False,
 ) -> tuple[int, Sampled]:
-    """Run a script and profile it as planned, by `run_script`; return its exit code and the result, analyzed.
+    """Run a script and profile it as planned, by `run_script`; return its exit code and the analyzed result.
 
-    `say` gets a line when the profile is written, and one with its first conclusion, while the script goes on.
+    `say` gets a line when the profile is written, and one with its first conclusion, while the script continues.
     """
     told: list[Sampled] = []
 
     def tell(captured: Captured) -> bool:
         sampled = _sampled(plan, captured)
         if (captured.size_bytes or 0) <= _LARGEST_BESIDE:
-            # Let this thread have a processor only where nobody else wants it (Linux has priorities of threads).
+            # Lower the priority of this thread, so that it uses only idle cores (Linux has priorities of threads).
             if sys.platform == "linux":
                 with contextlib.suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
             with contextlib.suppress(MemoryError):
                 sampled = sampled.analyzed()
-        # Taken for want of steps, it is not the last word: they may come yet.
+        # A timed profile without steps is not final, because steps may follow.
         is_wanted = plan.steps is None or plan.after_s is None or sampled.analysis is None or sampled.has_steps
         if is_wanted:
             told.append(sampled)
@@ -123,8 +120,8 @@ _MOST_TOLD = 5
 class Sampled(Shown, Struct, frozen=True):
     """The result of profiling jobs: `captured` has one entry for each trace and for each worker that failed.
 
-    `folder` is the run folder of the traces, or that of all runs if there are several. After `analyzed`, `analysis` is
-    that of the newest run, None if there is none; `error` then says why it could not be analyzed.
+    `folder` is the run folder of the traces, or their common folder if there are several runs. After `analyzed`,
+    `analysis` is that of the newest run, None if there is none; `error` is then the reason.
     """
 
     folder: Path
@@ -140,16 +137,16 @@ class Sampled(Shown, Struct, frozen=True):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return a line on each entry: where the trace is, or why there is none."""
+        """Return a line for each entry: the path of the trace, or why there is none."""
         return tuple(result.describe() for result in self.captured) + ((self.error,) if self.error else ())
 
     def analyzed(self) -> Sampled:
-        """Return the result with an analysis of the newest run that was kept; never raises for its traces."""
-        # The job was asked first: numpy and Arrow take their time to load.
+        """Return the result with an analysis of the newest run; never raises for its traces."""
+        # Imported after the capture, because numpy and Arrow take time to load.
         from tfperf.analysis.load import load
 
         paths = [result.path for result in self.captured if result.path]
-        # Others may have joined the run: their reports are theirs.
+        # Other processes may have joined the run; their traces are not part of this result.
         hosts = [path.name.removesuffix(SUFFIX) for path in paths if path.parent == paths[-1].parent]
         try:
             return replace(self, is_analyzed=True, analysis=load(paths[-1].parent, hosts=hosts) if paths else None)
@@ -157,19 +154,19 @@ class Sampled(Shown, Struct, frozen=True):
             return replace(self, is_analyzed=True, error=str(error))
 
     def with_pictures(self) -> Sampled:
-        """Return the result whose report draws steps too, if it is analyzed: the files are read again."""
+        """Return the result whose report also draws steps, if it is analyzed; this reads the files again."""
         from tfperf.analysis.registry import section_names
 
         if self.analysis is None:
             return self
         try:
             return replace(self, analysis=self.analysis.more(section_names()))
-        except TfperfError:  # somebody took them away
+        except TfperfError:  # the files were removed
             return self
 
     @property
     def headline(self) -> str:
-        """The first conclusion of the analysis; empty if there is none."""
+        """The first conclusion of the analysis; empty without one."""
         if self.analysis is None:
             return ""
         (section, *_) = self.analysis.report(("diagnosis",)).sections
@@ -181,34 +178,34 @@ class Sampled(Shown, Struct, frozen=True):
         return self.analysis is not None and any(len(host["steps"].steps) for host in self.analysis.hosts)
 
     def report(self, *, sections: Sequence[str] = ()) -> Report:
-        """Return what came of each worker, followed by the report on the newest run if that is analyzed."""
+        """Return a report on each worker, followed by the report on the newest run if it is analyzed."""
         report = capture_report(self.folder, self.captured, self._step_counts() if self.is_analyzed else None)
         if self.analysis is None:
             return report
         analyzed, (capture,) = self.analysis.report(sections), report.sections
         if len(self.captured) == 1 and not self.missing and not self.captured[0].reason:
-            # Nothing is wrong with the only worker: the report on its trace says the rest.
+            # The only worker has no problem, so the report on its trace is enough.
             capture = replace(capture, tables=tuple(replace(table, level="data") for table in capture.tables))
         sections_of_both = (capture, *analyzed.sections)
         return replace(analyzed, summary={**analyzed.summary, **report.summary}, sections=sections_of_both)
 
     @property
     def missing(self) -> tuple[Captured, ...]:
-        """Return the entries of workers that gave no trace, with the reason."""
+        """Return the entries without a trace, which have a reason."""
         return tuple(result for result in self.captured if not result.path)
 
     @property
     def is_partial(self) -> bool:
-        """Whether some workers gave a trace with all that was asked for, and the others none."""
+        """Return whether some workers returned a complete trace, and others none."""
         return bool(self.kept and self.missing) and not self.error and not any(result.reason for result in self.kept)
 
     @property
     def missing_reasons(self) -> str:
-        """Return which workers gave no trace, each with its reason: the first of them."""
+        """Return the first workers without a trace, each with its reason."""
         return listed([f"{result.worker} ({result.reason})" for result in self.missing])
 
     def raise_problem(self) -> None:
-        """Raise CaptureError (or TfperfError if a trace could not be analyzed) unless all is well."""
+        """Raise CaptureError, or TfperfError if a trace could not be analyzed; return if there is no problem."""
         problems = [(result.reason, result.message) for result in self.captured if result.reason and result.message]
         if problems:
             messages = list(dict.fromkeys(message for _, message in problems))
@@ -218,7 +215,7 @@ class Sampled(Shown, Struct, frozen=True):
             raise TfperfError(self.error)
 
     def _step_counts(self) -> dict[Path, int]:
-        """Return the number of steps in each trace that can be read."""
+        """Return the number of steps in each readable trace."""
         counts: dict[Path, int] = {}
         if self.analysis:
             for file, host in zip(self.analysis.run.files, self.analysis.hosts, strict=True):
@@ -239,7 +236,7 @@ def steps_of(trace: Path) -> Steps:
 
 
 def longest_step_s(trace: Path) -> float:
-    """Return the duration of the longest step whose start and end are in the trace, in seconds; 0 if there is none."""
+    """Return the longest duration in seconds of a step that starts and ends in the trace; 0 without one."""
     from tfperf.trace.steps.steps import END_ESTIMATED, PARTIAL
 
     steps = steps_of(trace)
@@ -271,7 +268,7 @@ CAPTURED_COLUMNS = (
 
 
 def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapping[Path, int] | None = None) -> Report:
-    """List what came of each worker; `step_counts` are those of the traces that could be analyzed, None if none was."""
+    """Return a report on each worker; `step_counts` are those of analyzed traces, None without any."""
     columns = tuple(column for column in CAPTURED_COLUMNS if column.key != "step_count" or step_counts is not None)
     counts = step_counts or {}
     rows: list[dict[str, Any]] = []
@@ -279,7 +276,7 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
         path = result.path
         rows.append({**asdict(result), "path": path and str(path), "step_count": path and counts.get(path)})
     data = {column.key: [row[column.key] for row in rows] for column in columns}
-    # A message without a reason is worth knowing, but not a problem.
+    # A message without a reason is useful, but not a problem.
     findings = [
         Finding(result.reason or "note", "problem" if result.reason else "info", result.message)
         for result in captured
@@ -288,7 +285,7 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
     if len(findings) > _MOST_FINDINGS:
         more = f"{len(findings) - _MOST_FINDINGS} more workers have a message; the JSON has all (--format json)"
         findings[_MOST_FINDINGS:] = [Finding("more", "info", more)]
-    # Programs have the same columns each time; people need no empty ones.
+    # Machine-readable output has the same columns each time; the text omits empty ones.
     empty = [column.key for column in columns if not any(value not in (None, "") for value in data[column.key])]
     columns = at_levels(columns, dict.fromkeys(empty, "data"))
     table = table_of("captured", "Workers", columns, data)

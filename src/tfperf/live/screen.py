@@ -16,12 +16,12 @@ from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, begin_of
 from tfperf.report.render.values import ELLIPSIS, for_people, safe
 
 _LEAST_DETAILS = 9
-"""So many lines are kept for the chosen worker where the window has them."""
+"""Minimum number of lines for the chosen worker, if the window is large enough."""
 _KEYS = "q quit  ? help  Enter details  s sort  p pause  r record"
 
 
 class Seen(Struct, frozen=True):
-    """What is to be drawn: the workers as they are now, what was asked for, and the last note."""
+    """Data to draw: the current workers, the request, and the last note."""
 
     workers: Sequence[WorkerView]
     request: TopRequest
@@ -29,14 +29,14 @@ class Seen(Struct, frozen=True):
 
 
 def chosen_of(seen: Seen, look: Look) -> WorkerView | None:
-    """Return the worker whose details are shown: the one that was chosen, else the first that has any."""
+    """Return the worker with details: the chosen one, else the first with a sample."""
     shown = ordered(seen.workers, look.order)
     first = next((worker for worker in shown if worker.shown is not None), next(iter(shown), None))
     return next((worker for worker in shown if worker.address == look.chosen), first)
 
 
 def screen_lines(seen: Seen, look: Look, frame: Frame, height: int) -> list[Line]:
-    """Return at most `height` lines for a terminal, none wider than the frame."""
+    """Return at most `height` lines for a terminal, each at most as wide as the frame."""
     if look.shows_help:
         return _help_lines(frame)[:height]
     chosen = chosen_of(seen, look)
@@ -54,7 +54,7 @@ def screen_lines(seen: Seen, look: Look, frame: Frame, height: int) -> list[Line
 
 
 def text_lines(seen: Seen, frame: Frame) -> list[Line]:
-    """Return all workers, and the details of the worst: one screen as text, as long as it needs to be."""
+    """Return all workers, and the details of the worst one, as text of any length."""
     look = Look()
     shown, chosen = ordered(seen.workers, look.order), chosen_of(seen, look)
     lines = [*_head_lines(seen, look, chosen, frame), *table_lines(shown, None, frame)]
@@ -62,8 +62,8 @@ def text_lines(seen: Seen, frame: Frame) -> list[Line]:
 
 
 def _both(shown: Sequence[WorkerView], chosen: WorkerView, frame: Frame, room: int) -> list[Line]:
-    """Return the table, cut around the chosen worker if it is long, and below it the details."""
-    # A heading, a blank line, and where not all are shown, a line that says so.
+    """Return the table, cut around the chosen worker if it is long, and the details below it."""
+    # A heading, a blank line and, if some workers are hidden, a line with their number.
     rows = min(len(shown), max(room - _LEAST_DETAILS - 3, 1))
     first = min(max(shown.index(chosen) - rows // 2, 0), len(shown) - rows)
     lines = table_lines(shown[first : first + rows], chosen, frame)
@@ -77,7 +77,7 @@ def _both(shown: Sequence[WorkerView], chosen: WorkerView, frame: Frame, room: i
 
 
 def _head_lines(seen: Seen, look: Look, chosen: WorkerView | None, frame: Frame) -> list[Line]:
-    """Return who is watched, and what that takes of the time of the job."""
+    """Return the watched workers, and the cost of watching them."""
     gone = sum(worker.is_gone for worker in seen.workers)
     state = f"tfperf top: {counted(len(seen.workers), 'worker')}" + (f", {gone} gone" if gone else "")
     state += ", PAUSED" if look.is_paused else ""
@@ -88,7 +88,7 @@ def _head_lines(seen: Seen, look: Look, chosen: WorkerView | None, frame: Frame)
 
 
 def _cost_of(request: TopRequest, chosen: WorkerView | None) -> str:
-    """Say how much of the time of the job is profiled, and what that costs it, if anything tells."""
+    """Return the share of the job's time that is profiled, and the slowdown if known."""
     last = chosen.last if chosen is not None else None
     asked = f"{_seconds(request.duration_s)} every {_seconds(request.interval_s)}"
     if last is None or not last.profiled_percent:
@@ -122,29 +122,29 @@ _LEAST_HISTORY_S = 60.0
 _GAP = "  "
 _LONGEST_NAME, _LEAST_CAUSE, _WHOLE_CAUSE = 24, 12, 19
 _WORTH_FIXING, _PROBLEM = 3.0, 15.0
-"""Percent of the step that fixing the first cause must bring to be yellow, or red: as in the diagnosis."""
+"""Minimum gain of the first cause, in percent of the step, for yellow and for red, as in the diagnosis."""
 _ENOUGH = 28
-"""No line of step times, no bar of categories and no cause needs more cells."""
+"""Maximum useful width of a step time history, a category bar or a cause."""
 
 
 class Frame(Struct, frozen=True):
-    """What drawing depends on besides the workers: width, time, and whether lines and blocks can be drawn."""
+    """The width, time and character set for drawing."""
 
     width: int
     now_s: float
     interactive: bool = True
 
     def cut(self, text: str, width: int) -> str:
-        """Return text in so many cells, safe to show."""
+        """Return text cut to a number of cells, safe to print."""
         return shorten(safe(text), width, mark=ELLIPSIS if self.interactive else PLAIN_ELLIPSIS)
 
     def earliest_s(self, worker: WorkerView) -> float:
-        """Return when the line of step times begins: with the first sample, at least a minute ago."""
+        """Return the start of the step time history: the first sample, but at least a minute ago."""
         first_s = worker.history[0][0] if worker.history else self.now_s
         return max(min(first_s, self.now_s - _LEAST_HISTORY_S), self.now_s - HISTORY_S)
 
     def begin(self, text: str, width: int) -> str:
-        """Return the begin of a text in so many cells: of words, unlike of names, it tells most."""
+        """Return the start of a text in a number of cells: for sentences, it is more useful than the middle."""
         text, mark = safe(text), ELLIPSIS if self.interactive else PLAIN_ELLIPSIS
         if cells(text) <= width:
             return text
@@ -152,7 +152,7 @@ class Frame(Struct, frozen=True):
 
 
 class _Column(Struct, frozen=True):
-    """A column: its title, how many cells it takes at least, and what it shows of a worker in so many cells."""
+    """A column: its title, minimum width, and text for a worker at a width."""
 
     title: str
     width: int
@@ -162,7 +162,7 @@ class _Column(Struct, frozen=True):
 
 
 def table_lines(workers: Sequence[WorkerView], chosen: WorkerView | None, frame: Frame) -> list[Line]:
-    """Return the heading, and a line for each worker; no line is wider than the frame."""
+    """Return the heading and a line per worker, each at most as wide as the frame."""
     columns = _columns_that_fit(max((cells(safe(worker.name)) for worker in workers), default=6), frame.width - 2)
     heading = _GAP.join(f"{each.title:{'>' if each.is_number else '<'}{each.width}}" for each in columns)
     lines: list[Line] = [(Part(f"  {heading}"[: frame.width].rstrip(), "dim"),)]
@@ -177,7 +177,7 @@ def table_lines(workers: Sequence[WorkerView], chosen: WorkerView | None, frame:
 
 
 def _columns_that_fit(name_width: int, width: int) -> list[_Column]:
-    """Return the columns for a width: those that tell most come first, and what is left is for those that grow."""
+    """Return the columns for a width, by priority; the remaining cells go to flexible columns."""
     name = _Column(
         "WORKER",
         min(max(name_width, 6), max(_LONGEST_NAME, width // 4)),
@@ -207,7 +207,7 @@ def _measured(worker: WorkerView) -> Measured | None:
 
 
 def percent_text(value: float | None) -> str:
-    """Return a share with its sign; a dash if it is unknown."""
+    """Return a share in percent; a dash if it is unknown."""
     return "-" if value is None else f"{format_percent(value)}%"
 
 
@@ -218,9 +218,9 @@ def cost_text(low: float, high: float) -> str:
 
 
 def history_text(worker: WorkerView, frame: Frame, width: int) -> str:
-    """Return the step times of the last minutes as one line of so many cells that ends now; its scale begins at 0.
+    """Return the step times of the last minutes as one line of `width` cells that ends now; its scale starts at 0.
 
-    A cell shows the longest step time of its stretch of time, else the one before; nothing where a sample had none.
+    A cell shows the longest step time of its interval, or else the previous one, or a blank for a sample without one.
     """
     earliest_s = frame.earliest_s(worker)
     longest: list[float | None] = [None] * width
@@ -244,7 +244,7 @@ def history_text(worker: WorkerView, frame: Frame, width: int) -> str:
 
 
 def state_of(worker: WorkerView) -> tuple[str, str]:
-    """Return in some words what holds the worker up, or why nothing is known of it; and a style."""
+    """Return a short description of the worker's bottleneck or failure, and a style."""
     last, measured = worker.last, _measured(worker)
     if worker.is_slow:
         return f"answering for {worker.asked_s:.0f} s", "yellow"
@@ -301,17 +301,17 @@ _MEMORY = _figure("MEMORY", 6, lambda measured: percent_text(measured.memory.use
 _BAR = _Column("CATEGORIES", 10, _bar, False, True)
 _CAUSE = _Column("CAUSE", _LEAST_CAUSE, _cause, False, True)
 _BY_USE = (_INPUT, _HISTORY, _CAUSE, _BAR, _RATE, _EXAMPLES, _BUSY, _COST, _MEMORY)
-"""What room is given to besides worker, step time and the begin of a cause, what tells most first."""
+"""Columns by decreasing priority, in addition to worker, step time and the start of a cause."""
 _IN_ORDER = (_STEP, _HISTORY, _RATE, _EXAMPLES, _INPUT, _COST, _BUSY, _MEMORY, _BAR, _CAUSE)
 _LONGEST_BAR = 60
 _SHOWN_CATEGORY = 0.5
-"""Percent of the step from which a category is in the legend."""
+"""Minimum percent of the step for a category in the legend."""
 _LONGEST_TEXT = 2
-"""So many lines of a sentence are shown above the ops; all of them in the details."""
+"""Maximum lines of a sentence above the ops; the details show all lines."""
 
 
 def detail_lines(worker: WorkerView, frame: Frame, height: int, *, is_whole: bool = False) -> list[Line]:
-    """Return what is known of a worker in at most `height` lines; `is_whole` has all causes and its history too."""
+    """Return the details of a worker in at most `height` lines; `is_whole` adds all causes and the history."""
     lines: list[Line] = [_title(worker, frame)]
     sample = worker.shown
     measured = sample.measured if sample is not None else None
@@ -384,7 +384,7 @@ def _step_lines(measured: Measured, frame: Frame) -> list[Line]:
 
 
 def _fact_lines(sample: Sample, measured: Measured, frame: Frame) -> list[Line]:
-    """Return the figures beside the step time, as many on a line as fit."""
+    """Return the figures other than the step time, as many per line as fit."""
     cost = measured.input_cost_percent
     share = percent_text(measured.input_percent)
     facts = [f"input {share}" + ("" if cost is None else f", costs {cost_text(*cost)}")]
@@ -409,7 +409,7 @@ def _fact_lines(sample: Sample, measured: Measured, frame: Frame) -> list[Line]:
 
 
 def _cause_lines(measured: Measured, frame: Frame, *, is_whole: bool) -> list[Line]:
-    """Return the first conclusion and what to do; in the details, all causes."""
+    """Return the first conclusion and its action; in the details, all causes."""
     if measured.step_ms is None:
         return []
     causes = [(cause.text, cause.action) for cause in measured.causes]
@@ -418,7 +418,7 @@ def _cause_lines(measured: Measured, frame: Frame, *, is_whole: bool) -> list[Li
     lines: list[Line] = []
     for text, action in causes if is_whole else causes[:1]:
         most = 20 if is_whole else _LONGEST_TEXT
-        # What follows says when it does not help.
+        # The rest states when the action does not help.
         action = action if is_whole else action.partition("; ")[0]
         lines += _hanging("!! ", "bold red", text, frame)[:most]
         lines += _hanging("   try: ", "", action, frame)[:most] if action else []
@@ -431,7 +431,7 @@ def _hanging(mark: str, style: str, text: str, frame: Frame) -> list[Line]:
 
 
 def _ranked_lines(title: str, ranked: Sequence[RankedTime], frame: Frame, room: int) -> list[Line]:
-    """Return the kernels or ops that take most time, in so many lines with their heading."""
+    """Return the kernels or ops with the most time in at most `room` lines, including the heading."""
     lines: list[Line] = [_plain(f" TIME  ms IN SAMPLE  {title.upper()}", frame, "dim")]
     for each in ranked[: room - 1]:
         head = f"{percent_text(each.percent):>6}  {format_ms(each.total_ms):>11}  "

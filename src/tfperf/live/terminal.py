@@ -1,4 +1,4 @@
-"""The terminal as a screen: drawn on its second page, without echo, and left as it was found, whatever happens."""
+"""The terminal as a screen: drawn on its alternate page, without echo, and always restored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SENT_AT_ONCE = 1024
 
 
 class LiveTerminal:
-    """Draws lines, and reads keys. `with` gives the terminal back: its first page, its cursor, its echo."""
+    """Draws lines, and reads keys. `with` restores the terminal: its first page, cursor and echo."""
 
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
@@ -42,7 +42,7 @@ class LiveTerminal:
 
     def __exit__(self, *error: object) -> None:
         self._leaving.close()
-        # A terminal that is gone cannot be given back.
+        # A closed terminal cannot be restored.
         with contextlib.suppress(OSError):
             self._stack.close()
 
@@ -53,7 +53,7 @@ class LiveTerminal:
         return max(size.width, 1), max(size.height, 1)
 
     def draw(self, lines: Sequence[Line]) -> None:
-        """Show lines, the first at the top; raises OSError if the terminal is gone."""
+        """Draw lines from the top; raises OSError if the terminal is closed."""
         text = Text(no_wrap=True, overflow="crop", end="")
         for number, line in enumerate(lines):
             text.append("\n" if number else "")
@@ -62,9 +62,9 @@ class LiveTerminal:
         self._live.update(text, refresh=True)
 
     def keys(self, seconds: float) -> list[str]:
-        """Wait so long at most for keys; return their names."""
+        """Wait at most `seconds` for keys; return their names."""
         if self._is_stopping:
-            # Stop as Ctrl-Z asks: give the terminal back, and take it again when the shell lets this process go on.
+            # Stop as Ctrl-Z requires: restore the terminal, and take it again when the shell continues this process.
             self._is_stopping = False
             self._stack.close()
             with _handled("SIGTSTP", signal.SIG_DFL):
@@ -75,7 +75,7 @@ class LiveTerminal:
             return []
         ready, _, _ = select.select([sys.stdin.fileno()], [], [], seconds)
         if not ready:
-            # No other key follows: it was Escape alone.
+            # No other key follows, so it was Escape alone.
             names, self._rest = (["escape"] if self._rest == b"\x1b" else []), b""
             return names
         data = os.read(sys.stdin.fileno(), _SENT_AT_ONCE)
@@ -85,10 +85,10 @@ class LiveTerminal:
         return names
 
     def _take(self) -> None:
-        # What the encoding of the terminal lacks becomes an escape.
+        # Characters outside the terminal's encoding become escapes.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")
-        # rich would ask the environment for colours and the width again.
+        # Otherwise rich would read colors and width from the environment again.
         self._console = Console(
             file=sys.stdout, force_terminal=True, highlight=False, markup=False, emoji=False, no_color=not self._colour
         )
@@ -106,7 +106,7 @@ class LiveTerminal:
 
 @contextlib.contextmanager
 def _keys_at_once() -> Iterator[bool]:
-    """Let keys come one by one and unseen; gives whether there are any. Ctrl-C stays a signal."""
+    """Read single keys without echo; yield whether there are any. Ctrl-C stays a signal."""
     try:
         import termios
         import tty
@@ -126,7 +126,7 @@ def _keys_at_once() -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _handled(name: str, handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
-    """Handle a signal, where the system has it, until the end of the block."""
+    """Handle a signal, if the system has it, until the end of the block."""
     number = getattr(signal, name, None)
     if number is None:
         yield

@@ -1,4 +1,4 @@
-"""The live view: a screen that renews itself, one screen as text, or a line of JSON for each sample."""
+"""The live view: a refreshed screen, one screen as text, or a line of JSON for each sample."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ KEYS: Mapping[str, str] = {
     "ranked": "what `top` lists: kernels, device ops or host ops",
     "top": "the five that take most time: list of objects with `name`, `type`, `percent`, `total_ms`",
 }
-"""Every key of an object, in its order, and what it means. What is unknown is null."""
+"""All keys of an object in order, with their meanings. Unknown values are null."""
 
 
 def sample_line(address: Address, sample: Sample) -> str:
-    """Return a sample as one line of ASCII, on which neither a terminal nor a CI runner acts."""
+    """Return a sample as one line of ASCII without control characters of terminals and CI runners."""
     values = {**_of_request(address, sample), **_of_trace(sample.measured)}
     document = {key: plain(values.get(key)) if key not in ("categories", "top") else values.get(key) for key in KEYS}
     text = json.dumps(document, allow_nan=False)
@@ -136,13 +136,13 @@ def _of_trace(measured: Measured | None) -> dict[str, Any]:
 
 
 _LOOK_S = 0.2
-"""How often to look for keys, samples and signals."""
+"""Interval between checks for keys, samples and signals."""
 _REDRAW_S = 1.0
 
 
 @contextlib.contextmanager
 def _watching(watch: Watch, metrics_port: int | None) -> Iterator[threading.Event]:
-    """Watch all workers, and serve metrics if a port is given; gives an event that Ctrl-C and SIGTERM set."""
+    """Watch all workers, and serve metrics on a given port; yield an event that Ctrl-C and SIGTERM set."""
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(stop_on_signal())
         if metrics_port is not None:
@@ -152,14 +152,14 @@ def _watching(watch: Watch, metrics_port: int | None) -> Iterator[threading.Even
 
 
 def show_live(request: TopRequest, screen: Screen, metrics_port: int | None = None) -> None:
-    """Show all workers on the terminal until somebody ends it, or all samples that were asked for have come."""
+    """Show all workers on the terminal until the user quits, or all requested samples are complete."""
     from tfperf.live.terminal import LiveTerminal
 
     watch, look = Watch(request), Look()
-    # The terminal is given back first: ending takes a moment.
+    # Restore the terminal first, because ending takes a moment.
     with _watching(watch, metrics_port) as stop, LiveTerminal(colour=screen.colour) as terminal:
         drawn: tuple[object, ...] = ()
-        with contextlib.suppress(OSError):  # The terminal is gone, and its user with it.
+        with contextlib.suppress(OSError):  # The terminal is closed.
             while not stop.is_set() and not look.is_ended and not watch.is_done:
                 now = (look, terminal.size, watch.board.version, int(time.monotonic() / _REDRAW_S))
                 if now != drawn:
@@ -169,7 +169,7 @@ def show_live(request: TopRequest, screen: Screen, metrics_port: int | None = No
                     chosen = chosen_of(seen, look)
                     if chosen is not None:
                         watch.choose(chosen.address)
-                    # The last cell stays free: some terminals go to the next line when it is written.
+                    # The last cell stays free, because writing it makes some terminals scroll.
                     terminal.draw(
                         screen_lines(seen, look, Frame(max(columns - 1, 20), time.time(), screen.interactive), lines)
                     )
@@ -179,11 +179,11 @@ def show_live(request: TopRequest, screen: Screen, metrics_port: int | None = No
 
 
 def _after(look: Look, key: str, watch: Watch) -> Look:
-    """Return the look after a key, and do what the key asks for."""
+    """Return the look after a key, and run its action."""
     watch.board.note = ""
     seen = Seen(watch.board.views(), watch.request)
     workers, chosen = ordered(seen.workers, look.order), chosen_of(seen, look)
-    # What is below the table is what keys are about, also if nobody has chosen it yet.
+    # Keys act on the worker with details, even if the user has not chosen it.
     after = pressed(replace(look, chosen=chosen.address if chosen else None), key, workers)
     if after.records is not None:
         watch.record(after.records)
@@ -195,7 +195,7 @@ def _after(look: Look, key: str, watch: Watch) -> Look:
 
 
 def show_once(request: TopRequest, screen: Screen) -> str:
-    """Take one sample of each worker; return one screen as text. Raises CaptureError if no worker gives any."""
+    """Take one sample of each worker; return one screen as text. Raises CaptureError if all workers fail."""
     watch = Watch(replace(request, samples=1))
     with _watching(watch, None) as stop:
         while not watch.is_done and not stop.wait(_LOOK_S / 4):
@@ -213,9 +213,9 @@ def show_once(request: TopRequest, screen: Screen) -> str:
 
 
 def write_lines(request: TopRequest, metrics_port: int | None = None) -> bool:
-    """Write each sample as a line of JSON to stdout until Ctrl-C, or until all have come; return whether any is known.
+    """Write each sample as a line of JSON to stdout until Ctrl-C or the last sample; return whether any is known.
 
-    A reader that leaves ends it.
+    A closed pipe ends it.
     """
     samples: queue.SimpleQueue[tuple[Address, Sample]] = queue.SimpleQueue()
     watch, has_any = Watch(request, lambda address, sample: samples.put((address, sample))), False

@@ -1,15 +1,15 @@
-"""Samples workers: one thread for each, one process that analyzes, and the pace that limits what samples cost.
+"""Samples workers: one thread for each, one process for analysis, and the pace that limits the cost of samples.
 
-A worker is never asked while it still answers. What can be measured of the cost, and what each figure rests on:
+A worker gets no request while it still answers the last one. Sources of the measured cost:
 
-- the server's own figure, which `tfperf.serve` sends with each trace: the median step before the profile against the
-  median step in it;
-- steps that the program numbers (`tfperf.step`, Keras 2): so many steps were made between two samples, in so much time.
-  That time has the pauses between steps too, so the steps outside of samples are no slower than that, and what samples
-  add is at least the difference;
-- the CPU time of the analysis, where the job is on this machine.
+- the server's own figure, which `tfperf.serve` sends with each trace: it compares the median step before the profile
+  with the median step in it;
+- step numbers of the program (`tfperf.step`, Keras 2): the number of steps and the time between two samples. This time
+  includes pauses between steps, so steps outside of samples are at least that fast, and the difference is a lower
+  bound of the cost;
+- the CPU time of the analysis, if the job is on this machine.
 
-Without the first two, as for a job of Keras 3 with TensorFlow's own server, the cost is unknown.
+Without the first two, as for Keras 3 with TensorFlow's own server, the cost is unknown.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _END_S = 0.4
-"""How long requests that go on may take to be ended."""
+"""Time limit for ending pending requests."""
 
 
 class Watch:
-    """Samples all workers of a request; `with` ends that. `on_sample` is called with each sample, from its thread."""
+    """Samples all workers of a request; `with` ends it. `on_sample` is called with each sample, from its thread."""
 
     def __init__(self, request: TopRequest, on_sample: Callable[[Address, Sample], object] | None = None) -> None:
         self.request = request
@@ -63,16 +63,16 @@ class Watch:
 
     @property
     def is_done(self) -> bool:
-        """Tell whether all workers have given as many samples as were asked for."""
+        """Return whether all workers have given the requested number of samples."""
         return not any(watcher.thread.is_alive() for watcher in self._watchers.values())
 
     def choose(self, address: Address) -> None:
-        """Keep the replies of this worker in memory until the next one comes, so that they can be recorded."""
+        """Keep each reply of this worker in memory until the next one, so that it can be recorded."""
         for watcher in self._watchers.values():
             watcher.keeps_trace = watcher.address == address
 
     def pause(self, is_paused: bool) -> None:
-        """Ask no worker until the pause is over."""
+        """Send no requests until the end of the pause."""
         for watcher in self._watchers.values():
             watcher.pause(is_paused)
 
@@ -81,7 +81,7 @@ class Watch:
         self._watchers[address].record()
 
     def end(self) -> None:
-        """End the sessions that go on and all processes; whoever takes longer is not waited for."""
+        """End all sessions and processes, without waiting for late ones."""
         for watcher in self._watchers.values():
             watcher.end()
         self._shared.analyst.ask_to_end()
@@ -93,30 +93,30 @@ class Watch:
 
 
 _RECEIVERS = 4
-"""How many replies are in memory at once."""
+"""Maximum number of replies in memory."""
 _LARGEST_REPLY = 200_000_000
 _LONGEST_ANSWER_S = 600.0
 _TRANSFER_S = 60.0
 _LOOK_S = 5.0
-"""How often to look whether a server that takes its time is still there."""
+"""Interval of checks whether a slow server still exists."""
 _TERMINATE_S = 0.3
 _NOWHERE = Path("/dev/null/tfperf-top")
-"""Older servers write a trace into a folder instead of sending it. This one nobody can make, so they refuse."""
+"""Older servers write a trace into a folder instead of sending it. This folder cannot be created, so they refuse."""
 
 
 class Shared(Struct, frozen=True):
-    """What the threads of all workers share."""
+    """State shared by the threads of all workers."""
 
     request: TopRequest
     board: Board
     analyst: Analyst
     origin_s: float
-    """When the first round began, on the monotonic clock."""
+    """Start of the first round, on the monotonic clock."""
     receiving: threading.Semaphore
 
 
 class _Answer(Struct, kw_only=True):
-    """What is known of a sample while it comes: fields of `Sample`, and what the server measured."""
+    """The data of an incomplete sample: fields of `Sample`, and the server's measurements."""
 
     time_s: float
     duration_s: float
@@ -127,19 +127,19 @@ class _Answer(Struct, kw_only=True):
 
 
 def shared_by_all(request: TopRequest, board: Board) -> Shared:
-    """Return what the threads of all workers share."""
+    """Return the state shared by the threads of all workers."""
     return Shared(request, board, Analyst(), time.monotonic(), threading.Semaphore(_RECEIVERS))
 
 
 class Watcher:
-    """Samples one worker in a thread of its own until it is ended, or has given as many samples as were asked for."""
+    """Samples one worker in its own thread until `end`, or the requested number of samples."""
 
     def __init__(self, address: Address, shared: Shared) -> None:
         self.address = address
         self._shared, request = shared, shared.request
         self._pace = Pace(duration_s=request.duration_s, interval_s=request.interval_s, is_here=address.is_here)
         self._wake = threading.Event()
-        """Set when there is something new: an answer, the end, a pause that is over."""
+        """Set by an answer, the end, or the end of a pause."""
         self._is_ended = self._is_paused = self._records_next = False
         self.keeps_trace = False
         """Whether the reply of the latest sample stays in memory, so that it can be recorded."""
@@ -147,17 +147,17 @@ class Watcher:
         self.thread = threading.Thread(target=self._run, name="tfperf-watcher", daemon=True)
 
     def end(self) -> None:
-        """End the session that goes on, if any, and the thread; does not wait for it."""
+        """End the current session, if any, and the thread, without waiting for it."""
         self._is_ended = True
         self._wake.set()
 
     def pause(self, is_paused: bool) -> None:
-        """Ask no more until the pause is over; a request that goes on is not broken off."""
+        """Send no requests until the end of the pause; a running request continues."""
         self._is_paused = is_paused
         self._wake.set()
 
     def record(self) -> None:
-        """Write the latest sample into the logdir, or if it is not in memory any more, the next one."""
+        """Write the latest sample into the logdir or, if it is no longer in memory, the next one."""
         if self._trace:
             threading.Thread(target=self._write, args=(self._trace,), name="tfperf-record", daemon=True).start()
         else:
@@ -167,7 +167,7 @@ class Watcher:
     def _run(self) -> None:
         try:
             self._sample_on()
-        except BaseException as error:  # A bug is shown where the screen is not in its way.
+        except BaseException as error:  # Report a bug after the screen is closed.
             self._shared.board.failure = error
 
     def _sample_on(self) -> None:
@@ -193,7 +193,7 @@ class Watcher:
         self._wake.clear()
 
     def _sample(self, number: int) -> Sample:
-        """Ask once, and return what came of it."""
+        """Send one request, and return its result."""
         answer, error = _Answer(time_s=time.time(), duration_s=self._pace.next_duration_s), None
         self._shared.board.asking(self.address, time.monotonic())
         try:
@@ -217,10 +217,10 @@ class Watcher:
         )
 
     def _ask(self, number: int, answer: _Answer) -> None:
-        """Take a sample and have it analyzed; what is known of it is noted as it comes. Raises TfperfError."""
+        """Take and analyze a sample; store each result in `answer` at once. Raises TfperfError."""
         request, session = self._shared.request, f"tfperf-top-{os.getpid()}-{id(self)}-{number}"
         place = _NOWHERE / session / f"{self.address.label}{SUFFIX}"
-        # A channel for each request: one that broke would wait before it connects again, and buffers grow with replies.
+        # One channel per request: a broken one would pause before it reconnects, and buffers grow with replies.
         with ProfilerClient(self.address, tls_ca=request.tls_ca, max_reply_bytes=_LARGEST_REPLY) as client:
             client.connect()
             asked_s = time.monotonic()
@@ -257,21 +257,21 @@ class Watcher:
         return trace
 
     def _wait_for_answer(self, client: ProfilerClient, call: PendingReply, session: str, due_s: float) -> None:
-        """Wait until a reply begins to come, or the call has failed.
+        """Wait until a reply starts, or the call has failed.
 
-        However long the server takes, no other request is made. Raises CaptureError if it is not there any more.
+        No other request is made, even if the server is slow. Raises CaptureError if the server no longer exists.
         """
         look_s = due_s + _LOOK_S
         while not call.is_answered:
             if self._is_ended:
-                # Nobody waits for this session any more: the job is not profiled in vain.
+                # No code waits for this session any more, so end it.
                 ended = threading.Event()
                 client.terminate(session).when_answered(ended.set)
                 ended.wait(_TERMINATE_S)
                 raise CaptureError("interrupted", "the live view has ended")
             if time.monotonic() > look_s:
-                # Only a connection: whether the machine and the process are there. A server that is silent, such as a
-                # stopped process, may go on later.
+                # A plain connection checks only that machine and process exist. A silent server, such as a stopped
+                # process, may continue later.
                 try:
                     check_greeting(self.address, tls_ca=self._shared.request.tls_ca)
                 except CaptureError as error:
@@ -285,11 +285,11 @@ class Watcher:
 
 
 _LONGEST_S = 120.0
-"""How long the analysis of a sample may take: it holds up those of other workers."""
+"""Time limit for analyzing a sample, which blocks those of other workers."""
 
 
 class Analyst:
-    """A process that is started when there is a sample, and again if it dies of one. Threads may share it."""
+    """A process that starts with the first sample, and again after a crash. Thread-safe."""
 
     def __init__(self) -> None:
         self._process: WorkerProcess | None = None
@@ -297,7 +297,7 @@ class Analyst:
         self._is_ended = False
 
     def measure(self, trace: bytes) -> Measured:
-        """Return the figures of a serialized XSpace; raises TfperfError if there are none, whatever the reason."""
+        """Return the figures of a serialized XSpace; raises TfperfError for any failure."""
         with self._lock:
             if self._is_ended:
                 raise CaptureError("interrupted", "the sample came too late to be analyzed")
@@ -330,38 +330,38 @@ class Analyst:
         return measured
 
     def ask_to_end(self) -> None:
-        """End the process, whatever it is doing, and start no other; does not wait."""
+        """End the process at any point, without waiting, and start no other."""
         was_asked, self._is_ended = self._is_ended, True
-        # A second signal would come while the process ends.
+        # A second signal would arrive while the process ends.
         if self._process is not None and not was_asked:
             self._process.ask_to_end()
 
     def end(self) -> None:
-        """End the process, and wait until it is gone."""
+        """End the process, and wait for its exit."""
         self.ask_to_end()
         if self._process is not None:
             self._process.end()
 
 
 MOST_COST = 0.02
-"""The share of its time that samples may take from a job, where it is measured."""
+"""Maximum share of a job's time for samples, if it is measured."""
 MOST_ANALYSIS = 0.05
-"""The share of one processor that analysis may take on the machine of the job."""
+"""Maximum share of one core for analysis on the job's machine."""
 LONGEST_PAUSE_S = 300.0
 _LONGEST_RETRY_S = 60.0
 _LONGEST_STRETCH = 8
-"""A sample without a whole step is followed by one twice as long, up to so many times the duration."""
+"""A sample without a whole step doubles the next duration, up to this multiple of the requested one."""
 _MANY_STEPS = 8
-"""So many whole steps are enough to shorten a sample that was made longer."""
+"""Number of whole steps that shortens an extended sample."""
 _LEAST_BETWEEN = 5
-"""Fewer steps between two samples say nothing about their time."""
+"""Minimum number of steps between two samples for a step time."""
 _REMEMBERED = 5
 _EARLY = 0.25
-"""By what part of an interval a sample may come sooner than it is due."""
+"""Part of an interval by which a sample may come early."""
 
 
 class Pace(Struct, kw_only=True):
-    """The pace at which one worker is sampled: every `interval_s`, for `duration_s`, and more slowly if that costs."""
+    """The pace of one worker's samples: every `interval_s`, for `duration_s`, and slower if they cost too much."""
 
     duration_s: float
     interval_s: float
@@ -373,30 +373,30 @@ class Pace(Struct, kw_only=True):
     _recorded_s: float = 0.0
     _before: NumberedSteps | None = None
     _analysis_s: deque[float] = field(default_factory=lambda: deque(maxlen=2))
-    """CPU time of the last two analyses; of these the shorter counts, since the first one imports its modules."""
+    """CPU time of the last two analyses; the shorter one counts, because the first one imports its modules."""
     _slowdowns: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     @property
     def next_duration_s(self) -> float:
-        """Return how long the next sample is to record."""
+        """Return the duration of the next sample."""
         return self.duration_s * self._stretch
 
     @property
     def slowdown_percent(self) -> float | None:
-        """Return by how much profiling makes steps longer, the median of the latest samples; None: unknown."""
+        """Return the slowdown of steps by profiling, the median of the latest samples; None: unknown."""
         return median(self._slowdowns) if self._slowdowns else None
 
     def begin(self, now_s: float) -> None:
-        """Note that a sample begins, on the monotonic clock."""
+        """Record the start of a sample, on the monotonic clock."""
         if self._begun_s is None:
             self._begun_s = now_s
 
     def profiled_percent(self, due_s: float) -> float:
-        """Return the share of the time in which the worker records: from the first sample until the next one begins."""
+        """Return the share of the time from the first sample to `due_s` in which the worker records."""
         return 100.0 * self._recorded_s / max(due_s - (self._begun_s or 0.0), self.interval_s)
 
     def learn(self, measured: Measured | None, answer_s: float, overhead_percent: float | None) -> None:
-        """Take into account what the last request came to; `overhead_percent` is what the server measured."""
+        """Update the pace with the last request; `overhead_percent` is the server's measurement."""
         self._recorded_s += min(answer_s, self.next_duration_s)
         if measured is None:
             self._failures, self._before = self._failures + 1, None
@@ -414,17 +414,17 @@ class Pace(Struct, kw_only=True):
             self._stretch = max(self._stretch // 2, 1)
 
     def due_s(self, begun_s: float, last: Sample, origin_s: float) -> float:
-        """Return when the next sample begins, on the monotonic clock: a multiple of the interval after `origin_s`.
+        """Return the start of the next sample, on the monotonic clock: a multiple of the interval after `origin_s`.
 
-        So all workers are asked at the same moments: workers that train in step all wait for one that is slowed.
+        So requests reach all workers at the same moments: workers that train in lockstep all wait for a slow one.
         """
         rounds = (begun_s + self.pause_s(last) - origin_s) / self.interval_s
         return origin_s + math.ceil(rounds - _EARLY) * self.interval_s
 
     def pause_s(self, last: Sample) -> float:
-        """Return how long after the begin of the last sample the next one may begin."""
+        """Return the minimum time from the start of the last sample to the next one."""
         if last.measured is None and last.reason != "idle":
-            # A port is soon tried; a server that refuses, or sends garbage, is left alone for longer.
+            # Retry a closed port soon, and wait longer for a server that refuses or sends garbage.
             tries = 0 if last.is_gone else min(self._failures, 8)
             return max(min(self.interval_s * 2.0**tries, _LONGEST_RETRY_S), self.interval_s)
         pauses = [self.interval_s * self._stretch, 2 * last.answer_s]
@@ -436,7 +436,7 @@ class Pace(Struct, kw_only=True):
 
 
 def slowdown_between(before: NumberedSteps | None, now: Measured) -> float | None:
-    """Return by how much longer steps are in a sample than between it and the one before, at least; None: unknown."""
+    """Return the minimum slowdown of steps in a sample against those since the previous sample; None: unknown."""
     after = now.numbered
     if before is None or after is None or after.first - before.last < _LEAST_BETWEEN or after.last == after.first:
         return None
@@ -446,7 +446,7 @@ def slowdown_between(before: NumberedSteps | None, now: Measured) -> float | Non
 
 
 def record_trace(logdir: Path, address: Address, trace: bytes) -> str:
-    """Write a trace into a run folder of its own; return a line that says where it is, or why it is nowhere."""
+    """Write a trace into its own run folder; return a line with its path, or with the error."""
     try:
         folder = RunFolder(logdir)
         try:

@@ -1,6 +1,6 @@
-"""The magic `%%tfperf`: profile a cell of a notebook, and show the answer below it.
+"""The magic `%%tfperf`: profile a cell of a notebook, and show the result below it.
 
-This module imports IPython, so only `%load_ext tfperf` imports it: then IPython is there.
+This module imports IPython, so only `%load_ext tfperf` imports it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _AWAITS = (
 
 
 class TfperfMagic:
-    """What `%%tfperf` does in one shell."""
+    """The magic `%%tfperf` of one shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
@@ -74,14 +74,14 @@ class TfperfMagic:
             print(f"tfperf: {captured.message}", file=sys.stderr)
         if options.logdir:
             print(f"profile: {captured.path}")
-        # As HTML, or as text where a terminal is the host.
+        # As HTML, or as text in a terminal.
         report = analysis.report(options.section)
         view = RenderOptions(view="sections" if options.section else "answer")
         html = html_of(report if options.section else analysis)
         display({"text/plain": render(report, "table", view), "text/html": html}, raw=True)
 
     def _compiled(self, cell: str) -> list[CodeType]:
-        """Return the code of a cell as IPython would run it: the last expression is shown."""
+        """Return the code of a cell as IPython would run it, which displays the last expression."""
         source = self._shell.transform_cell(cell)
         name = self._shell.compile.cache(source, self._shell.execution_count, raw_code=cell)
         tree = self._shell.transform_ast(ast.parse(source, name))
@@ -92,14 +92,14 @@ class TfperfMagic:
         return [compile(tree, name, "exec"), *shown]
 
     def _profile(self, codes: list[CodeType], logdir: Path) -> Captured:
-        """Run code in the user's variables while it is profiled; what it raises is raised."""
+        """Run code in the user's variables while it is profiled; its exceptions propagate."""
         with _in_one_line():
             start(logdir)
         try:
             for code in codes:
                 exec(code, self._shell.user_ns)
         except BaseException:
-            # What the cell raised matters more than its trace.
+            # The exception of the cell matters more than its trace.
             with suppress(CaptureError):
                 stop()
             raise
@@ -133,12 +133,12 @@ def _parser() -> MagicArgumentParser:
 
 @lru_cache(maxsize=1)
 def _folder() -> str:
-    """Return the folder of profiles that nobody wants to keep; it is deleted when the kernel ends."""
+    """Return the folder of temporary profiles, which is deleted when the kernel ends."""
     folder = TemporaryDirectory(prefix="tfperf-")
     atexit.register(folder.cleanup)
     return folder.name
 
 
 def register(shell: InteractiveShell) -> None:
-    """Make `%%tfperf` known to a shell."""
+    """Register `%%tfperf` in a shell."""
     shell.register_magic_function(TfperfMagic(shell).run, magic_kind="cell", magic_name="tfperf")

@@ -1,9 +1,8 @@
-"""Values in a notebook: as HTML, complete without scripts and inert whatever names a profile holds, and as pictures.
+"""Values in a notebook: as HTML, complete without scripts and safe for all names in a profile, and as pictures.
 
-Every text of the HTML is made safe, cut and escaped by the template engine, without the template asking for it. The
-script that sorts tables is in the output beside them; where a notebook runs none, tables stay as they are. matplotlib
-draws the pictures. What is unknown is not drawn, and the picture names it. Steps that do not count in averages are
-pale.
+The template engine cleans, cuts and escapes all text of the HTML. The output contains the script that sorts tables;
+without it, tables are complete but not sortable. matplotlib draws the pictures. A picture omits unknown values and
+lists them. Steps that do not count in averages are pale.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ if TYPE_CHECKING:
     from tfperf.analysis.load import Analysis
 
 MOST_ROWS = 100
-"""Rows of a table that an output holds; the DataFrame has all."""
+"""Maximum table rows in an output; the DataFrame has all."""
 _LONGEST_TEXT = 2_000
 _LONGEST_CELL = 120
 
 
 class Cell(NamedTuple):
-    """What a table shows, and by what it is sorted: a number, a text, or nothing where the value is unknown."""
+    """The text of a table cell, and its sort key: a number, a text, or nothing for an unknown value."""
 
     text: str
     key: float | int | str | None
@@ -74,7 +73,7 @@ def html_of(value: Shown) -> str:
 
 @singledispatch
 def _html(value: Any) -> Markup:
-    """Return the fields of a value, those that hold something."""
+    """Return the non-empty fields of a value."""
     names: Sequence[str] = getattr(value, "__struct_fields__", ())
     fields = [(name, getattr(value, name)) for name in names]
     texts = []
@@ -132,7 +131,7 @@ def _without_pointers(report: Report) -> Report:
 
 
 def cells_of(table: Table) -> list[list[Cell]]:
-    """Return the first rows of a table by row."""
+    """Return the first rows of a table."""
     table = table.head(MOST_ROWS)
     texts = text_table(table, LINES)
     columns = [column for column in table.columns if column.level != "data"]
@@ -149,7 +148,7 @@ def _key(value: Any) -> float | int | str | None:
 
 
 def bars_of(chart: Chart) -> list[Bar]:
-    """Return the bars of a chart that has one for each label; none of any other chart, which `.plot()` draws."""
+    """Return the bars of a chart with one bar per label, else an empty list; `.plot()` draws other charts."""
     if not isinstance(chart, BarChart):
         return []
     longest = max((value for value in chart.values if value is not None), default=0.0) or 1.0
@@ -172,7 +171,7 @@ def _macros() -> TemplateModule:
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """Return the engine for outputs of cells."""
+    """Return the template engine for cell outputs."""
     environment = engine("tfperf.notebook", longest_text=_LONGEST_TEXT, longest_cell=_LONGEST_CELL)
     environment.globals |= {"text_table": text_table, "cells_of": cells_of, "bars_of": bars_of}
     return environment
@@ -190,27 +189,26 @@ COLOURS = {
     "device_compute": "#3a9d6a",
     "all_others": "#aab2be",
 }
-"""The colour of each category: that of the light page."""
+"""Colors of the categories on the light page."""
 _ROWS = 10
 _LINES = 4
 _LONGEST_NAME = 44
 _LEAST_SHARE = 0.005
-"""A category with less of the time has no place in the key of a picture of steps."""
+"""Minimum share of the time for a category in the legend of steps."""
 _PALE = 0.65
-"""How much of the background lies over steps that do not count."""
+"""Share of background color in steps that do not count."""
 _HALF = 0.45
 _STEP_TICKS = 14
 _LEAST_WIDTH = 5.0
 _ROOM = 1.25
-"""How far the axis goes, for the number behind the longest bar."""
+"""Length of the axis relative to the longest bar, with room for its number."""
 _NOTE_WIDTH = 90
 
 
 def plot(result: Any, ax: Axes | None = None, *, top: int | None = None) -> Axes:
-    """Draw a result into the axes `ax`, or a figure of its own, and return the axes.
+    """Draw a result into the axes `ax`, or a new figure, and return the axes.
 
-    `top` is how many kernels or allocators are drawn. Raises TfperfError without matplotlib, and where there is nothing
-    to draw.
+    `top` is the number of kernels or allocators. Raises TfperfError without matplotlib, or without data to draw.
     """
     try:
         import matplotlib.pyplot as plt
@@ -257,7 +255,7 @@ def _(result: Breakdown, ax: Axes, top: int | None) -> None:
         ax.stairs(_with_gaps(over), edges, fill=True, color=ax.get_facecolor(), alpha=_PALE, zorder=3)
     places = np.arange(0, count, -(-count // _STEP_TICKS))
     ax.set_xticks(places, [str(number) for number in result.steps.numbers[places].tolist()])
-    # One step or two are no wall.
+    # Limit the width of the bars with one or two steps.
     ax.set(xlim=(-0.6, max(count - 0.4, _LEAST_WIDTH)), ylim=(0, None))
     omitted = int((~averaged).sum())
     notes = [f"pale: {omitted} of {count} do not count in averages"] if omitted else []
