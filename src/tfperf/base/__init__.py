@@ -1,4 +1,4 @@
-"""What every room uses: errors, units, arrays, files, addresses, this process. And the version."""
+"""Shared basics: errors, units, arrays, files, remote paths, this process, and the version."""
 
 __version__ = "0.2.0"
-"""The version of tfperf. The build reads it from here too."""
+"""The version of tfperf, also read by the build."""

@@ -1,4 +1,4 @@
-"""What arrays and half-open intervals lack in numpy. Pure numpy, no trace words."""
+"""Array and interval functions in addition to NumPy's; intervals are half-open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Column = npt.NDArray[np.signedinteger[Any]]
 NO_NUMBERS: Int64s = np.empty(0, np.int64)
 
 MOST = 1 << 62
-"""The largest sum: impossible times of a damaged file may add up to more than an int64 holds."""
+"""Cap on sums: impossible times in a damaged file may exceed an int64."""
 
 
 def capped_sum(values: Int64s) -> int:
@@ -30,7 +30,7 @@ def capped_sum(values: Int64s) -> int:
 
 
 def median(values: npt.NDArray[np.generic]) -> float:
-    """Return the median, 0 of nothing (`numpy.median` imports its masked arrays, which takes longer than sorting)."""
+    """Return the median, or 0 for no values. Sorting is faster than importing the masked arrays of `numpy.median`."""
     if not len(values):
         return 0.0
     ordered = np.sort(values).astype(np.float64)
@@ -38,12 +38,12 @@ def median(values: npt.NDArray[np.generic]) -> float:
 
 
 def percentile(values: npt.NDArray[np.generic], share: float) -> float:
-    """Return the value below which a share of the values lies, interpolated between neighbours; 0 of nothing."""
+    """Return the value at or below which `share` of the values are, linearly interpolated; 0 for no values."""
     return float(ordered_percentile(np.sort(values).astype(np.float64), share)) if len(values) else 0.0
 
 
 def ordered_percentile(ordered: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.float64]:
-    """Return the same of each row of values that are in order already, of which there are some."""
+    """Return that value for each row of sorted, non-empty values."""
     place = share * (ordered.shape[-1] - 1)
     low = int(place)
     below, above = ordered[..., low], ordered[..., min(low + 1, ordered.shape[-1] - 1)]
@@ -51,13 +51,13 @@ def ordered_percentile(ordered: npt.NDArray[np.float64], share: float) -> npt.ND
 
 
 def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the distinct values, ascending (`numpy.unique` imports masked arrays when called like this)."""
+    """Return the distinct values, ascending. `numpy.unique` would import masked arrays."""
     ordered = np.sort(values)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 
 
 def lookup(ascending: Column, wanted: Column) -> Int64s:
-    """Return where each wanted number stands (the first time) among ascending ones, -1 where it does not."""
+    """Return the first index of each wanted number in an ascending array, or -1 if it is missing."""
     if not len(ascending):
         return np.full(len(wanted), -1, np.int64)
     place = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
@@ -65,7 +65,7 @@ def lookup(ascending: Column, wanted: Column) -> Int64s:
 
 
 def ranges(first: Int64s, count: Int64s) -> Int64s:
-    """Return the numbers `first[i]`, `first[i] + 1`, ... of each i, `count[i]` of them, one after the other."""
+    """Return the concatenation of `first[i], first[i] + 1, ...` with `count[i]` numbers for each i."""
     stops = np.cumsum(count)
     return np.repeat(first - stops + count, count) + np.arange(int(stops[-1]) if len(stops) else 0)
 
@@ -74,17 +74,17 @@ _LARGEST_TABLE = 1 << 20
 
 
 def text_index(texts: Sequence[str]) -> tuple[list[str], Int64s]:
-    """Return the distinct texts in the order in which they come first, and for each text its index among them."""
-    if len(texts) and texts.count(texts[0]) == len(texts):  # in a fraction of the time
+    """Return the distinct texts in order of first occurrence, and the index of each text among them."""
+    if len(texts) and texts.count(texts[0]) == len(texts):  # much faster for a constant column
         return [texts[0]], np.zeros(len(texts), np.int64)
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     return [*places], np.fromiter(map(places.__getitem__, texts), np.int64, len(texts))
 
 
 def distinct_index(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64s]:
-    """Return the distinct values, ascending, and for each value its index among them.
+    """Return the distinct values, ascending, and the index of each value among them.
 
-    Small numbers are looked up in a table, which takes a fraction of the time that sorting takes.
+    Small numbers use a lookup table, which is much faster than sorting.
     """
     if values.dtype.kind == "i" and len(values) and values.min() >= 0 and (most := int(values.max())) < _LARGEST_TABLE:
         present = np.zeros(most + 1, np.bool_)
@@ -95,9 +95,9 @@ def distinct_index(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64s]:
 
 
 def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
-    """Return an order that brings equal rows of the columns together, and where in it each group begins.
+    """Return a row order that groups equal rows, and the position at which each group begins.
 
-    Columns are packed into one number where it is large enough, which sorts several times faster.
+    Columns are packed into one number if it fits, which sorts several times faster.
     """
     count = len(columns[0])
     if not count:
@@ -119,16 +119,16 @@ def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
 
 
 def capped_sums(ordered: Int64s, starts: Int64s) -> Int64s:
-    """Return the sum of each group, at most `MOST`: groups stand one after the other and begin at `starts`."""
+    """Return the sum of each group, at most `MOST`. Groups are contiguous and begin at `starts`."""
     if not len(starts):
         return NO_NUMBERS
-    # Near the cap, only the exact sum tells; far above it, that does not fit into an int64.
+    # Near the cap, the rough sum is too inexact; far above it, the exact sum overflows int64.
     rough = np.add.reduceat(ordered.astype(np.float64), starts)
     return np.where(rough < 1.5 * MOST, np.minimum(np.add.reduceat(ordered, starts), MOST), MOST)
 
 
 def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[list[int], tuple[int, int, int, int]]]:
-    """Iterate over the distinct rows of the columns: (values, (count, sum, least, most of the durations))."""
+    """Yield (values, (count, sum, minimum, maximum of the durations)) for each distinct row of the columns."""
     order, starts = group_equal(columns)
     if not len(order):
         return
@@ -141,7 +141,7 @@ def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[li
 
 
 def extents(group: Int64s, start: Int64s, end: Int64s, count: int) -> tuple[Int64s, Int64s]:
-    """Return the first start and the last end in each group, -1 for a group without events."""
+    """Return the first start and the last end in each group, or -1 for a group without events."""
     first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)
     np.minimum.at(first, group, start)
     np.maximum.at(last, group, end)
@@ -149,19 +149,19 @@ def extents(group: Int64s, start: Int64s, end: Int64s, count: int) -> tuple[Int6
 
 
 class Intervals(NamedTuple):
-    """A set of intervals: `start` and `end` are int64 arrays of equal length."""
+    """A set of intervals; `start` and `end` are int64 arrays of equal length."""
 
     start: Int64s
     end: Int64s
 
     def total(self) -> int:
-        """Return the summed length (of a flat set: the covered time)."""
+        """Return the summed length, which is the covered time of a flat set."""
         return int((self.end - self.start).sum())
 
 
 EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 _NEVER, _ALWAYS = np.array([-MOST]), np.array([MOST])
-"""Before and after all times."""
+"""Earlier and later than any time."""
 
 
 def union_sorted(start: Int64s, end: Int64s) -> Intervals:
@@ -169,7 +169,7 @@ def union_sorted(start: Int64s, end: Int64s) -> Intervals:
     if not len(start):
         return EMPTY
     reach = np.maximum.accumulate(end)
-    begins = np.empty(len(start) + 1, np.bool_)  # whether a new interval begins there, or all have ended
+    begins = np.empty(len(start) + 1, np.bool_)  # whether all earlier intervals have ended
     begins[0] = begins[-1] = True
     np.greater(start[1:], reach[:-1], out=begins[1:-1])
     merged = Intervals(start[begins[:-1]], reach[begins[1:]])
@@ -196,24 +196,24 @@ def union_all(sets: list[Intervals]) -> Intervals:
 
 
 def covered_before(flat: Intervals, times: Int64s) -> Int64s:
-    """Return, for each time, how much of it and before is covered by the flat set."""
+    """Return the covered time of the flat set before each time."""
     if not len(flat.start):
         return np.zeros(len(times), np.int64)
     length_until = np.zeros(len(flat.start) + 1, np.int64)
     np.cumsum(flat.end - flat.start, out=length_until[1:])
     index = flat.start.searchsorted(times, side="right")
-    # Before the first interval, nothing is left to pass.
+    # The first interval has no predecessor to overshoot.
     overshoot = np.concatenate((_NEVER, flat.end))[index] - times
     return np.asarray(length_until[index] - np.maximum(overshoot, 0), np.int64)
 
 
 def overlap(flat: Intervals, start: Int64s, end: Int64s) -> Int64s:
-    """Return, for each window [start, end), how much of it the flat set covers."""
+    """Return the covered time of the flat set in each window [start, end)."""
     return covered_before(flat, np.maximum(end, start)) - covered_before(flat, start)
 
 
 def touches(flat: Intervals, start: Int64s, end: Int64s) -> Bools:
-    """Tell, for each window [start, end), whether the flat set covers any of it: in half of the time of `overlap`."""
+    """Return whether the flat set covers part of each window [start, end); twice as fast as `overlap`."""
     if not len(flat.start):
         return np.zeros(len(start), np.bool_)
     index = np.searchsorted(flat.end, start, side="right")
@@ -223,9 +223,9 @@ def touches(flat: Intervals, start: Int64s, end: Int64s) -> Bools:
 
 
 def intersection(first: Intervals, second: Intervals) -> Intervals:
-    """Return what two flat sets both cover, as a flat set.
+    """Return the intersection of two flat sets as a flat set.
 
-    Of all starts and ends in order, both cover what lies between a start and the end before the one beside it.
+    Both sets cover the time from one start to the end that precedes the next start.
     """
     start = np.sort(np.concatenate((first.start, second.start)), kind="stable")[1:]
     end = np.sort(np.concatenate((first.end, second.end)), kind="stable")[:-1]
@@ -234,20 +234,20 @@ def intersection(first: Intervals, second: Intervals) -> Intervals:
 
 
 def difference(first: Intervals, second: Intervals) -> Intervals:
-    """Return what the first flat set covers and the second does not, as a flat set."""
-    # What the second does not cover begins where it ends, and ends where it begins.
+    """Return the time covered by the first flat set but not by the second, as a flat set."""
+    # The complement of the second set: from each end to the next start.
     rest = Intervals(np.concatenate((_NEVER, second.end)), np.concatenate((second.start, _ALWAYS)))
     return intersection(first, rest)
 
 
 def span_at(start: Int64s, end: Int64s, times: Int64s) -> Int64s:
-    """Return the index of the span around each time, -1 for none. Spans ascend and do not overlap."""
+    """Return the index of the span that contains each time, or -1. Spans are ascending and disjoint."""
     index = np.searchsorted(start, times, side="right") - 1
     return np.where((index >= 0) & (times < np.append(end, 0)[index]), index, -1)
 
 
 def covers(flat: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
-    """Tell, for each time, whether the flat set holds it."""
+    """Return whether the flat set contains each time."""
     if not len(flat.start):
         return np.zeros(len(times), np.bool_)
     index = np.searchsorted(flat.start, times, side="right")

@@ -1,7 +1,7 @@
-"""How values show themselves: as one line, in a notebook, and as a picture.
+"""How values are displayed: as one line, as HTML in a notebook, and as a plot.
 
-A value does not import what shows it: notebooks stand above everything that they show. So the functions of the room
-`notebook` are named here, as text, and imported when somebody looks at a value.
+Displayed values must not import their renderers, which depend on them. The functions of `notebook` are therefore named
+as text and imported on first use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLOT = "tfperf.notebook.values:plot"
 
 
 class Shown:
-    """A value with a `repr` of one line, of at most 160 characters, and HTML for notebooks."""
+    """A value with a one-line `repr` of at most 160 characters, and HTML for notebooks."""
 
     __slots__ = ()
 
@@ -40,28 +40,28 @@ class Shown:
 
 
 class Plotted:
-    """A value that can be drawn."""
+    """A value that can be plotted."""
 
     __slots__ = ()
 
     def plot(self, ax: Axes | None = None, *, top: int | None = None) -> Axes:
-        """Draw it into the axes `ax`, or a figure of its own, and return the axes.
+        """Draw the value into `ax`, or into a new figure, and return the axes.
 
-        `top` is how many kernels or allocators are drawn. Raises TfperfError without matplotlib
-        (pip install "tfperf[plot]"), and if there is nothing to draw.
+        `top` is the number of kernels or allocators to draw. Raise TfperfError without matplotlib
+        (pip install "tfperf[plot]"), or if there is nothing to draw.
         """
         axes: Axes = resolve_name(_PLOT)(self, ax, top=top)
         return axes
 
 
 def cut(line: str) -> str:
-    """Return a line of at most 160 characters, what does not print as escapes."""
+    """Return a line of at most 160 characters, with unprintable characters escaped."""
     line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line[: 2 * _LONGEST_LINE])
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 4]}...{line[-1]}"
 
 
 def _short(value: Any) -> str:
-    """Return a text or a number as it is, if it is short, and of anything else what it is."""
+    """Return a short text or number unchanged, and a summary of any other value."""
     if isinstance(value, (str, Path)):
         text = str(value)
         return repr(text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 3]}...")

@@ -1,8 +1,8 @@
 """Every error that tfperf raises on purpose.
 
-TfperfError              could not do it; the message says what, where and what to try (exit code 1)
-├── TraceNotFoundError   the path, run or host that was asked for is not there
-├── TraceFormatError     the file is there, but it is not a readable XSpace
+TfperfError              the operation failed; the message states the problem, the place and a fix (exit code 1)
+├── TraceNotFoundError   the path, run or host does not exist
+├── TraceFormatError     the file exists, but it is not a readable XSpace
 ├── OutputError          the report could not be written
 └── CaptureError         a job could not be profiled; `reason` is one word for scripts
 """
@@ -13,7 +13,7 @@ from typing import Literal
 
 
 class TfperfError(Exception):
-    """Base of all errors that a user can act on; `str(error)` is one line."""
+    """Base class of all errors that a user can act on; `str(error)` is one line."""
 
 
 class TraceNotFoundError(TfperfError):
@@ -21,15 +21,15 @@ class TraceNotFoundError(TfperfError):
 
 
 class TraceFormatError(TfperfError):
-    """A file cannot be read as an XSpace: empty, cut off, damaged or of another format."""
+    """A file cannot be read as an XSpace because it is empty, truncated, damaged or in another format."""
 
 
 class OutputError(TfperfError):
-    """A report could not be written where it was asked for."""
+    """A report could not be written to its destination."""
 
 
 class TfperfWarning(RuntimeWarning):
-    """Something works, but worse than it could; one line that says what to do."""
+    """A degraded operation; one line that states what to do."""
 
 
 Reason = Literal[
@@ -38,11 +38,11 @@ Reason = Literal[
     "not_written", "port_taken", "refused", "timeout", "tls", "too_large", "unknown_host", "unreachable", "unsupported",
     "written_remotely",
 ]  # fmt: skip
-"""Why there is no trace, or not all of it, in one word for scripts; docs/capture.md says what each means."""
+"""Why a trace is missing or incomplete, in one word for scripts; docs/capture.md describes each."""
 
 
 class CaptureError(TfperfError):
-    """A job could not be profiled; `reason` tells scripts why."""
+    """A job could not be profiled; `reason` gives scripts the cause."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)

@@ -1,14 +1,15 @@
 """Files and folders that are written completely or not at all.
 
-A file is written next to its place, then moved there. A folder is filled in one next to its place:
+A file is written next to its destination, then moved there. A folder is filled in a work folder next to its
+destination:
 
-    PARENT/.tfperf/NAME/lock    names the process that writes PARENT/NAME, which holds a lock on this file
-    PARENT/.tfperf/NAME/new     what that process writes
-    PARENT/.tfperf/NAME/old     what `new` replaces: moved away by the first of two renames, removed after the second
+    PARENT/.tfperf/NAME/lock    locked by the process that writes PARENT/NAME; contains its identity
+    PARENT/.tfperf/NAME/new     the new content
+    PARENT/.tfperf/NAME/old     the replaced content: moved here by the first of two renames, removed after the second
 
-The system takes the lock from a process that ends, however it ends. The next process that writes into PARENT then
-removes `new`, and moves `old` back if PARENT/NAME is missing. It leaves alone a folder without a lock file, or with a
-locked one.
+The system releases the lock of a process that ends, however it ends. The next process that writes into PARENT then
+removes `new`, and moves `old` back if PARENT/NAME is missing. It ignores folders without a lock file or with a locked
+one.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from tfperf.base.storage.remote_path import SCHEMES, Location, RemotePath
 
 TRACE_SUFFIX = ".xplane.pb"
 TRACE_SUFFIXES = (TRACE_SUFFIX, f"{TRACE_SUFFIX}.gz")
-"""How the names of trace files end. None of them is ever replaced: nothing could make it again."""
+"""Suffixes of trace files. A trace is never replaced, because it cannot be recorded again."""
 
 WORK = ".tfperf"
-"""The folder of what is not finished yet, next to its place."""
+"""Folder for unfinished work, next to the destination."""
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _COPY = {
     "s3": "aws s3 cp{recursive} {url} {to}",
@@ -44,7 +45,7 @@ _COPY = {
     "http": "curl --remote-name {url}",
     "https": "curl --remote-name {url}",
 }
-"""How people copy from other places: the tools of those who run them."""
+"""Copy commands of the storage providers' own tools."""
 _NAMED_FILES = 5
 _NOT_HERE = "this is written to this machine only; write a file here, then copy it with the tool of that place"
 _TRIES = 20
@@ -54,7 +55,7 @@ _NAMING_S, _POLL_S = 1.0, 0.02
 
 @contextmanager
 def temporary_beside(target: Path) -> Iterator[Path]:
-    """Lend a path in the folder of `target` where no file is yet; a file that is still there at the end is removed."""
+    """Yield an unused path next to `target`; remove the file at that path on exit if it still exists."""
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{time.monotonic_ns()}.tmp")
     try:
         yield temporary
@@ -64,10 +65,10 @@ def temporary_beside(target: Path) -> Iterator[Path]:
 
 
 def _open_next_to(target: Path, stack: ExitStack) -> tuple[Path, BinaryIO]:
-    """Open a file next to `target`, which replaces it later and is closed and removed with the stack; raises OSError.
+    """Open a file next to `target` that will replace it; `stack` closes and removes it. Raise OSError.
 
-    It has the owner, the group and the permissions of the file that it replaces, before anything is in it. An owner or
-    a group that this user cannot give away is not kept, and then the group may do nothing.
+    The file gets the owner, group and permissions of the replaced file before any data. If this user cannot set the
+    group, the group gets no permissions.
     """
     temporary = stack.enter_context(temporary_beside(target))
     file = stack.enter_context(temporary.open("xb"))
@@ -86,7 +87,7 @@ def _open_next_to(target: Path, stack: ExitStack) -> tuple[Path, BinaryIO]:
 
 @contextmanager
 def _replacement(target: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `target` in one move when all is written; raises OSError."""
+    """Open a file that replaces `target` in one move once it is complete; raise OSError."""
     with ExitStack() as stack:
         temporary, file = _open_next_to(target, stack)
         yield file
@@ -96,9 +97,9 @@ def _replacement(target: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_files(targets: Sequence[Path]) -> Iterator[list[BinaryIO]]:
-    """Open files that take their places when all are written; raises OutputError.
+    """Open files that replace their targets once all are complete; raise OutputError.
 
-    A signal that comes while they are moved there waits for the last one.
+    A signal during the moves is delayed until the last one.
     """
     with ExitStack() as stack:
         opened = []
@@ -117,11 +118,11 @@ def new_files(targets: Sequence[Path]) -> Iterator[list[BinaryIO]]:
         try:
             _move(moves)
         finally:
-            _move(moves)  # what is left after a signal
+            _move(moves)  # finishes after a signal
 
 
 def _move(moves: list[tuple[Path, Path]]) -> None:
-    """Move files to their places, and take those that are there out of the list."""
+    """Move files to their destinations, removing each from the list."""
     while moves:
         temporary, target = moves[0]
         if temporary.exists():
@@ -133,19 +134,19 @@ def _move(moves: list[tuple[Path, Path]]) -> None:
 
 
 def replace_file(target: Path, data: bytes) -> None:
-    """Write a file in one move, over another of that name if there is one; raises OSError."""
+    """Write a file in one move, replacing an existing one; raise OSError."""
     with _replacement(target) as file:
         file.write(data)
 
 
 @contextmanager
 def new_file(path: Location) -> Iterator[BinaryIO]:
-    """Open a file that takes its place when all is written; raises OutputError.
+    """Open a file that replaces its target once it is complete; raise OutputError.
 
     A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
     """
     if isinstance(path, RemotePath):
-        from tfperf.base.storage.upload import new_remote_file  # imports what only remote files need
+        from tfperf.base.storage.upload import new_remote_file  # imported only for remote files
 
         with new_remote_file(path) as file:
             yield file
@@ -159,10 +160,10 @@ def new_file(path: Location) -> Iterator[BinaryIO]:
 
 
 def write_files(files: Mapping[Location, bytes]) -> None:
-    """Write files, each when all have found room, so all of them or none; raises OutputError."""
+    """Write all files or none: each is moved once space for all is reserved. Raise OutputError."""
     addresses = {target: data for target, data in files.items() if isinstance(target, RemotePath)}
     if addresses:
-        from tfperf.base.storage.upload import send_files  # imports what only remote files need
+        from tfperf.base.storage.upload import send_files  # imported only for remote files
 
         send_files(addresses)
         return
@@ -177,7 +178,7 @@ def write_files(files: Mapping[Location, bytes]) -> None:
 
 
 def refuse_existing(targets: Sequence[Location], *, force: bool) -> None:
-    """Raise OutputError where a target is a folder, or a file that may not be replaced: a trace never may be."""
+    """Raise OutputError if a target is a folder, a trace, or an existing file without `force`."""
     types = _types_of(targets)
     files = [target for target in targets if types[target] == "file"]
     folders = [target for target in targets if types[target] == "directory"]
@@ -195,11 +196,11 @@ def refuse_existing(targets: Sequence[Location], *, force: bool) -> None:
 
 
 def _types_of(targets: Sequence[Location]) -> dict[Location, Literal["file", "directory"] | None]:
-    """Return what is at each place; None for nothing, or what is neither, such as a device."""
+    """Return the type of each path, or None if it is missing or neither, such as a device."""
     addresses = [target for target in targets if isinstance(target, RemotePath)]
     types: dict[Location, Literal["file", "directory"] | None] = {}
     if addresses:
-        from tfperf.base.storage.upload import types_of  # imports what only remote files need
+        from tfperf.base.storage.upload import types_of  # imported only for remote files
 
         types = dict(types_of(addresses).items())
     for target in targets:
@@ -212,9 +213,9 @@ def _types_of(targets: Sequence[Location]) -> dict[Location, Literal["file", "di
 
 
 def refuse_unwritable(target: Location) -> None:
-    """Raise OutputError where a file could not be written, which making one beside it tells surely; it is removed.
+    """Raise OutputError if a file cannot be written, which is tested by creating and removing one next to it.
 
-    Nothing is written at an address before the file itself.
+    Remote destinations are not tested.
     """
     if isinstance(target, RemotePath):
         return
@@ -227,7 +228,7 @@ def refuse_unwritable(target: Location) -> None:
 
 
 def text_wanted(path: Path) -> str:
-    """Return what to do for an address that tfperf reads, but that was made a Path; empty for others."""
+    """Return advice if a supported address was passed as a Path; empty otherwise."""
     url = _address(path)
     if url.partition(":")[0].lower() not in SCHEMES:
         return ""
@@ -235,7 +236,7 @@ def text_wanted(path: Path) -> str:
 
 
 def elsewhere(path: Location) -> str:
-    """Return what to do for a path that is an address of another machine (`s3://bucket/logs`); empty for others."""
+    """Return advice if a path is an address of another machine (`s3://bucket/logs`); empty otherwise."""
     url = _address(path) if isinstance(path, Path) else ""
     scheme = url.partition(":")[0]
     if not url:
@@ -251,13 +252,13 @@ def elsewhere(path: Location) -> str:
 
 
 def _address(path: Path) -> str:
-    """Return a path that was an address as it was typed: a path has one slash where that had two."""
+    """Return the original address of a Path, which keeps only one slash of `://`."""
     address = _ADDRESS.match(path.as_posix())
     return "://".join(address.groups()) if address and not path.exists() else ""
 
 
 def cannot_write(path: Location, error: OSError) -> OutputError:
-    """Return the error that says why a file or folder cannot be written, and what to try."""
+    """Return an error with the reason why a file or folder cannot be written, and a fix."""
     reason = f"{error.strerror or error}; choose another place"
     if isinstance(error, FileNotFoundError) and isinstance(path, Path):
         reason = f"{path.parent} does not exist; create it first"
@@ -274,10 +275,10 @@ if sys.platform != "win32":
 
 @contextmanager
 def new_folder(place: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield an empty folder that becomes `place` when the block ends; missing folders above it are created.
+    """Yield an empty folder that becomes `place` at the end of the block; create missing parents.
 
-    With `force` it replaces a folder. If the block or a rename fails, everything is as it was. Raises OutputError, also
-    while another process writes the same place.
+    With `force`, it replaces a folder. If the block or a rename fails, nothing changes. Raise OutputError, also while
+    another process writes the same place.
     """
     with locked_place(place, place.parent) as work:
         try:
@@ -291,10 +292,10 @@ def new_folder(place: Path, *, force: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def locked_place(place: Path, parent: Path) -> Iterator[Path]:
-    """Yield a folder inside `parent` for unfinished work; no other process of tfperf writes `place` meanwhile.
+    """Yield a work folder inside `parent` that excludes other tfperf processes from writing `place`.
 
-    The folder has an empty folder `new`, and is removed at the end. First, unfinished work of dead processes is removed
-    from `parent`, or folders are put back, with a warning. Raises OutputError.
+    The folder contains an empty folder `new` and is removed at the end. First, unfinished work of dead processes in
+    `parent` is removed, or replaced folders are restored, with a warning. Raise OutputError.
     """
     work = parent / WORK / place.name
     with ExitStack() as stack:
@@ -312,12 +313,12 @@ def locked_place(place: Path, parent: Path) -> Iterator[Path]:
 
 
 def _recover(parent: Path) -> None:
-    """Undo what processes that are dead did not finish."""
+    """Undo unfinished work of dead processes."""
     if (parent / WORK).is_symlink():
         raise OutputError(f"{parent / WORK} is a link; remove it")
     done: dict[str, list[str]] = {"put back": [], "removed the rest of": []}
     for path in sorted(parent.glob(f"{WORK}/*/lock")):
-        with suppress(OSError), ExitStack() as stack:  # it belongs to another user, or to a process that is alive
+        with suppress(OSError), ExitStack() as stack:  # belongs to another user or to a running process
             lock = os.open(path, os.O_RDWR)
             stack.callback(os.close, lock)
             if _try_lock(lock) and os.path.samestat(os.fstat(lock), path.stat()):
@@ -351,7 +352,7 @@ def _undo(work: Path, place: Path) -> Literal["put back", "removed the rest of"]
 def _lock(work: Path, place: Path) -> int:
     """Create and lock the lock file, and create the folder `new`; return the descriptor of the file."""
     for _ in range(_TRIES):
-        # FileNotFoundError: the process that had the lock ended, and removed the folder.
+        # FileNotFoundError: the previous owner of the lock ended and removed the folder.
         with suppress(FileNotFoundError), ExitStack() as stack:
             work.mkdir(parents=True, exist_ok=True)
             lock = os.open(work / "lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -362,7 +363,7 @@ def _lock(work: Path, place: Path) -> int:
                     continue
                 if is_locked:
                     _undo(work, work.parent.parent / work.name)
-                (work / "new").mkdir()  # Without locks, one process alone can.
+                (work / "new").mkdir()  # Without locks, mkdir excludes other processes.
             except (BlockingIOError, FileExistsError) as error:
                 owner = _owner(work / "lock") or "another process"
                 dead = "" if isinstance(error, BlockingIOError) else f", or remove {work} if it is dead"
@@ -377,7 +378,7 @@ def _lock(work: Path, place: Path) -> int:
 
 
 def _owner(lock: Path) -> str:
-    """Return what a lock file says of its owner, who writes that when it has the lock; empty if it does not do so."""
+    """Return the owner's identity in a lock file, which the owner writes after locking; empty if it is missing."""
     until_s = time.monotonic() + _NAMING_S
     while not (owner := lock.read_text("utf-8", "replace")) and time.monotonic() < until_s:
         time.sleep(_POLL_S)
@@ -385,7 +386,7 @@ def _owner(lock: Path) -> str:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Lock an open file; return False where the file system has no locks. Raises BlockingIOError if it is locked."""
+    """Lock an open file; return False if the file system has no locks. Raise BlockingIOError if it is locked."""
     if sys.platform == "win32":
         return False
     try:
@@ -398,7 +399,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _remove_lock(work: Path) -> None:
-    """Remove the lock file and the folders around it, unless something else is left in them."""
+    """Remove the lock file and its folders, unless other files are left in them."""
     with suppress(OSError):
         if not any((work / name).exists() for name in ("new", "old")):
             (work / "lock").unlink()

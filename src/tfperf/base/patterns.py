@@ -1,4 +1,4 @@
-"""Regular expressions that people write, searched by RE2 (in Arrow): in linear time, whatever the expression.
+"""User-supplied regular expressions, searched by RE2 (in Arrow) in linear time.
 
 Python's `re` backtracks: `(a+)+$` on a name of thirty letters would never end.
 """
@@ -15,7 +15,7 @@ from tfperf.base.arrays import Bools
 from tfperf.base.errors import TfperfError
 
 _MOST_SECONDS = 10.0
-"""Linear is not quick: `a.{999}c` takes a thousand times as long for a letter as others do."""
+"""Linear time can still be slow: `a.{999}c` takes a thousand times longer per letter than other expressions."""
 _AT_ONCE = 1000
 _LONGEST = 1000
 _LONGEST_QUOTE = 60
@@ -23,13 +23,13 @@ _NOT_IN_RE2 = "; look-ahead, look-behind and references to groups do not exist h
 
 
 class Pattern(Struct, frozen=True):
-    """A regular expression in the syntax of RE2, made by `pattern`."""
+    """A regular expression in RE2 syntax, created by `pattern`."""
 
     text: str
     ignore_case: bool = False
 
     def found_in(self, texts: Sequence[str]) -> Bools:
-        """Tell for each text whether the expression is found in it; raises TfperfError if that takes too long."""
+        """Return whether each text matches anywhere; raise TfperfError if the search takes too long."""
         until = time.monotonic() + _MOST_SECONDS
         found = [np.zeros(0, np.bool_)]
         for at in range(0, len(texts), _AT_ONCE):
@@ -40,7 +40,7 @@ class Pattern(Struct, frozen=True):
 
 
 def pattern(text: str, *, ignore_case: bool = False) -> Pattern:
-    """Return a regular expression that a user wrote; raises ValueError, with what is wrong with it."""
+    """Compile a regular expression; raise ValueError with the reason if it is invalid."""
     import pyarrow
 
     if len(text) > _LONGEST:
@@ -61,7 +61,7 @@ def _search(texts: Sequence[str], text: str, ignore_case: bool) -> Bools:
 
     try:
         array = pyarrow.array(texts, pyarrow.large_string())
-    except UnicodeEncodeError:  # Halves of surrogate pairs have no UTF-8.
+    except UnicodeEncodeError:  # Lone surrogates have no UTF-8 encoding.
         array = pyarrow.array(list(map(_encodable, texts)), pyarrow.large_string())
     found = compute.match_substring_regex(array, _encodable(text), ignore_case=ignore_case)
     return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)

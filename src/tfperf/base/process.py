@@ -1,8 +1,8 @@
-"""This process: the memory that it has and may still take, and a copy of it that does a part of its work.
+"""Memory of this process, and forked copies of it that do part of its work.
 
-A copy (`forked`) shares all memory of the process at no cost. Its results come back as pickles in a file in memory,
-whose arrays this process maps without copying them. If a copy cannot be made, or fails in any way, the process does
-the work itself, so errors are the same as without a copy.
+A copy (`forked`) shares all memory of the process at no cost. It returns its results as pickles in an in-memory file,
+whose arrays this process maps without copying. If a copy cannot be created or fails, the process does the work itself,
+so errors are the same as without a copy.
 """
 
 from __future__ import annotations
@@ -36,48 +36,50 @@ _NO_MEMORY = re.compile(
     r"alloc(ation)? failed|failed to map segment",
     re.IGNORECASE,
 )
-"""What the system and libraries say of memory, of address space and of stacks of threads."""
+"""Messages of the system and of libraries about memory, address space and thread stacks."""
 _NEEDS = "tfperf takes 300 MB (query and export-parquet 600 MB), and about 7 times the size of a profile"
-"""Of address space, measured: profiles whose events have no stats take most."""
+"""Address space, as measured. Profiles whose events have no stats need the most."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Settings of glibc (`mallopt`)."""
+"""Parameters of glibc's `mallopt`."""
 _KEPT_BLOCK, _KEPT_MEMORY = 1 << 25, 1 << 28
-"""Bytes of a block, and in all."""
+"""Bytes per block, and in total."""
 _HEAD = struct.Struct("<QQ")
-"""The length of a pickle, and how many arrays follow it."""
+"""Length of a pickle, and number of arrays after it."""
 _ALIGNED = 64
 _PR_SET_PDEATHSIG = 1
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
 class _Limit(NamedTuple):
-    """What bounds the memory of this process: the bytes that are left of it, how people know it, and what to do."""
+    """A limit on this process's memory: remaining bytes, the limit's name, and a fix."""
 
     left: float
     described: str
 
 
 def available_bytes(root: Path = Path("/")) -> float:
-    """Return the least of what the machine has free, its cgroup allows and `ulimit -v` allows; infinity if unknown."""
+    """Return the available memory in bytes, the least of free memory, cgroup limit and `ulimit -v`; infinity if
+    unknown.
+    """
     return min(_limits(root)).left
 
 
 def shortage(where: str = "", root: Path = Path("/")) -> str:
-    """Say that there is not enough memory, how much tfperf takes, how much it may take, and what to do."""
+    """Return an error message with the memory that tfperf needs, the memory it may use, and a fix."""
     return f"not enough memory{where}: {_NEEDS}; {min(_limits(root)).described}"
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Tell whether an error, or one that it came from, is that the system gives no more memory.
+    """Return whether an error, or one of its causes, is an out-of-memory error.
 
-    Libraries have many words for it, some of which look like a damaged file or a package that is not installed.
+    Libraries report it with many messages, some of which look like a damaged file or a missing package.
     """
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
         seen.add(id(each))
         is_text = not isinstance(each, TfperfError) and _NO_MEMORY.search(str(each)) is not None
-        # Extensions in C that forget to say why they failed.
+        # C extensions may fail without setting an exception.
         is_wordless = isinstance(each, SystemError) and address_space() < math.inf
         is_number = getattr(each, "errno", None) == errno.ENOMEM
         if isinstance(each, MemoryError) or is_number or is_text or is_wordless:
@@ -103,15 +105,16 @@ def _limits(root: Path) -> list[_Limit]:
 
 
 def resident_bytes(process: int | str = "self", root: Path = Path("/")) -> float:
-    """Return how much memory a process has in use, by default this one; 0 if unknown."""
+    """Return the resident memory of a process in bytes, by default of this one; 0 if unknown."""
     return _kilobytes(root / f"proc/{process}/status", "VmRSS", missing=0.0)
 
 
 def keep_freed_memory() -> None:
-    """Keep the memory of one batch of events for the next: the C library would give it back, and fetch it page by page.
+    """Keep the memory of one batch of events for the next instead of returning it to the system page by page.
 
-    That takes a fifteenth of the time of a large profile, and half of it in processes that dask starts: it sets glibc
-    to give back each block at once. C libraries other than glibc have no such setting.
+    Returning it takes 1/15 of the time of a large profile, and half of it in processes started by dask, which
+    configures
+    glibc to return each block at once. Only glibc has this setting.
     """
     with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -120,7 +123,7 @@ def keep_freed_memory() -> None:
 
 
 def address_space() -> float:
-    """Return how many bytes of address space a process may take (`ulimit -v`); infinity without a limit."""
+    """Return the address space limit of this process in bytes (`ulimit -v`); infinity without a limit."""
     try:
         import resource
     except ImportError:
@@ -151,7 +154,7 @@ _is_allowed = ContextVar("_is_allowed", default=False)
 
 @contextmanager
 def allowing_forks(allowed: bool) -> Iterator[None]:
-    """Allow copies of this process; by default there are none, because other cores may be busy already."""
+    """Allow copies of this process. The default is none, because other cores may be busy."""
     token = _is_allowed.set(allowed)
     try:
         yield
@@ -160,13 +163,13 @@ def allowing_forks(allowed: bool) -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Have Linux kill this process when the one that started it ends, however that ends."""
+    """Have Linux kill this process when its parent ends, however it ends."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def can_fork() -> bool:
-    """Return whether a copy of this process is safe: another thread could hold a lock, which would stay locked."""
+    """Return whether forking is safe: a lock held by another thread would stay locked in the copy."""
     if sys.platform != "linux":
         return False
     try:
@@ -177,9 +180,10 @@ def can_fork() -> bool:
 
 @contextmanager
 def forked(work: Callable[[], Iterable[Any]]) -> Iterator[Callable[[], list[Any] | None]]:
-    """Start `work` in a copy of this process; yield a function that waits for what it returns.
+    """Run `work` in a copy of this process; yield a function that waits for its results.
 
-    That is None if there is no copy, or if it failed. Arrays in it are read-only. The copy is gone at the end.
+    It returns None if the copy could not be created or failed. Returned arrays are read-only. The copy ends with the
+    block.
     """
     if not (_is_allowed.get() and can_fork()):
         yield lambda: None
@@ -210,9 +214,9 @@ def forked(work: Callable[[], Iterable[Any]]) -> Iterator[Callable[[], list[Any]
 
 
 def in_two(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Return the results of at most 256 tasks. Where copies are allowed, a copy of this process does some of them.
+    """Return the results of at most 256 tasks, some computed by a copy of this process where copies are allowed.
 
-    Each of the two processes takes the next task when it has finished one.
+    Each of the two processes takes the next task as soon as it is free.
     """
     reader, writer = os.pipe()
     os.write(writer, bytes(range(len(tasks))))
@@ -232,7 +236,7 @@ def in_two(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def _start(work: Callable[[], Iterable[Any]], file: int) -> int:
-    """Return the number of the copy. Raises OSError."""
+    """Start the copy and return its process ID. Raise OSError."""
     parent = os.getpid()
     process = os.fork()
     if process:

@@ -1,4 +1,4 @@
-"""Quantities: units as they are shown, and as people type them."""
+"""Parse and format quantities."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from decimal import Decimal
 from typing import Literal
 
 Unit = Literal["", "ps", "us", "ms", "%", "count", "bytes"]
-"""Units that columns and facts may have."""
+"""Units of columns and facts."""
 
 _DIGITS = re.compile("[0-9]+")
 PS_PER_MS = 1e9
 PS_PER_US = 1e6
-"""Picoseconds in a millisecond, and in a microsecond."""
 
 
-# The rule of digits, which docs/reading.md states: three, but a whole number is never rounded to fewer digits than it
-# has. Shares have one digit behind the point.
+# Digits follow docs/reading.md: three significant digits, but whole numbers are never rounded to fewer digits. Shares
+# have one decimal.
 
 
 def _digits(magnitude: float) -> int:
-    """Return how many digits behind the point make three in all: none from 100 on, three at most."""
+    """Return the number of decimals for three significant digits: 0 for at least 100, up to 3."""
     return 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2 if magnitude >= 0.9995 else 3
 
 
 def format_ms(value: float | None) -> str:
-    """Show a time with three digits: 0.012, 1.23, 45.6, 1234; never 0.000 unless it is exactly that."""
+    """Format a time with three digits: 0.012, 1.23, 45.6, 1234; 0.000 only if it is exactly 0."""
     if value is None:
         return "-"
     magnitude = abs(value)
@@ -36,14 +35,14 @@ def format_ms(value: float | None) -> str:
 
 
 def format_number(value: float | None) -> str:
-    """Show a number that has no unit, or a rate, with three digits: `0.0025`, `4.16`, `52,571`."""
+    """Format a number without a unit, or a rate, with three digits: `0.0025`, `4.16`, `52,571`."""
     if value is None:
         return "-"
     return f"{value + 0.0:,.0f}" if abs(value) >= 99.95 else f"{value + 0.0:.3g}"
 
 
 def format_percent(value: float | None) -> str:
-    """Show a percentage with one digit; never 0.0 or 100.0 unless it is exactly that."""
+    """Format a percentage with one decimal; 0.0 and 100.0 only if exact."""
     if value is None:
         return "-"
     magnitude, sign = abs(value), "-" if value < 0 else ""
@@ -56,7 +55,7 @@ def format_percent(value: float | None) -> str:
 
 
 def format_bytes(value: float | None) -> str:
-    """Show a size with three digits in the unit that suits it: `512 B`, `1.50 kB`, `14.4 GB`; 1 kB is 1,000 bytes."""
+    """Format a size with three digits and a suitable unit: `512 B`, `1.50 kB`, `14.4 GB`; 1 kB is 1,000 bytes."""
     if value is None:
         return "-"
     size, unit = float(value), 0
@@ -68,16 +67,15 @@ def format_bytes(value: float | None) -> str:
 
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
-"""Units in which sizes are shown, each a thousand of the one before."""
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun: `1 step`, `2,345 steps`, `3 batches`; `plural` where an s is not enough."""
+    """Return a count with its noun: `1 step`, `2,345 steps`, `3 batches`; pass irregular plurals as `plural`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def listed(texts: Sequence[str], most: int = 5) -> str:
-    """Return the first texts, and how many more there are: `a, b, c and 12 more`."""
+    """Return the first texts and the number of others: `a, b, c and 12 more`."""
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -90,7 +88,7 @@ DURATIONS: Mapping[str, int] = {
     "min": 60 * 10**12,
     "h": 3600 * 10**12,
 }
-"""Picoseconds in each unit of time."""
+"""Picoseconds per unit of time."""
 SIZES: Mapping[str, int] = {
     "b": 1,
     "kb": 10**3,
@@ -102,37 +100,37 @@ SIZES: Mapping[str, int] = {
     "gib": 1 << 30,
     "tib": 1 << 40,
 }
-"""Bytes in each unit of size."""
+"""Bytes per unit of size."""
 
 _QUANTITY = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%]*)"
 _LONGEST = 100
 
 
 def split_quantity(text: str) -> tuple[Decimal, str] | None:
-    """Return number and unit (in lower case, empty if there is none); None if the text is not a quantity.
+    """Return number and unit (lower case, possibly empty), or None if the text is not a quantity.
 
-    Signs, exponents, `nan` and `inf` are not allowed. The number is exact, so that the same quantity in another
-    unit is the same float.
+    Signs, exponents, `nan` and `inf` are not allowed. The number is exact, so that equal quantities in different units
+    convert to the same float.
     """
     match = re.fullmatch(_QUANTITY, text.strip()) if len(text) <= _LONGEST else None
     return (Decimal(match[1]), match[2].lower()) if match else None
 
 
 def converted(number: Decimal, factor: int, per: int) -> float:
-    """Return `number` of a unit that holds `factor`, in units that hold `per`."""
+    """Convert `number` between units that are `factor` and `per` base units."""
     return float(number * factor / per)
 
 
 def natural(text: str) -> tuple[tuple[str, int, str], ...]:
-    """Return what sorts `worker-2` before `worker-10`."""
+    """Return a sort key that orders `worker-2` before `worker-10`."""
     texts, numbers = _DIGITS.split(text), [*(digits.lstrip("0") for digits in _DIGITS.findall(text)), ""]
     return tuple((before, len(number), number) for before, number in zip(texts, numbers, strict=True))
 
 
 def without_middle(text: str, limit: int, mark: str = "...") -> str:
-    """Return text of at most `limit` characters: longer text loses its middle.
+    """Shorten text to `limit` characters by cutting its middle.
 
-    Two thirds are the end, which is where names of ops differ.
+    Two thirds of the rest are from the end, where names of ops differ.
     """
     if len(text) <= limit:
         return text
@@ -144,9 +142,9 @@ _AS_CLOSE = 0.8
 
 
 def did_you_mean(word: str, known: Iterable[str], shown_as: Mapping[str, str] | None = None) -> str:
-    """Return the names that are close to a word as a question; else all of them to choose from, if they are few.
+    """Return a question with the known names similar to `word`, or a list of all names if there are few.
 
-    `shown_as` says how a name is written, where that is not how it is compared.
+    `shown_as` maps a compared name to its displayed form.
     """
     import difflib
 
@@ -154,7 +152,7 @@ def did_you_mean(word: str, known: Iterable[str], shown_as: Mapping[str, str] | 
     shown = shown_as or {name: name for name in names}
     word_in_lower = word.lower()[:100]
     close = difflib.get_close_matches(word_in_lower, names, n=3, cutoff=0.5)
-    # Beside one that is much closer, the others are none.
+    # Drop the others if one is much closer.
     alike = [difflib.SequenceMatcher(None, name, word_in_lower).ratio() for name in close]
     close = [name for name, ratio in zip(close, alike, strict=True) if ratio >= _AS_CLOSE * max(alike)]
     close += [name for name in names if word and word.lower() in name and name not in close][: 3 - len(close)]
@@ -165,5 +163,5 @@ def did_you_mean(word: str, known: Iterable[str], shown_as: Mapping[str, str] | 
 
 
 def percent(part: float, whole: float) -> float | None:
-    """Return a share in percent; None of nothing."""
+    """Return a share in percent, or None if the whole is 0."""
     return 100.0 * part / whole if whole else None

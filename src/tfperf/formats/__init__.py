@@ -1,1 +1,1 @@
-"""File formats: profiles (XSpace) and compiled programs (HLO), read and written."""
+"""Readers and writers of file formats: profiles (XSpace) and compiled programs (HLO)."""

@@ -1,1 +1,1 @@
-"""Addresses of other machines: which are known, how they are listed, read and written through fsspec."""
+"""Remote addresses: supported schemes, and listing, reading and writing through fsspec."""

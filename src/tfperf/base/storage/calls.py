@@ -1,6 +1,6 @@
-"""The only module that opens and calls fsspec: errors become those of tfperf, and a busy server is asked again.
+"""The only module that opens and calls fsspec: it translates errors to tfperf's and retries if a server is busy.
 
-Each library has its own errors, without a common base, so `kind_of` looks at their names.
+Libraries have their own errors without a common base class, so `kind_of` classifies them by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNREACHABLE = {"EndpointConnectionError", "ConnectTimeoutError", "ClientConnect
 _BUSY = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "IncompleteRead", "ResponseParserError",
          "TimeoutError", "FSTimeoutError", "ConnectionError", "ServiceResponseError", "IncompleteReadError",
          "ProxyError", "ChecksumError", "ResponseStreamingError", "TransferEncodingError"}  # fmt: skip
-"""Names of errors and of their bases, so that no library is imported to tell them apart."""
+"""Names of error classes and base classes, compared as text so that no library is imported."""
 _OF_STATUS: dict[int, Kind] = {
     400: "other", 401: "forbidden", 403: "forbidden", 404: "missing", 410: "missing", 412: "range", 416: "range",
     408: "busy", 425: "busy", 429: "busy", 500: "busy", 502: "busy", 503: "busy", 504: "busy",
@@ -37,15 +37,15 @@ _LONGEST_REASON = 200
 
 
 def kind_of(error: BaseException) -> Kind:
-    """Return what kind of failure an error of fsspec, or of a library below it, is."""
+    """Classify an error of fsspec or of a library that it uses."""
     names = {cls.__name__ for cls in type(error).__mro__}
-    if names & _NOBODY or "account_name" in str(error):  # adlfs says so in a ValueError
+    if names & _NOBODY or "account_name" in str(error):  # adlfs reports it as a ValueError
         return "nobody"
     status = _status(error)
     if status is not None:
         return _OF_STATUS.get(status, "busy" if status >= 500 else "other")
     if "FileNotFoundError" in names:
-        # fsspec says so of whatever goes wrong when it asks a web server for the size of a file.
+        # fsspec raises it for any failure while it requests the size of a web file.
         return kind_of(error.__cause__) if error.__cause__ else "missing"
     if "PermissionError" in names or str(error).startswith("Forbidden"):
         return "forbidden"
@@ -58,7 +58,7 @@ def kind_of(error: BaseException) -> Kind:
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the status of HTTP that an error carries."""
+    """Return the HTTP status of an error."""
     for name in ("status", "status_code", "code"):
         status = getattr(error, name, None)
         if isinstance(status, int) and 100 <= status < 600:
@@ -70,7 +70,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def reading_failed(path: RemotePath, error: BaseException) -> TfperfError:
-    """Return the error for a file or folder that cannot be listed or read."""
+    """Return the error for a failed listing or read."""
     kind = kind_of(error)
     if kind == "missing":
         return TraceNotFoundError(f"{path} does not exist; check the address")
@@ -80,12 +80,12 @@ def reading_failed(path: RemotePath, error: BaseException) -> TfperfError:
 
 
 def writing_failed(path: RemotePath, error: BaseException) -> OutputError:
-    """Return the error for a file that cannot be written."""
+    """Return the error for a failed write."""
     return OutputError(f"cannot write {path}: {_advice(path, kind_of(error), error)}")
 
 
 def changed(path: RemotePath) -> TraceFormatError:
-    """Return the error for a file that was replaced while it was read."""
+    """Return the error for a file that changed while it was read."""
     return TraceFormatError(f"{path} changed while it was read; try again when it is written completely")
 
 
@@ -116,15 +116,15 @@ def _reason(error: BaseException) -> str:
 
 
 PAUSES_S = (0.2, 1.0, 4.0)
-"""How long to wait before each new try, in seconds."""
+"""Pauses before the retries, in seconds."""
 _PAUSE_UNREACHABLE_S = (0.5,)
-"""An address with a typing error should not take long."""
+"""Shorter, so that a mistyped address fails soon."""
 
 Answer = TypeVar("Answer")
 
 
 def file_system(path: RemotePath) -> Any:
-    """Return the fsspec file system of an address. Raises TfperfError if what it needs is not installed."""
+    """Return the fsspec file system of an address. Raise TfperfError if a required package is not installed."""
     scheme = path.scheme
     try:
         prepare(scheme, path.endpoint_url)
@@ -139,13 +139,13 @@ def file_system(path: RemotePath) -> Any:
         options |= scheme.anonymous
     if path.endpoint_url:
         options[scheme.endpoint] = path.endpoint_url
-    # It logs the traceback of each error that it raises.
+    # It logs a traceback for each error that it raises.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-    # Some options, such as the account, are in the address.
+    # The address contains some options, such as the account.
     options = fsspec.get_filesystem_class(scheme.protocol)._get_kwargs_from_urls(path.url) | options
     opened = call(path, partial(fsspec.filesystem, scheme.protocol, **options))
     if scheme.protocol == "s3":
-        opened.retries = 1  # `call` asks again
+        opened.retries = 1  # `call` retries
     return opened
 
 
@@ -154,9 +154,9 @@ def call(
     function: Callable[[], Answer],
     failed: Callable[[RemotePath, Exception], TfperfError] = reading_failed,
 ) -> Answer:
-    """Call a function that asks a service, again if the server is busy or the connection breaks.
+    """Call a function that sends requests; retry if the server is busy or the connection breaks.
 
-    Raises TfperfError in place of what fsspec raises; KeyboardInterrupt at once.
+    Raise TfperfError instead of fsspec's errors; KeyboardInterrupt is not delayed.
     """
     tries = 0
     while True:
@@ -168,7 +168,7 @@ def call(
             kind = kind_of(error)
             pauses = PAUSES_S if kind == "busy" else _PAUSE_UNREACHABLE_S if kind == "unreachable" else ()
             if tries >= len(pauses):
-                # The error of the library may hold an address with a password: it is not chained.
+                # The library's error may contain an address with a password, so it is not chained.
                 raise failed(path, error) from None
             time.sleep(pauses[tries])
             tries += 1

@@ -1,7 +1,7 @@
-"""Files of another machine: which lie below an address, and their bytes as an open file.
+"""List the files at a remote address, and download them.
 
-A listing is one request per thousand files, where the service can list. A download is sent once, in a few large parts:
-the reader needs every byte, so small parts would save nothing, and each costs a request.
+A listing takes one request per thousand files, if the service can list. A download requests a few large parts: the
+reader needs every byte, so small parts would save nothing, and each costs a request.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tfperf.base.storage.remote_path import Listed, RemotePath
 _VERSIONS = ("ETag", "etag", "generation", "Content-MD5", "md5Hash")
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "Last-Modified", "created")
 _DEEPEST = 8
-"""Levels of folders that are followed on a web server, where each is a request, and where links may go in circles."""
+"""Maximum depth on a web server, where each level is a request and links may form cycles."""
 
 
 def look_up(path: RemotePath) -> RemotePath:
-    """Return a file with what the service says of it. Raises TfperfError if it is not there or may not be read."""
+    """Return a file with its metadata. Raise TfperfError if it is missing or access is denied."""
     files = file_system(path)
     return replace(path, listed=_listed(call(path, partial(files.info, path.url))))
 
 
 def list_files(path: RemotePath, file_suffix: str | tuple[str, ...]) -> list[RemotePath]:
-    """Return all files below an address, ordered, or the file itself if it is one.
+    """Return all files below an address, sorted, or the address itself if it is a file.
 
-    `file_suffix` (or one of several) ends the names of addresses that are surely files: what they hold is not searched
-    for. Raises TfperfError if nothing is there.
+    Addresses that end with `file_suffix` (or one of several) are files and are not listed. Raise TfperfError if nothing
+    exists there.
     """
     if path.name.endswith(file_suffix):
         return [look_up(path)]
@@ -47,7 +47,7 @@ def list_files(path: RemotePath, file_suffix: str | tuple[str, ...]) -> list[Rem
     entries = call(path, partial(files.find, path.url, detail=True))
     root = files._strip_protocol(path.url)
     if not entries:
-        # Not all services tell an empty folder from one that is not there.
+        # Some services do not distinguish an empty folder from a missing one.
         call(path, partial(files.info, path.url))
     found = [_below(path, root, entry) for _, entry in sorted(entries.items())]
     return [each for each in found if each is not None]
@@ -60,12 +60,12 @@ def _list_web(path: RemotePath) -> list[RemotePath]:
         return [replace(path, listed=_listed(info))]
     entries = call(path, partial(files.find, f"{path.url}/", detail=True, maxdepth=_DEEPEST))
     found = [_below(path, path.url, {"name": name}) for name in sorted(entries)]
-    # A page tells neither sizes nor times.
+    # Web pages list neither sizes nor times.
     return [replace(each, listed=None) for each in found if each is not None]
 
 
 def _below(path: RemotePath, root: str, entry: Mapping[str, Any]) -> RemotePath | None:
-    """Return the address of what a service listed; None for what is not below the path, as links of a page may be."""
+    """Return the address of a listed entry, or None if it is outside the path, as links on a page may be."""
     name = str(entry["name"])
     if name == root:
         return replace(path, listed=_listed(entry))
@@ -79,7 +79,7 @@ def _below(path: RemotePath, root: str, entry: Mapping[str, Any]) -> RemotePath 
 
 
 def _listed(info: Mapping[str, Any]) -> Listed:
-    """Return what tfperf keeps of the record of a file; each service has its own names."""
+    """Convert a file's metadata, whose keys depend on the service."""
     size = info.get("size")
     modified = next((_seconds(info[name]) for name in _TIMES if info.get(name) is not None), None)
     versions = [str(info[name]).strip('"') for name in _VERSIONS if info.get(name) is not None]
@@ -92,7 +92,7 @@ def _listed(info: Mapping[str, Any]) -> Listed:
 
 
 def _seconds(time: Any) -> float | None:
-    """Return a time as seconds since 1970."""
+    """Return a time in seconds since 1970."""
     try:
         if isinstance(time, str):
             time = parsedate_to_datetime(time) if "," in time else datetime.fromisoformat(time.replace("Z", "+00:00"))
@@ -103,16 +103,16 @@ def _seconds(time: Any) -> float | None:
 
 PART_BYTES = 1 << 25
 IN_FLIGHT = 2
-"""Parts that are asked for at the same time."""
+"""Maximum number of concurrent requests."""
 MEMORY_BYTES = 1 << 28
-"""What is larger goes to a temporary file, which has no name and is gone when it is closed, or with the process."""
+"""Larger files go to an unnamed temporary file, which disappears when it is closed or the process ends."""
 _OF_STREAM = 1 << 20
 
 
 def download(path: RemotePath) -> BinaryIO:
-    """Return the bytes of a remote file as an open file, at its start.
+    """Return an open file with the content of a remote file, positioned at its start.
 
-    Raises TfperfError if the file cannot be read, and TraceFormatError if another one took its place meanwhile.
+    Raise TfperfError if the file cannot be read, and TraceFormatError if it is replaced during the download.
     """
     files = file_system(path)
     listed = path.listed or look_up(path).listed or Listed()
@@ -126,7 +126,7 @@ def download(path: RemotePath) -> BinaryIO:
                 raise changed(path)
         else:
             _copy_parts(files, path, size, target)
-            # One part is of one version; several are if there was no other at the end.
+            # Several parts are consistent only if the version is still the same at the end.
             if size > PART_BYTES and look_up(path).listed != listed:
                 raise changed(path)
     except OSError as error:
@@ -141,7 +141,7 @@ def download(path: RemotePath) -> BinaryIO:
 
 
 def _copy_whole(files: Any, path: RemotePath, target: BinaryIO) -> None:
-    """Copy a file that comes in one answer, from its start at each try."""
+    """Copy a file that the server sends in one response; each retry starts over."""
     target.seek(0)
     target.truncate()
     if path.is_web:
@@ -151,10 +151,11 @@ def _copy_whole(files: Any, path: RemotePath, target: BinaryIO) -> None:
 
 
 def _copy_parts(files: Any, path: RemotePath, size: int, target: BinaryIO) -> None:
-    """Copy a file part by part, `IN_FLIGHT` at a time; a part that does not come is asked for again by itself.
+    """Copy a file in parts, `IN_FLIGHT` at a time; each part is retried separately.
 
-    The last part asks for one byte more than there should be: if it comes, the file has grown. A web server may ignore
-    that a part is asked for, and send all, so its first part comes alone.
+    The last part requests one byte beyond the known size: if it arrives, the file has grown. The first part is
+    requested
+    alone, because a web server may ignore the range and send the whole file.
     """
     name, starts = files._strip_protocol(path.url), list(range(0, size, PART_BYTES))
     while starts:
@@ -173,7 +174,7 @@ def _copy_parts(files: Any, path: RemotePath, size: int, target: BinaryIO) -> No
 
 
 def _received(files: Any, name: str, start: int, stop: int, first: list[Any]) -> bytes:
-    """Return a part or raise its error: the first answer is there, further ones are asked for."""
+    """Return a part or raise its error; `first` has the first response, further ones are requested."""
     answer = first.pop() if first else files.cat_file(name, start=start, end=stop)
     if isinstance(answer, Exception):
         raise answer

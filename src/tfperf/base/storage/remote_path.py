@@ -1,6 +1,6 @@
-"""The address of a file or folder on another machine, with the part of pathlib's interface that tfperf uses.
+"""The address of a remote file or folder, with the part of pathlib's interface that tfperf uses.
 
-`SCHEMES` declares each kind of address once: what it needs, and what its errors advise.
+`SCHEMES` declares the requirements and error advice of each kind of address once.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ if TYPE_CHECKING:
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 _LOGIN = r"(?<=://)[^/]*:[^/]*@|(?<=http://)[^/]*@|(?<=https://)[^/]*@"
-"""All up to the last `@`: a password may hold one. A name alone is a secret on the web, where it may be a token."""
+"""Everything up to the last `@`, since a password may contain one. On the web, a name alone may be a token."""
 _QUERY = r"(https?://[^\s?]*)\?[^\s'\")]*"
 
 
 class Listed(Struct, frozen=True, kw_only=True):
-    """What a storage service says of a file without sending it."""
+    """Metadata of a file, from its storage service."""
 
     size_bytes: int | None = None
     version: str = ""
-    """Another one after each change: an ETag, a generation, or a time; empty if the service tells none."""
+    """Changes with each write: an ETag, a generation, or a time; empty if the service reports none."""
     modified: float | None = None
     """Seconds since 1970."""
     has_ranges: bool = True
-    """Whether parts of the file may be asked for; False only if the server says that it sends whole files."""
+    """Whether the server supports range requests; False only if it reports that it does not."""
 
 
 class RemotePath(Struct, frozen=True):
     """A file or folder in an object store, in HDFS or on a web server.
 
     `url` is its address: `s3://`, `gs://`, `az://`, `hdfs://`, `https://`, `http://` or `memory://`. `anonymous` reads
-    without credentials, `endpoint_url` asks another server of the same protocol (S3 and Google Cloud Storage only).
-    tfperf takes it wherever it takes the path of a profile. Credentials are those that the library of the service
-    finds. Raises TfperfError for an address that cannot be used.
+    without credentials; `endpoint_url` uses another server with the same protocol (S3 and Google Cloud Storage only).
+    tfperf accepts it wherever it accepts the path of a profile. Credentials are those that the service's library finds.
+    Raise TfperfError for an unsupported address.
     """
 
     url: str
     anonymous: bool = False
     endpoint_url: str | None = None
     listed: Listed | None = None
-    """What the listing that it comes from says of it."""
+    """Metadata from the listing that returned it."""
 
     def __post_init__(self) -> None:
         address = _ADDRESS.fullmatch(self.url)
@@ -68,12 +68,12 @@ class RemotePath(Struct, frozen=True):
 
     @property
     def scheme(self) -> Scheme:
-        """Return what is declared for addresses of this kind."""
+        """Return the declaration of this kind of address."""
         return SCHEMES[self.url.partition(":")[0]]
 
     @property
     def is_web(self) -> bool:
-        """Tell whether it is on a web server, where names are quoted and a `?` ends the path."""
+        """Return whether it is on a web server, where names are quoted and `?` ends the path."""
         return self.scheme.protocol == "http"
 
     @property
@@ -83,19 +83,19 @@ class RemotePath(Struct, frozen=True):
 
     @property
     def suffix(self) -> str:
-        """Return the end of the name, from its last dot."""
+        """Return the end of the name, including its last dot."""
         return PurePosixPath(self.name).suffix
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Return the kind of address, the bucket or server, and each part of the path; as `Path(str(path)).parts`."""
+        """Return the scheme, the bucket or server, and each part of the path, like `Path(str(path)).parts`."""
         start, _, rest = str(self).removesuffix("?...").partition("://")
         parts = tuple(part for part in rest.split("/") if part not in ("", "."))
         return (f"{start}:", *(map(_unquoted, parts) if self.is_web else parts))
 
     @property
     def parent(self) -> RemotePath:
-        """Return what holds it; a bucket is in itself."""
+        """Return the containing folder; a bucket is its own parent."""
         start, _, rest = self._path.partition("://")
         folder = rest.rpartition("/")[0] or rest
         return replace(self, url=f"{start}://{folder}", listed=None)
@@ -105,7 +105,6 @@ class RemotePath(Struct, frozen=True):
 
     @property
     def _path(self) -> str:
-        """Return the address without a query."""
         return self.url.partition("?")[0] if self.is_web else self.url
 
     def __str__(self) -> str:
@@ -116,16 +115,16 @@ class RemotePath(Struct, frozen=True):
         return f"RemotePath({str(self)!r})"
 
     def resolve(self) -> RemotePath:
-        """Return it: nothing leads elsewhere."""
+        """Return itself, because remote paths have no symbolic links."""
         return self
 
 
 Location = Path | RemotePath
-"""Where a file or folder is: on this machine, or at an address."""
+"""A local path or a remote address."""
 
 
 def located(path: str | Location) -> Location:
-    """Return a path as it is, or what a text names: an address that tfperf reads, or a path of this machine."""
+    """Convert text to a supported address or a local path; return other values unchanged."""
     if not isinstance(path, str):
         return path
     address = _ADDRESS.match(path)
@@ -133,44 +132,44 @@ def located(path: str | Location) -> Location:
 
 
 def _unquoted(part: str) -> str:
-    """Return a part of a path as people write it, unless it would be two parts then, or could not be shown."""
-    from urllib.parse import unquote  # only addresses of web servers need it
+    """Unquote a part of a path, unless the result would be two parts or unprintable."""
+    from urllib.parse import unquote  # imported only for web servers
 
     plain = unquote(part)
     return plain if plain.isprintable() and "/" not in plain else part
 
 
 def without_secrets(text: str) -> str:
-    """Return a text whose addresses have neither a login nor a query, which often holds a signature."""
+    """Remove logins and queries from addresses in a text; a query often contains a signature."""
     return re.sub(_QUERY, r"\1?...", re.sub(_LOGIN, "***@", text))
 
 
 CONNECT_S, READ_S = 10, 60
-"""How long a server may take to be reached, and between two pieces of what it sends, in seconds."""
+"""Timeouts in seconds: to connect, and between two pieces of a response."""
 
 
 class Scheme(Struct, frozen=True, kw_only=True):
     """One kind of address."""
 
     protocol: str
-    """What fsspec calls it."""
+    """The protocol name in fsspec."""
     extra: str
-    """The extra of tfperf that installs what it needs."""
+    """The tfperf extra that installs its requirements."""
     place: str = "bucket"
-    """What holds the files."""
+    """The term for its top-level container."""
     identify: str = ""
-    """How a user says who they are."""
+    """How a user authenticates."""
     anonymous: Mapping[str, Any] = {}
-    """Options for access without credentials; empty if there is no such access to choose."""
+    """Options for access without credentials; empty if there is no such option."""
     endpoint: str = ""
-    """The option that takes another server of the same protocol; empty if there is none."""
+    """The option for another server with the same protocol; empty if there is none."""
     is_writable: bool = True
     is_public: bool = False
-    """Whether there is nothing to log in to, unless the server asks."""
+    """Whether no login is needed unless the server requires one."""
     setup: str = ""
-    """What else must be on this machine."""
+    """Further requirements on this machine."""
     needs_folders: bool = False
-    """Whether a folder must be made before a file is put there."""
+    """Whether a folder must exist before a file is written into it."""
 
 
 _S3 = Scheme(
@@ -216,11 +215,11 @@ SCHEMES = {
     "s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS, "az": _AZURE, "abfs": _AZURE, "abfss": _AZURE, "hdfs": _HDFS,
     "http": _HTTP, "https": _HTTP, "memory": _MEMORY,
 }  # fmt: skip
-"""How an address begins, before `://`."""
+"""Scheme (the part before `://`) -> its declaration."""
 
 
 def client_options(scheme: Scheme) -> dict[str, Any]:
-    """Return how the library of a scheme is set up: no memory of listings, few retries (ours count), time limits."""
+    """Return client options: no listing cache, few retries (`call` retries), timeouts."""
     if scheme is _S3:
         limits = {"connect_timeout": CONNECT_S, "read_timeout": READ_S, "retries": {"max_attempts": 0}}
         return {"use_listings_cache": False, "config_kwargs": limits}
@@ -229,7 +228,7 @@ def client_options(scheme: Scheme) -> dict[str, Any]:
     if scheme is _HTTP:
         from aiohttp import ClientTimeout
 
-        # A whole file may take longer than the five minutes that aiohttp allows; a proxy or ~/.netrc may be needed.
+        # aiohttp's limit of five minutes is too short for a whole file; a proxy or ~/.netrc may be needed.
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
         identity = {"Accept-Encoding": "identity"}
         return {"client_kwargs": {"timeout": timeout, "trust_env": True, "headers": identity}}
@@ -237,7 +236,7 @@ def client_options(scheme: Scheme) -> dict[str, Any]:
 
 
 def prepare(scheme: Scheme, endpoint_url: str | None) -> None:
-    """Set what a library reads from the environment when it is imported."""
+    """Set environment variables that a library reads on import."""
     if scheme is _GCS and (endpoint_url or os.environ.get("STORAGE_EMULATOR_HOST")):
-        # gcsfs asks Google for the kind of each bucket; for a bucket of an emulator, it waits a minute for an answer.
+        # gcsfs requests the kind of each bucket from Google, which takes a minute to fail for an emulator's bucket.
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")

@@ -1,4 +1,4 @@
-"""Files that are written to another machine: sent when they are whole, so that nobody sees half of one."""
+"""Write files to remote addresses: they are sent once complete, so that readers never get a partial file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FileType = Literal["file", "directory"]
 
 
 def types_of(paths: Sequence[RemotePath]) -> dict[RemotePath, FileType | None]:
-    """Return what is at each address; None for nothing. Raises OutputError if the service does not say.
+    """Return the type of each address, or None if it is missing; all are in one folder.
 
-    Several addresses are in one folder.
+    Raise OutputError if the service does not report it.
     """
     refuse_unwritable(paths[0])
     if len(paths) == 1:
@@ -38,14 +38,13 @@ def _type_of(path: RemotePath) -> FileType | None:
 
 
 def _files_beside(path: RemotePath) -> set[str]:
-    """Return the names of the files in the folder of an address."""
     folder = path.parent
     names = call(path, partial(file_system(folder).find, folder.url, maxdepth=1), writing_failed)
     return {str(name).rpartition("/")[2] for name in names}
 
 
 def refuse_unwritable(path: RemotePath) -> None:
-    """Raise OutputError for an address of a kind that can only be read."""
+    """Raise OutputError for an address of a read-only kind."""
     if not path.scheme.is_writable:
         raise OutputError(
             f"cannot write {path}: files of a web server can only be read; name a file, or s3:// or gs://"
@@ -54,9 +53,9 @@ def refuse_unwritable(path: RemotePath) -> None:
 
 @contextlib.contextmanager
 def new_remote_file(path: RemotePath) -> Iterator[BinaryIO]:
-    """Open a file of this machine that is sent to an address when all is written; raises OutputError.
+    """Open a local file that is sent to an address once it is complete; raise OutputError.
 
-    A service shows a file when all of it has come. If the work fails before, nothing is sent.
+    Services show a file only after all of it has arrived. If the block fails, nothing is sent.
     """
     refuse_unwritable(path)
     with tempfile.TemporaryDirectory(prefix="tfperf-") as folder:
@@ -67,13 +66,13 @@ def new_remote_file(path: RemotePath) -> Iterator[BinaryIO]:
 
 
 def send(local: Path, path: RemotePath) -> None:
-    """Send a whole file to an address, in place of one that is there; raises OutputError."""
+    """Send a file to an address, replacing an existing one; raise OutputError."""
     files = _ready_for(path)
     call(path, partial(files.put_file, str(local), path.url), writing_failed)
 
 
 def send_files(contents: Mapping[RemotePath, bytes]) -> None:
-    """Send files into one folder: all of them, or none that was not there before; raises OutputError."""
+    """Send files to one folder. On failure, remove those that did not exist before. Raise OutputError."""
     first = next(iter(contents))
     files, before, sent = _ready_for(first), _files_beside(first), []
     try:
@@ -89,7 +88,7 @@ def send_files(contents: Mapping[RemotePath, bytes]) -> None:
 
 
 def _ready_for(path: RemotePath) -> Any:
-    """Return the file system that a file is written to, with the folder that it needs."""
+    """Return the file system of an address, after creating the folder if it is required."""
     refuse_unwritable(path)
     files = file_system(path)
     if path.scheme.needs_folders:

@@ -1,1 +1,1 @@
-"""Programs of XLA: what they are made of, and what they cost."""
+"""XLA programs: structure and cost."""

@@ -1,9 +1,8 @@
-"""What instructions of a program compute and move, by their shapes.
+"""FLOPs and bytes of a program's instructions, computed from their shapes.
 
-Two countings. `xla` is that of XLA itself (`hlo_cost_analysis`): a loop once, the library's calls unknown. `corrected`
-is what the hardware has to do: calls into libraries where their work can be told, a loop as often as the program says,
-the rows of a table that a gather reads instead of the whole, and nothing twice where an operation has a start and an
-end. What neither knows stays unknown.
+`xla` counts as XLA does (`hlo_cost_analysis`): a loop once, library calls as unknown. `corrected` counts the work of
+the hardware: library calls with known work, loops by their trip count, only the gathered rows of a table, and
+asynchronous operations once. Work that neither can compute is unknown.
 """
 
 from __future__ import annotations
@@ -33,36 +32,36 @@ Counting = Literal["xla", "corrected"]
 
 
 class Cost(Struct, frozen=True, gc=False):
-    """What an instruction or a computation does in one run; in `corrected`, whatever runs inside of it included.
+    """The cost of one run of an instruction or computation; `corrected` includes called computations.
 
-    None is unknown: some of it cannot be told. `work` has the part that is known.
+    None is unknown or partly unknown; `work` contains the known part.
     """
 
     work: Work
 
     @property
     def flops(self) -> int | None:
-        """Return the operations on numbers, multiplication and addition apart; comparisons and integers count too."""
+        """Return the arithmetic operations: a multiply-add is two, and comparisons and integer operations count."""
         return None if self.work.unknown_flops else self.work.flops
 
     @property
     def matrix_flops(self) -> int | None:
-        """Return those flops that belong to dots and convolutions, calls into libraries included."""
+        """Return the FLOPs of dots and convolutions, including library calls."""
         return None if self.work.unknown_flops else self.work.matrix_flops
 
     @property
     def transcendentals(self) -> int | None:
-        """Return the values of functions such as exp and tanh, which are no flops."""
+        """Return the number of transcendental results (exp, tanh), which are not counted as FLOPs."""
         return None if self.work.unknown_flops else self.work.transcendentals
 
     @property
     def bytes(self) -> int | None:
-        """Return what is read and written, if nothing stays in a cache."""
+        """Return the bytes read and written, without any caching."""
         return None if self.work.unknown_bytes else self.work.bytes
 
 
 class ModuleCost(Struct, frozen=True, dict=True):
-    """The costs of a module: of each instruction of each computation, and of whole computations, by position."""
+    """The costs of all instructions and computations of a module, by position."""
 
     module: Module
     instructions: tuple[tuple[Cost, ...], ...]
@@ -70,20 +69,17 @@ class ModuleCost(Struct, frozen=True, dict=True):
 
     @property
     def entry(self) -> Cost:
-        """Return what a run of the program does."""
+        """Return the cost of one run of the program."""
         return self.computations[self.module.entry_at]
 
     @cached_property
     def by_name(self) -> dict[str, Cost]:
-        """Return the cost of each instruction by its name."""
+        """Return the cost of each instruction by name."""
         return {name: self.instructions[at][place] for name, (at, place) in self.module.by_name.items()}
 
 
 def cost_of(module: Module, counting: Counting = "corrected") -> ModuleCost:
-    """Return the cost of each instruction of a module.
-
-    Raises ProgramError where an instruction lacks what its opcode needs.
-    """
+    """Return the cost of each instruction of a module; raise ProgramError if an instruction is incomplete."""
     corrected = counting == "corrected"
     reads = FusionReads(module, corrected=corrected)
     works: list[tuple[Work, ...]] = [()] * len(module.computations)
@@ -120,7 +116,7 @@ def _work(instruction: Instruction, computation: Computation, totals: list[Work]
 
 
 def _body(site: Site, *, corrected: bool) -> Work:
-    """Return the cost of what calls computations: of all of them, or of the largest where one is chosen."""
+    """Return the cost of called computations: their sum, or the largest for a conditional."""
     if not site.called:
         raise IndexError("no computation")
     if site.instruction.opcode == "conditional":
@@ -133,11 +129,11 @@ def _body(site: Site, *, corrected: bool) -> Work:
 
 
 _XLA_CONSTANT, _CONSTANT = 1, 8
-"""Elements up to which a constant inside a fusion is a part of the code: XLA's number, and that of GPUs."""
+"""Maximum elements of a constant that is part of a fusion's code: in XLA, and on GPUs."""
 
 
 class FusionReads:
-    """Bytes of fusions of one module; what a computation reads of its parameters is worked out once."""
+    """Bytes moved by the fusions of one module; reads per parameter are cached by computation."""
 
     def __init__(self, module: Module, *, corrected: bool) -> None:
         self.corrected = corrected
@@ -147,7 +143,7 @@ class FusionReads:
         self._of_operands: dict[int, dict[int, int]] = {}
 
     def bytes_of(self, fusion: Instruction) -> int:
-        """Return what a fusion moves; raises IndexError if it calls nothing."""
+        """Return the bytes that a fusion moves; raise IndexError if it calls nothing."""
         at = fusion.calls[0]
         if at not in self._kept:
             computation = self._module.computations[at]
@@ -162,10 +158,7 @@ class FusionReads:
         return moved + (fusion.shape.bytes if written is None else written)
 
     def _read(self, at: int) -> tuple[int, ...]:
-        """Return the bytes that a computation reads of each of its parameters.
-
-        Fusions inside of it were costed before, so that what those read is known.
-        """
+        """Return the bytes that a computation reads of each parameter; fusions inside it must be costed first."""
         if at not in self._reads:
             computation = self._module.computations[at]
             self._reads[at] = tuple([self._read_of(computation, place) for place in computation.parameters])
@@ -207,7 +200,7 @@ class FusionReads:
         return total + whole * others
 
     def _read_by_fusion(self, fusion: Instruction, place: int) -> int:
-        """Return what a fusion reads of one of its operands; that of all is worked out together."""
+        """Return the bytes that a fusion reads of one operand; all operands are computed together."""
         if id(fusion) not in self._of_operands:
             computation = self._module.computations[fusion.calls[0]]
             by_number = {
@@ -221,13 +214,13 @@ class FusionReads:
 
 
 def _written(computation: Computation) -> int | None:
-    """Return what a fusion writes by the end of its computation; None: all of its result."""
+    """Return the bytes that a fusion writes, or None for its whole result."""
     root = computation.root_instruction
     if root.opcode not in ("tuple", "dynamic-update-slice"):
         return None
     total = 0
     for each in computation.operands_of(root) if root.opcode == "tuple" else (root,):
-        if each.opcode == "dynamic-update-slice":  # the rest of the array stays as it is
+        if each.opcode == "dynamic-update-slice":  # updates its array in place
             total += as_operand(computation.instructions[each.operands[1]].shape)
         else:
             total += each.shape.bytes

@@ -1,8 +1,7 @@
-"""What each opcode computes and moves: the rules of XLA's own cost analysis, and corrections for hardware.
+"""Cost rules by opcode: those of XLA's cost analysis, and corrections for hardware.
 
-Bytes are by default those of all operands and of all results. A tuple that is an operand counts as a table of pointers,
-since an instruction does not go through it; one that is a result counts as its arrays. Custom calls (`library_work`),
-matrix products (`Product`) and the padding of convolutions (`valid_pairs`) follow below.
+The default for bytes is all operands and results. A tuple operand counts as a table of pointers, because instructions
+do not traverse it; a tuple result counts as its arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tfperf.formats.hlo.model import POINTER_BYTES, DotDims, Instruction, Shape,
 
 
 class Work(Struct, frozen=True, gc=False):
-    """What is known of the cost of an instruction or computation, and how many instructions of it are not known."""
+    """The known cost of an instruction or computation, and the number of its instructions with unknown cost."""
 
     flops: int = 0
     transcendentals: int = 0
@@ -30,7 +29,7 @@ class Work(Struct, frozen=True, gc=False):
     unknown_bytes: int = 0
 
     def times(self, count: int) -> Work:
-        """Return this work done so often."""
+        """Return the work of `count` runs."""
         moved, matrix = self.bytes * count, self.matrix_flops * count
         unknown = (self.unknown_flops, self.unknown_bytes) if count else (0, 0)
         return Work(self.flops * count, self.transcendentals * count, moved, matrix, *unknown)
@@ -40,7 +39,7 @@ UNKNOWN_WORK = Work(unknown_flops=1, unknown_bytes=1)
 
 
 def total_work(parts: Iterable[Work]) -> Work:
-    """Add up."""
+    """Return the sum of all parts."""
     flops = transcendentals = moved = matrix = unknown_flops = unknown_bytes = 0
     for part in parts:
         flops += part.flops
@@ -53,18 +52,18 @@ def total_work(parts: Iterable[Work]) -> Work:
 
 
 def largest_work(parts: Iterable[Work]) -> Work:
-    """Return the largest of each number."""
+    """Return the maximum of each number."""
     rows = [(p.flops, p.transcendentals, p.bytes, p.matrix_flops, p.unknown_flops, p.unknown_bytes) for p in parts]
     return Work(*map(max, zip(*rows, strict=True)))
 
 
 class Site(Struct, frozen=True, gc=False):
-    """An instruction with what it works on."""
+    """An instruction with its operands and callees."""
 
     instruction: Instruction
     operands: tuple[Shape, ...]
     called: tuple[Work, ...]
-    """The cost of one run of each computation that it calls."""
+    """Cost of one run of each called computation."""
 
     @property
     def shape(self) -> Shape:
@@ -73,27 +72,27 @@ class Site(Struct, frozen=True, gc=False):
 
     @property
     def first(self) -> Shape:
-        """Return the shape of the result, or of the first array in it; raises IndexError if there is none."""
+        """Return the first array of the result; raise IndexError if it has none."""
         return self.shape if not self.shape.is_tuple else list(self.shape.leaves())[0]  # noqa: RUF015
 
     @property
     def operand_bytes(self) -> int:
-        """Return what all operands take."""
+        """Return the bytes of all operands."""
         return sum(as_operand(shape) for shape in self.operands)
 
     @property
     def default_bytes(self) -> int:
-        """Return what all operands and results take."""
+        """Return the bytes of all operands and results."""
         return self.operand_bytes + self.shape.bytes
 
 
 def as_operand(shape: Shape) -> int:
-    """Return the bytes of a shape, a tuple as a table of pointers."""
+    """Return the bytes of a shape; a tuple counts as a table of pointers."""
     return POINTER_BYTES * len(shape.parts) if shape.is_tuple else shape.bytes
 
 
 def size_of(shape: Shape, dimension: int) -> int:
-    """Return the size of a dimension; raises IndexError if it is not there, also for a negative one."""
+    """Return the size of a dimension; raise IndexError if it is missing or negative."""
     if dimension < 0:
         raise IndexError(dimension)
     return shape.dims[dimension]
@@ -115,7 +114,7 @@ def _dot_flops(site: Site) -> int:
 
 
 def convolution_flops(instruction: Instruction, image: Shape, kernel: Shape, result: Shape) -> int | None:
-    """Return the flops of a convolution between these shapes: padding and dilation cost nothing; None: unknown."""
+    """Return the FLOPs of a convolution, without padding and dilation; None if unknown."""
     dims = instruction.convolution
     if dims is None or len(instruction.window) != len(dims.input_spatial):
         raise IndexError("no dimension numbers, or another number of them")
@@ -136,7 +135,7 @@ def convolution_flops(instruction: Instruction, image: Shape, kernel: Shape, res
 
 
 def _repeated(site: Site, count: int, moved: int | None = None) -> Work:
-    """Return the work of the first called computation, done `count` times."""
+    """Return the work of `count` runs of the first called computation."""
     inside = site.called[0].times(max(count, 0))
     moved = site.default_bytes if moved is None else moved
     return Work(inside.flops, inside.transcendentals, moved, unknown_flops=inside.unknown_flops)
@@ -172,7 +171,7 @@ def _gather(site: Site) -> Work:
 
 
 def _start(site: Site) -> Work:
-    """Count the operands and the second part of the result, which is what the operation makes."""
+    """Count the operands and the second part of the result, which is the output."""
     return Work(bytes=site.operand_bytes + site.shape.parts[1].bytes)
 
 
@@ -184,7 +183,7 @@ UNCOUNTED = frozenset(
     ["parameter", "constant", "get-tuple-element", "bitcast", "after-all", "add-dependency", "domain"]
 )
 BODIES = frozenset(("call", "while", "conditional", "async-start"))
-"""Opcodes that cost as much as the computations that they call."""
+"""Opcodes that cost as much as their called computations."""
 RULES: dict[str, Rule] = {
     **_named(
         "abs negate sign floor ceil round-nearest-afz round-nearest-even add subtract multiply divide maximum minimum "
@@ -208,7 +207,7 @@ RULES: dict[str, Rule] = {
     ),
     "cholesky": lambda site: Work(
         site.operands[0].elements * site.operands[0].dims[-1] // 3,
-        bytes=(site.operands[0].bytes + site.shape.bytes) // 2,  # it reads half of the matrix
+        bytes=(site.operands[0].bytes + site.shape.bytes) // 2,  # reads half of the matrix
     ),
     "convolution": lambda site: _matrix_work(
         site, convolution_flops(site.instruction, site.operands[0], site.operands[1], site.shape)
@@ -232,11 +231,11 @@ RULES: dict[str, Rule] = {
     ),
     "triangular-solve": lambda site: Work(
         2 * site.operands[0].dims[-1] * site.operands[1].elements,
-        bytes=site.default_bytes - site.operands[0].bytes // 2,  # it reads half of the matrix
+        bytes=site.default_bytes - site.operands[0].bytes // 2,  # reads half of the matrix
     ),
     "tuple": lambda site: Work(bytes=as_operand(site.shape)),
 }
-"""Opcode -> XLA's own rule. Other opcodes are unknown: XLA does not count their flops either."""
+"""Opcode -> XLA's rule. Other opcodes are unknown, as in XLA."""
 CORRECTED: dict[str, Rule] = {
     **_named(
         "send-done recv-done copy-done all-reduce-done all-gather-done collective-permute-done async-update async-done "
@@ -245,20 +244,20 @@ CORRECTED: dict[str, Rule] = {
     ),
     "all-gather-start": _start,
     "collective-permute-start": _start,
-    # The result of copy-start holds its operand, and a state, too.
+    # Its result also contains the operand and a state.
     "copy-start": lambda site: Work(bytes=2 * site.operand_bytes),
 }
-"""Opcode -> the rule that replaces XLA's: an operation with a start and an end moves its data once."""
+"""Opcode -> a rule that replaces XLA's: an asynchronous operation moves its data once."""
 
 
 MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"))
-"""Matrix products; on AMD devices, too, they are called so."""
+"""Targets of matrix products, also on AMD devices."""
 CONVOLUTION_CALLS = frozenset(
     f"__cudnn$conv{kind}"
     for kind in ("Forward", "ForwardGraph", "BiasActivationForward", "BackwardInput", "BackwardFilter")
 )
 KERNEL_CALL = "tpu_custom_call"
-"""A kernel that the program brings along for a TPU, as those of Pallas."""
+"""A TPU kernel embedded in the program, such as one of Pallas."""
 _PRODUCT_NAME = re.compile(r"matmul|gemm|(?<![a-z])dot(?![a-z])|(?<![a-z])mm(?![a-z])", re.IGNORECASE)
 _VMEM = re.compile(r'"memory_space":"1"[^{}]{0,500}?"size":"(\d{1,18})"')
 _FLOATS = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
@@ -266,7 +265,7 @@ _MOST_TIMES = 1 << 63
 
 
 def library_work(site: Site) -> Work:
-    """Return the work of a custom call, as far as its target tells; raises IndexError if its operands do not fit."""
+    """Return the work of a custom call with a known target; raise IndexError if its operands do not match."""
     target = site.instruction.target
     flops = None
     if target in MATRIX_CALLS:
@@ -289,9 +288,9 @@ def library_work(site: Site) -> Work:
 
 
 def kernel_product(instruction: Instruction, operands: Sequence[Shape]) -> Product | None:
-    """Return the product that a kernel of a TPU computes, if its name says so and its shapes leave one; else None.
+    """Return the product that a TPU kernel computes if its name and shapes determine one, else None.
 
-    The program says nothing else of what a kernel computes. It reads its operands at least once.
+    The program does not describe a kernel in any other way. The kernel reads its operands at least once.
     """
     name = f"{instruction.name} {instruction.metadata.op_name.rpartition('/')[2]}"
     shapes = (*operands, instruction.shape)
@@ -306,13 +305,13 @@ def kernel_product(instruction: Instruction, operands: Sequence[Shape]) -> Produ
 
 
 def vmem_bytes(instructions: Iterable[Instruction]) -> int | None:
-    """Return the most vector memory that one of the instructions of a TPU works in; None if none says so."""
+    """Return the maximum vector memory of these TPU instructions in bytes; None if unknown."""
     found = (int(size) for each in instructions for size in _VMEM.findall(each.backend_config))
     return max(found, default=None)
 
 
 def product_dims(instruction: Instruction) -> DotDims | None:
-    """Return which dimensions a product sums over: of a dot, or of a call into a library; None if that is not known."""
+    """Return the dimension numbers of a dot or a library call; None if unknown."""
     if instruction.dot is not None:
         return instruction.dot
     dims = _stated(instruction, "gemm_backend_config", "dot_dimension_numbers")
@@ -325,9 +324,9 @@ def product_dims(instruction: Instruction) -> DotDims | None:
 
 
 def sizes_of(instruction: Instruction, operands: Sequence[Shape]) -> Mapping[str, int]:
-    """Return the sizes that tiles of matrix units cover, by name: M, N, K of a product, channels of a convolution.
+    """Return the sizes tiled by matrix units: M, N, K of a product, or channels of a convolution.
 
-    Empty for everything else, and where dimensions are not known. Fusions are not looked into.
+    Empty for other instructions (including fusions) and unknown dimensions.
     """
     if len(operands) < 2 or not all(shape.is_known for shape in (*operands[:2], instruction.shape)):
         return {}
@@ -343,9 +342,9 @@ def sizes_of(instruction: Instruction, operands: Sequence[Shape]) -> Mapping[str
 
 
 def roles_of(instruction: Instruction, operands: Sequence[Shape]) -> tuple[Shape, Shape, Shape]:
-    """Return image, kernel and result of the forward convolution that a call into the library is, or is a gradient of.
+    """Return image, kernel and result of the forward convolution; a library call may be its gradient.
 
-    Raises IndexError if there are fewer than two operands.
+    Raise IndexError if there are fewer than two operands.
     """
     one, other, result = operands[0], operands[1], next(instruction.shape.leaves(), instruction.shape)
     return {"__cudnn$convBackwardInput": (result, other, one), "__cudnn$convBackwardFilter": (one, result, other)}.get(
@@ -354,20 +353,20 @@ def roles_of(instruction: Instruction, operands: Sequence[Shape]) -> tuple[Shape
 
 
 def trip_count(loop: Instruction) -> int | None:
-    """Return how often a loop runs, where the compiler found out; None if not."""
+    """Return the trip count of a loop if the compiler determined it, else None."""
     times = _whole_numbers([_stated(loop, "known_trip_count", "n")])
     return times[0] if times and times[0] < _MOST_TIMES else None
 
 
 def _stated(instruction: Instruction, *keys: str) -> Any:
-    """Return the value at a path of keys in the configuration of an instruction; None if there is none."""
+    """Return the value at a path of keys in an instruction's configuration, or None."""
     value = _decoded(instruction.backend_config)
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
-@lru_cache(maxsize=64)  # rules ask for it again wherever a computation is put in
+@lru_cache(maxsize=64)  # rules repeat the request for each called computation
 def _decoded(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
@@ -376,7 +375,7 @@ def _decoded(text: str) -> Any:
 
 
 def _whole_numbers(values: Any) -> list[int] | None:
-    """Return numbers, which protobuf writes as text in JSON; None if something is no whole number from 0 on."""
+    """Convert numbers, which protobuf's JSON writes as text; None if one is not a non-negative whole number."""
     if not isinstance(values, list):
         return None
     texts = [str(value) for value in values if isinstance(value, str | int)]
@@ -386,15 +385,16 @@ def _whole_numbers(values: Any) -> list[int] | None:
 
 
 ALIGNED_BYTES = 16
-"""Tensor cores are fastest at sizes that are multiples of so many bytes, whatever the type (NVIDIA, Deep Learning
-Performance: matrix multiplication background)."""
+"""Tensor cores are fastest at sizes that are multiples of this (NVIDIA, Deep Learning Performance: matrix
+multiplication
+background).
+"""
 Dims = Sequence[int]
 _MATRIX = 2
-"""Dimensions of a matrix."""
 
 
 class Product(NamedTuple):
-    """The sizes of a matrix product: M and N of the result, K that is summed over, and how many products there are."""
+    """Sizes of a matrix product: M and N of the result, the summed dimension K, and the number of products."""
 
     m: int
     n: int
@@ -403,17 +403,17 @@ class Product(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Return its operations, multiplications and additions."""
+        """Return the number of multiplications and additions."""
         return 2 * self.m * self.n * self.k * self.times
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Return M, N and K by their letters."""
+        """Return M, N and K by name."""
         return {"M": self.m, "N": self.n, "K": self.k}
 
 
 def product_of(left: Dims, right: Dims, dims: DotDims) -> Product | None:
-    """Return the product of two arrays; None where the dimensions are not those of the operands."""
+    """Return the product of two arrays; None if dimensions and operands do not match."""
     of_left, of_right = (*dims.lhs_contracting, *dims.lhs_batch), (*dims.rhs_contracting, *dims.rhs_batch)
     if not dims.lhs_contracting or not has_dims(left, of_left) or not has_dims(right, of_right):
         return None
@@ -427,10 +427,7 @@ def product_of(left: Dims, right: Dims, dims: DotDims) -> Product | None:
 
 
 def product_by_shapes(left: Dims, right: Dims, result: Dims) -> Product | None:
-    """Return the product of two matrices (or of their transposes) that has this result; None without one.
-
-    Sizes that leave several ways to multiply, with other operations, leave it unknown.
-    """
+    """Return the product of two (possibly transposed) matrices with this result; None if ambiguous or impossible."""
     if not len(left) == len(right) == len(result) == _MATRIX:
         return None
     ways = [(i, j) for i in (0, 1) for j in (0, 1) if left[i] == right[j]]
@@ -439,12 +436,12 @@ def product_by_shapes(left: Dims, right: Dims, result: Dims) -> Product | None:
 
 
 def has_dims(sizes: Dims, places: Iterable[int]) -> bool:
-    """Tell whether an array has all of these dimensions; a damaged program may name others, and negative ones."""
+    """Return whether an array has all these dimensions; a damaged program may name others, or negative ones."""
     return all(0 <= place < len(sizes) for place in places)
 
 
 def off_multiple(sizes: Mapping[str, int], multiple: int) -> dict[str, int]:
-    """Return those of the sizes that are no multiple; vectors (size 1) have none."""
+    """Return the sizes above 1 that are not multiples."""
     return {name: size for name, size in sizes.items() if size > 1 and size % multiple}
 
 
@@ -457,11 +454,13 @@ _MOST_RESIDUES = 64
 
 
 def valid_pairs(size: int, window: int, output: int, dim: WindowDim) -> int | None:
-    """Count the pairs of a place of the window and one of the output that meet an element of the input.
+    """Count pairs of a window position and an output that read an element of the input.
 
-    In dilated coordinates, place k of the window meets position `o * stride + k * window_dilation - low` when it
-    computes output o. That is an element if it is a multiple of the base dilation, and one of `size` elements. None:
-    the window has a large stride and a large base dilation, which no program has; the count would take too long.
+    In dilated coordinates, window position k and output o read position `o * stride + k * window_dilation - low`. It is
+    an
+    element if it is a multiple of the base dilation within `size` elements. None if both the stride and the base
+    dilation
+    are large: real programs have no such window, and counting would take too long.
     """
     stride, dilation, base = dim.stride, dim.window_dilation, dim.base_dilation
     if min(stride, dilation, base) < 1 or min(size, window, output) < 1:
@@ -469,11 +468,11 @@ def valid_pairs(size: int, window: int, output: int, dim: WindowDim) -> int | No
     if base == 1:
         return _pairs(window, output, dilation, stride, dim.low, size)
     if stride == 1:
-        # Solved for the output: with the window backwards, elements of the input take the place of outputs.
+        # Solve for the output: with a reversed window, input elements take the role of outputs.
         return _pairs(window, size, dilation, base, dilation * (window - 1) - dim.low, output)
     if base > _MOST_RESIDUES:
         return None
-    # Places of the window by their remainder, which says at which outputs they may meet an element.
+    # The remainder of a window position determines which outputs may read an element.
     apart = math.gcd(stride, base)
     step = base // apart
     total = 0
@@ -488,24 +487,24 @@ def valid_pairs(size: int, window: int, output: int, dim: WindowDim) -> int | No
 
 
 def _pairs(columns: int, rows: int, across: int, down: int, low: int, size: int) -> int:
-    """Count the k below `columns` and o below `rows` with 0 <= o * down + k * across - low < size."""
+    """Count k < `columns` and o < `rows` with 0 <= o * down + k * across - low < size."""
     return _below(columns, rows, across, down, low + size) - _below(columns, rows, across, down, low)
 
 
 def _below(columns: int, rows: int, across: int, down: int, limit: int) -> int:
-    """Count the k below `columns` and o below `rows` with o * down + k * across < limit."""
+    """Count k < `columns` and o < `rows` with o * down + k * across < limit."""
     full = min(max((limit - 1 - (rows - 1) * down) // across + 1, 0), columns)
     some = min(max((limit - 1) // across + 1, 0), columns)
     count = some - full
     if count <= 0:
         return rows * full
-    # For the last of these columns first, so that the floor of a rising line is added up.
+    # Start at the last of these columns, so that the floors of a rising line are added.
     lowest = limit - 1 - (some - 1) * across
     return rows * full + _floor_sum(count, down, across, lowest) + count
 
 
 def _floor_sum(count: int, divisor: int, slope: int, start: int) -> int:
-    """Return the sum of (start + slope * i) // divisor for i below `count`; none of them is negative."""
+    """Return the sum of (start + slope * i) // divisor for i < `count`; all arguments are non-negative."""
     total = 0
     while count:
         total += (count - 1) * count // 2 * (slope // divisor) + count * (start // divisor)

@@ -1,4 +1,4 @@
-"""Programs of XLA from protobuf: `HloProto`, `HloModuleProto` and `HloSnapshot`, told apart by what they hold."""
+"""Read XLA programs from protobuf: `HloProto`, `HloModuleProto` or `HloSnapshot`, distinguished by content."""
 
 from __future__ import annotations
 
@@ -33,15 +33,12 @@ from tfperf.formats.wire.schema import fields_of
 
 _OPCODE = re.compile(rb"[a-z][a-z0-9-]*")
 _OPEN = -(1 << 63)
-"""How XLA writes a dimension that it leaves open."""
+"""XLA's value for a dynamic dimension."""
 _DISTRIBUTIONS = {1: "uniform", 2: "normal"}
 
 
 def read_proto(data: bytes) -> Module:
-    """Read a serialized `HloProto`, `HloModuleProto` or `HloSnapshot`.
-
-    Raises ProgramError if it is none of them, if it is damaged, or if its structure is impossible.
-    """
+    """Read a serialized `HloProto`, `HloModuleProto` or `HloSnapshot`; raise ProgramError if it is invalid."""
     for layers in (("HloProto",), (), ("HloSnapshot", "HloProto")):
         found = _unpack(data, layers)
         if found is not None:
@@ -50,7 +47,7 @@ def read_proto(data: bytes) -> Module:
 
 
 def _unpack(data: bytes, layers: tuple[str, ...]) -> tuple[Any, bytes] | None:
-    """Return the module in these messages and its buffer assignment; None where there is none."""
+    """Return the module and buffer assignment inside these messages, or None."""
     buffers = b""
     try:
         for layer in layers:
@@ -68,7 +65,7 @@ def _unpack(data: bytes, layers: tuple[str, ...]) -> tuple[Any, bytes] | None:
 
 
 class _Reader:
-    """Reads one module; parts with the same bytes are decoded once."""
+    """Reads one module; parts with equal bytes are decoded once."""
 
     def __init__(self, module: Any, buffers: bytes) -> None:
         self._module, self._buffers = module, buffers
@@ -119,7 +116,7 @@ class _Reader:
     def _instruction(self, serialized: bytes) -> FoundInstruction:
         item = self._parse(serialized)
         fields: dict[str, Any] = {}
-        for descriptor, value in item.ListFields():  # only what it states: looking at every field takes longer
+        for descriptor, value in item.ListFields():  # only fields that are set: looking at all takes longer
             field = self._fields.get(descriptor.number)
             if field is not None:
                 fields[field[0]] = field[1](value)
@@ -137,7 +134,7 @@ class _Reader:
 
 
 def _decoded_once(message: str, convert: Callable[[Any], Any]) -> Callable[[bytes], Any]:
-    """Return what decodes a message and converts it, once for all that have the same bytes."""
+    """Return a converter of serialized messages that caches results by their bytes."""
     parse = XLA.message_class(message).FromString
     known: dict[bytes, Any] = {}
 
@@ -164,7 +161,7 @@ def _text(value: bytes) -> str:
 
 
 _items = itemgetter(slice(None))
-"""A list of protobuf as one of Python: a slice of it takes a third of the time of `list`."""
+"""Slicing a protobuf list into a Python list takes a third of the time of `list`."""
 
 
 def _shape(item: Any) -> Shape:
@@ -202,7 +199,7 @@ def _window(item: Any) -> tuple[WindowDim, ...]:
 
 
 def _record(kind: type, message: str) -> Callable[[Any], Any]:
-    """Return what makes a record of a message: its fields as `XLA` declares them, repeated ones as tuples."""
+    """Return a converter of messages to structs with the fields declared in `XLA`; repeated ones become tuples."""
     names = [name for name, *_ in fields_of(XLA.messages[message])]
 
     def made(item: Any) -> Any:
@@ -213,9 +210,9 @@ def _record(kind: type, message: str) -> Callable[[Any], Any]:
 
 
 def _buffer_sizes(serialized: bytes) -> dict[int, BufferSizes]:
-    """Add up the allocations of each memory space; each is what the first of these rules says.
+    """Add up the allocations of each memory space by the first rule that applies.
 
-    Those of a thread are of no kind. A parameter that may be alive at the end is one whose memory a result takes over.
+    Thread-local allocations are not counted. A parameter that may be live out shares its memory with a result.
     """
     sizes: dict[int, BufferSizes] = {}
     for each in XLA.message_class("BufferAssignment").FromString(serialized).buffer_allocations:
@@ -234,7 +231,7 @@ def _buffer_sizes(serialized: bytes) -> dict[int, BufferSizes]:
 
 
 _Field = tuple[str, Callable[[Any], Any]]
-"""A field of an `Instruction`, and what makes it of the value in the message."""
+"""A field of an `Instruction`, and the converter of its value."""
 _PLAIN: dict[str, _Field] = {
     "name": ("name", _text),
     "parameter_number": ("parameter", int),

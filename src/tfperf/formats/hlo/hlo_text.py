@@ -1,7 +1,4 @@
-"""Programs of XLA from files: the text that XLA prints is read here, protobuf by `hlo_proto.py`.
-
-Text that does not have the expected form is an error with the number of its line.
-"""
+"""Read XLA programs from files: text here, protobuf in `hlo_proto.py`. Errors in text include the line number."""
 
 from __future__ import annotations
 
@@ -36,15 +33,12 @@ _TEXT = re.compile(rb"\s*(?://|/\*|HloModule\b)")
 
 
 def is_text(data: bytes) -> bool:
-    """Tell whether bytes begin as the text of a program does."""
+    """Return whether bytes start like the text of a program."""
     return _TEXT.match(data) is not None
 
 
 def read_program(path: Path) -> Module:
-    """Read a program from a file: `HloProto`, `HloModuleProto`, `HloSnapshot`, or the text that XLA prints.
-
-    Raises ProgramError if it cannot be read, or is none of these.
-    """
+    """Read a program from a file: `HloProto`, `HloModuleProto`, `HloSnapshot` or XLA's text; raise ProgramError."""
     try:
         if path.stat().st_size > LARGEST_MESSAGE:
             raise ProgramError(f"{path} has over 2 GiB, more than a program of XLA can have")
@@ -58,7 +52,7 @@ def read_program(path: Path) -> Module:
 
 
 STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
-"""A quoted text. A pattern that fails must not try it again in other ways: texts may be megabytes long."""
+"""A quoted string. The pattern must not backtrack, because texts may be megabytes long."""
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([^\]\n]*)\](?:\{([^{}\n]*)\})?")
 _LAYOUT = re.compile(r"([\d,\s]*)(?::((?:[A-Z](?:\([^()]*\))+)*))?")
 _LAYOUT_PART = re.compile(r"([A-Z])((?:\([^()]*\))+)")
@@ -71,17 +65,17 @@ _ESCAPE = re.compile(r"\\([0-3][0-7]{2}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _LABELS = re.compile(r"([\dbf?]+)_([\dio?]+)->([\dbf?]+)")
 _ANY_SIZE = -(1 << 63)
-"""How XLA stores the `*` of a tile: it joins two dimensions."""
+"""XLA's value for `*` in a tile, which joins two dimensions."""
 
 
 class Shapes:
-    """Reads shapes; arrays of the same text are the same object."""
+    """Parses shapes; equal array texts return the same object."""
 
     def __init__(self) -> None:
         self._array = cache(_array)
 
     def at(self, text: str, start: int) -> tuple[Shape, int]:
-        """Return the shape that begins there, and where it ends."""
+        """Return the shape that begins at `start`, and its end."""
         open_parts: list[list[Shape]] = []
         while True:
             start = _SPACE.match(text, start).end()  # type: ignore[union-attr]
@@ -151,7 +145,7 @@ def number(text: str) -> int:
 
 
 def plain(text: str) -> str:
-    """Return what a quoted text says, or the text itself if it is not quoted."""
+    """Return a text without its quotes, if it has any."""
     if not text.startswith('"'):
         return text
     inside = text[1:-1]
@@ -161,12 +155,12 @@ def plain(text: str) -> str:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """Return the pairs of `{size=3x3 pad=1_1x1_1}`, texts without their quotes."""
+    """Return the pairs in `{size=3x3 pad=1_1x1_1}`, without quotes."""
     return {key: plain(value) for key, value in _PAIR.findall(text)}
 
 
 def paddings(text: str) -> tuple[tuple[int, int, int], ...]:
-    """Return low, high and inner padding of each dimension: `0_0x0_24_1`."""
+    """Return low, high and interior padding of each dimension: `0_0x0_24_1`."""
     found = []
     for dim in text.split("x"):
         low, high, *inner = map(int, dim.split("_"))
@@ -175,7 +169,7 @@ def paddings(text: str) -> tuple[tuple[int, int, int], ...]:
 
 
 def window(text: str) -> tuple[WindowDim, ...]:
-    """Return the dimensions of `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2 rhs_dilate=2x2 rhs_reversal=1x1}`."""
+    """Parse `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2 rhs_dilate=2x2 rhs_reversal=1x1}`."""
     found = pairs(text)
     sizes = [_size(size) for size in found.get("size", "").split("x") if size]
 
@@ -198,7 +192,7 @@ def window(text: str) -> tuple[WindowDim, ...]:
 
 
 def convolution(text: str) -> ConvolutionDims:
-    """Return which dimension is what: `b01f_01io->b01f`."""
+    """Parse dimension numbers: `b01f_01io->b01f`."""
     found = _LABELS.fullmatch(text)
     if not found:
         raise ValueError("expected labels of dimensions such as b01f_01io->b01f")
@@ -235,12 +229,12 @@ FIELDS: dict[str, tuple[str, Convert]] = {
     "custom_call_target": ("target", plain),
     "backend_config": ("backend_config", plain),
 }
-"""Attribute in the text -> field of an `Instruction`, and what reads it."""
+"""Attribute in the text -> field of an `Instruction`, and its parser."""
 CALLS = (
     "to_apply", "calls", "body", "condition", "select", "scatter", "true_computation", "false_computation",
     "branch_computations", "called_computations", "called_computation",
 )  # fmt: skip
-"""Attributes that name computations, in the order in which XLA stores them."""
+"""Attributes that name computations, in XLA's storage order."""
 DOT = ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims")
 
 
@@ -263,8 +257,8 @@ _ALIAS = re.compile(r"\{([\d, ]{0,99})\}\s*:\s*\(\s*(\d{1,9})\s*,")
 
 
 def read_text(text: str) -> Module:
-    """Read the text of a program; raises ProgramError, with the number of the line."""
-    # A comment leaves its line breaks, so that lines keep their numbers.
+    """Parse the text of a program; raise ProgramError with the line number."""
+    # Keep the line breaks of comments, so that line numbers stay correct.
     without_comments = _COMMENT.sub(
         lambda found: found[0] if found[0].startswith('"') else "\n" * found[0].count("\n") or " ", text
     )
@@ -272,7 +266,7 @@ def read_text(text: str) -> Module:
 
 
 class _Reader:
-    """Reads one module, from its first character to its last."""
+    """Parser of one module."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
@@ -296,7 +290,7 @@ class _Reader:
         return link(name, found, entries[0] if entries else found[0].key, aliases=aliases)
 
     def _tables(self) -> None:
-        """Read the tables of source lines, if there are any."""
+        """Read the optional tables of source lines."""
         tables: dict[str, dict[int, str]] = {}
         self._skip()
         while head := _TABLE.match(self._text, self._at):
@@ -306,7 +300,7 @@ class _Reader:
                 rows[int(row[1])] = row[2]
             self._skip()
         if tables:
-            # Rows are numbered from 1; they count up to the first that is missing.
+            # Rows are numbered from 1; the first missing number ends a table.
             ordered = {key: [rows[at] for at in range(1, len(rows) + 1) if at in rows] for key, rows in tables.items()}
             self._frames = _frames(ordered)
 
@@ -374,7 +368,7 @@ class _Reader:
         return self._metadata[text]
 
     def _operands(self) -> list[str]:
-        """Read names, with or without their shapes, up to the closing parenthesis."""
+        """Read operand names, with or without shapes, up to the closing parenthesis."""
         names: list[str] = []
         while not self._text.startswith(")", self._skip()):
             if names:
@@ -389,7 +383,7 @@ class _Reader:
         return names
 
     def _attributes(self) -> dict[str, str]:
-        """Read what stands behind: `, key=value` as often as it is there."""
+        """Read all following `, key=value`."""
         found: dict[str, str] = {}
         while key := _ATTRIBUTE.match(self._text, self._at):
             start = self._at = key.end()
@@ -401,7 +395,7 @@ class _Reader:
         return found
 
     def _balanced(self) -> None:
-        """Go over what is in brackets, which begin here."""
+        """Skip a bracketed expression that begins here."""
         start, open_brackets = self._at, []
         for found in _BRACKET.finditer(self._text, start):
             bracket = found[0]
@@ -426,7 +420,6 @@ class _Reader:
         return shape
 
     def _skip(self) -> int:
-        """Go over space; return where that ends."""
         self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
         return self._at
 
@@ -452,8 +445,8 @@ class _Reader:
 def _frames(tables: dict[str, list[str]]) -> Frames:
     """Return the stacks of the tables.
 
-    XLA prints the number of the calling frame plus one, so that 1 is none; should a version print 0 for none, the
-    numbers are what they are.
+    XLA prints the calling frame's number plus one, so 1 means no caller. If a table contains 0, its numbers are used
+    unchanged.
     """
 
     def rows(table: str, *keys: str) -> list[Any]:

@@ -1,9 +1,9 @@
-"""Compiled XLA programs in a profile: their protobuf messages, where a profile holds them, and their names.
+"""Compiled XLA programs in a profile: their protobuf messages, storage and names.
 
-`PROGRAMS` are all messages that say what a program computes, moves and holds in memory. Field numbers are those of the
-published `hlo.proto` and `xla_data.proto`. What is not declared is not kept when a program is rewritten: values of
-constants, shardings, profiles that a program was compiled with. `XLA` are the parts that tfperf reads: shapes, metadata
-and windows often have the same bytes, so they are left as bytes and decoded once.
+`PROGRAMS` contains all messages about compute, data movement and memory. Field numbers are those of the published
+`hlo.proto` and `xla_data.proto`. Undeclared fields are dropped when a program is rewritten: values of constants,
+shardings, embedded profiles. `XLA` contains the parts that tfperf reads: shapes, metadata and windows stay serialized,
+because they often have equal bytes and are then decoded once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tfperf.formats.wire.trace_file import PlaneSpan, TraceFile
 
 PROGRAM_PLANE = "/host:metadata"
 HLO_PROTO = "Hlo Proto"
-"""The stat that holds a program."""
+"""The stat that contains a program."""
 HBM = 1
-"""The main memory of the chip, as this stat numbers memories; layouts of programs have other numbers."""
+"""The chip's main memory in this stat; memory spaces in layouts are numbered differently."""
 
 _PROGRAM: Messages = {
     "HloProto": "hlo_module 1 HloModule, buffer_assignment 3 BufferAssignment",
@@ -151,7 +151,6 @@ XLA = Schema(
         **parts_of(
             PROGRAMS.messages,
             {
-                # Names alone.
                 "NamedProto of HloProto": "hlo_module=NamedModule",
                 "NamedModule of HloModule": "name computations=[]NamedComputation device_assignment",
                 "NamedComputation of HloComputation": "instructions=[]NamedInstruction",
@@ -159,7 +158,6 @@ XLA = Schema(
                 "NamedMetadata of OpMetadata": "op_type op_name",
                 "DeviceAssignment": "computation_devices",
                 "ComputationDevices": "replica_device_ids",
-                # Whole programs.
                 "HloProto": "hlo_module=bytes buffer_assignment=bytes",
                 "HloModule": (
                     "name entry_computation_name computations=[]bytes id entry_computation_id input_output_alias "
@@ -212,11 +210,11 @@ ELEMENT_TYPES: dict[int, str] = {
     20: "f8e4m3fn", 21: "s4", 22: "u4", 23: "f8e4m3b11fnuz", 24: "f8e5m2fnuz", 25: "f8e4m3fnuz", 26: "s2", 27: "u2",
     28: "f8e4m3", 29: "f8e3m4", 30: "s1", 31: "u1", 32: "f4e2m1fn", 33: "f8e8m0fnu",
 }  # fmt: skip
-"""`PrimitiveType`; one that was not known when this was written is refused."""
+"""`PrimitiveType`; unknown values are rejected."""
 
 
 def read_programs(file: TraceFile, span: PlaneSpan) -> dict[int, bytes]:
-    """Return the serialized programs of the plane by program id; none if it cannot be parsed."""
+    """Return the plane's serialized programs by program id; empty if they cannot be parsed."""
     plane = message_class("XPlane")()
     try:
         plane.ParseFromString(file.read_all(span.header))
@@ -235,7 +233,7 @@ def read_programs(file: TraceFile, span: PlaneSpan) -> dict[int, bytes]:
 
 
 class NamedInstruction(Struct, frozen=True, gc=False):
-    """An instruction: its opcode, and the op of the framework that it was compiled from."""
+    """An instruction's opcode and the framework op that it was compiled from."""
 
     opcode: str
     op_name: str
@@ -243,7 +241,7 @@ class NamedInstruction(Struct, frozen=True, gc=False):
 
 
 class NamedProgram(Struct, frozen=True):
-    """A program: its name, its instructions by name, and the numbers of the devices that it runs on (none: unknown)."""
+    """A program's name, instructions by name, and device numbers (empty: unknown)."""
 
     module: str
     instructions: dict[str, NamedInstruction]
@@ -251,7 +249,7 @@ class NamedProgram(Struct, frozen=True):
 
 
 def read_names(serialized: bytes) -> NamedProgram | None:
-    """Return the names in a serialized `HloProto`, or None for bytes that are none."""
+    """Return the names in a serialized `HloProto`, or None for other bytes."""
     try:
         module = XLA.message_class("NamedProto").FromString(serialized).hlo_module
     except DecodeError:
@@ -272,9 +270,9 @@ def _text(value: bytes) -> str:
 
 
 def accessed_bytes(breakdown: str, space: int = HBM) -> int | None:
-    """Return the bytes that one run reads and writes in a memory; `breakdown` is the stat, a byte for each character.
+    """Return the bytes that one run accesses in a memory space; `breakdown` is the stat, one byte per character.
 
-    0: it touches only other memories, as the start of a copy to the device does. None: the stat is damaged.
+    0: it accesses only other memories, as the start of a host-to-device copy does. None: the stat is damaged.
     """
     try:
         accesses = message_class("MemoryAccesses").FromString(breakdown.encode("latin-1")).accesses

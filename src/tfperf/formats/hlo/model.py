@@ -1,12 +1,11 @@
-"""A program of XLA: a module, its computations, their instructions, and shapes.
+"""An XLA program: a module, its computations, their instructions, and shapes.
 
-One part refers to another by position: an operand is the position of an instruction in its own computation, a called
-computation that of a computation in the module. Readers find ids (arbitrary numbers) or names instead; `link` replaces
-them, and checks that every position exists and that neither operands nor calls form a circle. `Frames` are the stacks
-of source lines that a program holds once, and instructions name by a number.
+Parts refer to each other by position: an operand is a position in its computation, a called computation a position in
+the module. `link` converts ids or names to positions, and checks that all exist and that operands and calls have no
+cycle.
 
 A program has tens of thousands of these objects, so they are hidden from the garbage collector (`gc=False`), which
-would go through all of them again and again while a program is read. They cannot refer to themselves.
+would otherwise traverse them repeatedly during reading. They cannot refer to themselves.
 """
 
 from __future__ import annotations
@@ -33,25 +32,27 @@ BITS: dict[str, int] = {
     "token": 0,
     "opaque": 64,
 }
-"""Bits of an element of each type; an opaque value is a pointer. In memory, less than 8 are stored in a byte of their
-own, unless the layout packs them."""
+"""Bits per element of each type; an opaque value is a pointer. In memory, an element below 8 bits takes a whole byte
+unless the layout packs it.
+"""
 POINTER_BYTES = 8
 UNKNOWN = -1
-"""A dimension that the program leaves open."""
+"""A dynamic dimension."""
 MOST_DIMS = 64
 MOST_LEVELS = 100
-"""How deep shapes may nest: as deep as protobuf parses them."""
+"""Maximum nesting of shapes, as in protobuf."""
 
 
 class ProgramError(TfperfError):
-    """A program cannot be read: not one of XLA, damaged, or of an impossible structure."""
+    """A program cannot be read: not an XLA program, damaged, or structurally invalid."""
 
 
 class Shape(Struct, frozen=True, dict=True):
-    """An array of a type, or a tuple of shapes (`type` is then "tuple").
+    """An array of a type, or a tuple of shapes (`type` is "tuple").
 
-    Dynamic dimensions have their bound; their real lengths stand behind the elements, 4 bytes for each dimension.
-    `layout` is minor to major, empty where the program states none.
+    Dynamic dimensions have their bound; their actual sizes are stored after the elements, 4 bytes per dimension.
+    `layout`
+    is minor to major, or empty if the program has none.
     """
 
     type: str
@@ -60,27 +61,24 @@ class Shape(Struct, frozen=True, dict=True):
     tiles: tuple[tuple[int, ...], ...] = ()
     memory_space: int = 0
     element_bits: int = 0
-    """Bits that an element takes by its layout; 0: those of its type, in whole bytes."""
+    """Bits per element in its layout; 0: those of its type, in whole bytes."""
     parts: tuple[Shape, ...] = ()
     dynamic: tuple[bool, ...] = ()
-    """Which dimensions may be smaller than stated; empty: none."""
+    """Whether each dimension is dynamic; empty: none is."""
 
     @property
     def is_tuple(self) -> bool:
-        """Tell whether it is a tuple of shapes."""
+        """Return whether it is a tuple of shapes."""
         return self.type == "tuple"
 
     @cached_property
     def is_known(self) -> bool:
-        """Tell whether all dimensions are known."""
+        """Return whether all dimensions are known."""
         return UNKNOWN not in self.dims and all(part.is_known for part in self.parts)
 
     @cached_property
     def elements(self) -> int:
-        """Return the number of elements; of a tuple, that of all its arrays.
-
-        Raises ProgramError if a dimension is unknown.
-        """
+        """Return the number of elements in all arrays; raise ProgramError if a dimension is unknown."""
         if self.parts:
             return sum(part.elements for part in self.parts)
         if self.is_tuple:
@@ -91,9 +89,8 @@ class Shape(Struct, frozen=True, dict=True):
 
     @cached_property
     def bytes(self) -> int:
-        """Return the bytes of its elements without padding; of a tuple, those of all its arrays.
-
-        Raises ProgramError if a dimension is unknown.
+        """Return the bytes of the elements of all arrays, without padding; raise ProgramError if a dimension is
+        unknown.
         """
         if self.is_tuple:
             return sum(part.bytes for part in self.parts)
@@ -102,14 +99,14 @@ class Shape(Struct, frozen=True, dict=True):
         return (self.elements * bits + 7) // 8 + lengths
 
     def leaves(self) -> Iterator[Shape]:
-        """Iterate over the arrays of a tuple, those of inner tuples too; an array yields itself."""
+        """Yield the arrays of a nested tuple; an array yields itself."""
         if not self.is_tuple:
             yield self
         for part in self.parts:
             yield from part.leaves()
 
     def __str__(self) -> str:
-        """Return it as XLA writes it: `f32[8,128]{1,0}`."""
+        """Return XLA's notation: `f32[8,128]{1,0}`."""
         if self.is_tuple:
             return f"({', '.join(map(str, self.parts))})"
         bounds = self.dynamic or (False,) * len(self.dims)
@@ -126,30 +123,30 @@ class Shape(Struct, frozen=True, dict=True):
 
 
 class Frame(Struct, frozen=True, gc=False):
-    """A place in a source file, and the function that it is in; empty and 0 where unknown."""
+    """A source line and its function; empty and 0 if unknown."""
 
     file: str = ""
     line: int = 0
     function: str = ""
 
     def __str__(self) -> str:
-        """Return `file:line`; empty if the file is unknown."""
+        """Return `file:line`, or empty if the file is unknown."""
         return f"{self.file}:{self.line}" if self.file and self.line else self.file
 
 
 class OpMetadata(Struct, frozen=True, gc=False):
-    """Where an instruction comes from: the op of the framework, and the line of the user's program."""
+    """The origin of an instruction: the framework op and the user's source line."""
 
     op_type: str = ""
     op_name: str = ""
     stack: tuple[Frame, ...] = ()
-    """The innermost place first; empty where the program states none."""
+    """Innermost frame first; empty if the program has no stacks."""
     deduplicated_name: str = ""
-    """The instruction of equal code that stands for this one."""
+    """The instruction with equal code that represents this one."""
 
     @property
     def source(self) -> Frame:
-        """Return the innermost place."""
+        """Return the innermost frame."""
         return self.stack[0] if self.stack else _NOWHERE
 
 
@@ -166,7 +163,7 @@ class WindowDim(Struct, frozen=True, gc=False):
 
 
 class DotDims(Struct, frozen=True, gc=False):
-    """Which dimensions of its operands a dot sums over, and which are batches."""
+    """Contracting and batch dimensions of a dot."""
 
     lhs_contracting: tuple[int, ...] = ()
     rhs_contracting: tuple[int, ...] = ()
@@ -175,7 +172,7 @@ class DotDims(Struct, frozen=True, gc=False):
 
 
 class ConvolutionDims(Struct, frozen=True, gc=False):
-    """Which dimension of a convolution is what: of its input, its kernel and its output."""
+    """Dimension numbers of a convolution's input, kernel and output."""
 
     input_batch: int = 0
     input_feature: int = 0
@@ -189,7 +186,7 @@ class ConvolutionDims(Struct, frozen=True, gc=False):
 
 
 class Instruction(Struct, frozen=True, gc=False):
-    """An instruction; what its opcode does not have keeps its default."""
+    """An instruction; fields that its opcode does not use keep their defaults."""
 
     opcode: str
     shape: Shape
@@ -197,7 +194,7 @@ class Instruction(Struct, frozen=True, gc=False):
     operands: tuple[int, ...] = ()
     """Positions in the computation."""
     calls: tuple[int, ...] = ()
-    """Positions of computations in the module, in XLA's order: a loop calls its body, then its condition."""
+    """Positions in the module, in XLA's order: a loop calls its body, then its condition."""
     metadata: OpMetadata = OpMetadata()
     dimensions: tuple[int, ...] = ()
     window: tuple[WindowDim, ...] = ()
@@ -206,33 +203,32 @@ class Instruction(Struct, frozen=True, gc=False):
     feature_groups: int = 1
     batch_groups: int = 1
     slices: tuple[tuple[int, int, int], ...] = ()
-    """For each dimension: start, limit, stride."""
+    """(start, limit, stride) per dimension."""
     padding: tuple[tuple[int, int, int], ...] = ()
-    """For each dimension: low, high, and between two elements."""
+    """(low, high, interior) per dimension."""
     slice_sizes: tuple[int, ...] = ()
-    """Of a gather or dynamic-slice."""
+    """For gather and dynamic-slice."""
     fft_length: tuple[int, ...] = ()
     parameter: int = 0
-    """Which parameter of its computation it is, if it is one."""
+    """Its parameter number, if it is a parameter."""
     tuple_index: int = 0
     direction: str = ""
-    """Of a comparison: EQ, NE, GE, GT, LE, LT."""
+    """Comparison: EQ, NE, GE, GT, LE, LT."""
     distribution: str = ""
-    """Of random numbers: uniform or normal."""
+    """Random distribution: uniform or normal."""
     fusion_kind: str = ""
     target: str = ""
-    """What a custom call calls."""
+    """Target of a custom call."""
     backend_config: str = ""
-    """Whatever the compiler keeps here: mostly JSON."""
+    """Compiler-specific text, usually JSON."""
 
 
 class Computation(Struct, frozen=True, dict=True):
-    """Instructions, one of which is the root: its result is that of the computation."""
+    """Instructions with a root, whose result is the computation's result."""
 
     name: str
     instructions: tuple[Instruction, ...]
     root: int
-    """The position of the root."""
 
     @property
     def root_instruction(self) -> Instruction:
@@ -245,7 +241,7 @@ class Computation(Struct, frozen=True, dict=True):
 
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:
-        """Return for each instruction the positions of those that have it as an operand, each once."""
+        """Return the positions of the distinct users of each instruction."""
         found: list[list[int]] = [[] for _ in self.instructions]
         for at, instruction in enumerate(self.instructions):
             for operand in dict.fromkeys(instruction.operands):
@@ -254,33 +250,33 @@ class Computation(Struct, frozen=True, dict=True):
 
     @cached_property
     def parameters(self) -> tuple[int, ...]:
-        """Return the positions of the parameters, in order of their numbers."""
+        """Return the positions of the parameters by number."""
         found = (at for at, each in enumerate(self.instructions) if each.opcode == "parameter")
         return tuple(sorted(found, key=lambda at: self.instructions[at].parameter))
 
 
 HOST_MEMORY = 5
-"""The memory space of a host's memory in layouts, `S(5)`; 0 is the main memory of the device that a program runs on."""
+"""The host's memory space in layouts, `S(5)`; 0 is the device's main memory."""
 
 
 class BufferSizes(Struct, frozen=True):
-    """Memory of one space that a program takes while it runs, in bytes, by the compiler's plan."""
+    """Memory of a running program in one space, in bytes, as planned by the compiler."""
 
     parameters: int = 0
     aliased: int = 0
-    """The part of the parameters whose memory results take over."""
+    """Parameters whose memory is reused by results."""
     outputs: int = 0
-    """Results that are not written into the memory of a parameter."""
+    """Results with their own memory."""
     temporaries: int = 0
     constants: int = 0
 
     @property
     def total(self) -> int:
-        """Return all of it."""
+        """Return the sum of all parts."""
         return self.parameters + self.outputs + self.temporaries + self.constants
 
     def plus(self, other: BufferSizes) -> BufferSizes:
-        """Return both added up."""
+        """Return the sum of both."""
         return BufferSizes(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
@@ -290,28 +286,28 @@ class Module(Struct, frozen=True, dict=True):
     name: str
     computations: tuple[Computation, ...]
     entry_at: int
-    """The position of the computation that a run starts with."""
+    """Position of the entry computation."""
     callees_first: tuple[int, ...]
-    """The positions of all computations, each after those that it calls."""
+    """Positions of all computations, callees before callers."""
     id: int = 0
     aliases: Mapping[tuple[int, ...], int] = {}
-    """By the place of an array in the result of the entry: the parameter whose memory it takes over."""
+    """Index of an array in the entry's result -> the parameter whose memory it reuses."""
     buffers: Mapping[int, BufferSizes] | None = None
-    """By memory space, from `BufferAssignmentProto`; None: the program states none."""
+    """By memory space, from `BufferAssignmentProto`; None if the program has none."""
 
     @cached_property
     def aliased_parameters(self) -> frozenset[int]:
-        """Return the parameters of the entry whose memory a result takes over."""
+        """Return the entry's parameters whose memory a result reuses."""
         return frozenset(self.aliases.values())
 
     @property
     def entry(self) -> Computation:
-        """Return the computation that a run starts with."""
+        """Return the entry computation."""
         return self.computations[self.entry_at]
 
     @cached_property
     def by_name(self) -> dict[str, tuple[int, int]]:
-        """Return where each instruction is: the positions of its computation, and in that; names are used once."""
+        """Return the positions of each instruction: its computation, and its place there. Names are unique."""
         return {
             instruction.name: (at, place)
             for at, computation in enumerate(self.computations)
@@ -324,21 +320,21 @@ _NOWHERE = Frame()
 
 MOST_INSTRUCTIONS = 2_000_000
 MOST_CALL_LEVELS = 1_000
-"""How deep computations may call each other; compilers nest some tens."""
+"""Maximum call depth; compilers nest some tens."""
 
 
 class FoundInstruction(Struct, gc=False):
-    """An instruction whose operands and called computations are still ids or names."""
+    """An instruction whose operands and callees are still ids or names."""
 
     key: Hashable
     fields: dict[str, Any]
-    """Those of `Instruction`, but for operands and calls."""
+    """Fields of `Instruction` except operands and calls."""
     operands: Sequence[Hashable]
     calls: Sequence[Hashable]
 
 
 class FoundComputation(Struct):
-    """A computation as it was read."""
+    """A computation before linking."""
 
     key: Hashable
     name: str
@@ -347,10 +343,9 @@ class FoundComputation(Struct):
 
 
 def link(name: str, found: Sequence[FoundComputation], entry: Hashable, **facts: Any) -> Module:
-    """Return the module; `facts` are further fields of it.
+    """Return the module; `facts` are its other fields.
 
-    Raises ProgramError if something refers to what is not there, or to itself, if a computation has no root, or if
-    there is more than fits.
+    Raise ProgramError for a missing or cyclic reference, a computation without a root, or an excessive size.
     """
     if not found:
         raise ProgramError(f"module {name[:200]!r} holds no computations")
@@ -388,7 +383,7 @@ def _computation(found: FoundComputation, computations: Mapping[Hashable, int]) 
 
 
 def _places(keys: Iterable[Hashable], what: str) -> dict[Hashable, int]:
-    """Return the position of each key; raises ProgramError for one that occurs twice."""
+    """Return the position of each key; raise ProgramError for a duplicate."""
     places: dict[Hashable, int] = {}
     for at, key in enumerate(keys):
         if places.setdefault(key, at) != at:
@@ -397,10 +392,7 @@ def _places(keys: Iterable[Hashable], what: str) -> dict[Hashable, int]:
 
 
 def _sources_first(sources: Sequence[Sequence[int]], circle: str) -> tuple[list[int], list[int]]:
-    """Return all positions, each after its sources, and how many levels of sources each has.
-
-    Raises ProgramError with the text `circle` if that is impossible.
-    """
+    """Return positions in topological order, and the depth of each; raise ProgramError(`circle`) for a cycle."""
     waits_for = [len(each) for each in sources]
     users: list[list[int]] = [[] for _ in sources]
     for at, each in enumerate(sources):
@@ -408,7 +400,7 @@ def _sources_first(sources: Sequence[Sequence[int]], circle: str) -> tuple[list[
             users[source].append(at)
     level = [0] * len(sources)
     order = [at for at, count in enumerate(waits_for) if not count]
-    for at in order:  # grows while it is gone through
+    for at in order:  # grows during the loop
         for user in users[at]:
             level[user] = max(level[user], level[at] + 1)
             waits_for[user] -= 1
@@ -423,7 +415,9 @@ _MOST_FRAMES = 64
 
 
 class Frames:
-    """The tables of a module. All of them count from 1, and 0 is nothing."""
+    """The stack tables of a module: source frames stored once and referenced by number. Numbers start at 1; 0 is
+    none.
+    """
 
     def __init__(
         self,
@@ -432,13 +426,13 @@ class Frames:
         places: Sequence[tuple[int, int, int]] = (),
         frames: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """`places` are file, function and line; `frames` are place and calling frame."""
+        """`places` are (file, function, line); `frames` are (place, calling frame)."""
         self._files, self._functions, self._places, self._frames = files, functions, places, frames
         self._stacks: dict[int, tuple[Frame, ...]] = {}
         self._known: dict[int, Frame] = {}
 
     def stack(self, frame: int) -> tuple[Frame, ...]:
-        """Return the places of a frame, the innermost first; none for a frame that is not there."""
+        """Return the places of a frame, innermost first; empty for a missing frame."""
         if frame not in self._stacks:
             found: list[Frame] = []
             at = frame

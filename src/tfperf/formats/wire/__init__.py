@@ -1,1 +1,1 @@
-"""The wire format: bytes to columns. Nothing here knows what a step is."""
+"""The XSpace wire format: conversion between bytes and columns, independent of steps."""

@@ -1,7 +1,7 @@
-"""The plane that captures of this project add to a trace: what a trace does not hold, as one more plane.
+"""The plane that tfperf's captures add to a trace, for facts that the profiler does not record.
 
-Other programs find planes by their names, and ignore this one. Its stats are facts about the job. Its lines are what
-Python did meanwhile (`PythonRecord`): pauses of the garbage collector, and the CPU time of threads, piece by piece.
+Other programs find planes by name and ignore this one. Its stats are facts about the job. Its lines are a
+`PythonRecord`: garbage collections, and the CPU time of threads per sampling interval.
 """
 
 from __future__ import annotations
@@ -27,55 +27,54 @@ PAUSES_LINE = "Garbage collection"
 CPU_LINE = "CPU time of thread"
 
 RECORD_STATS = ("thread", "generation", "collected", "place", "cpu_ns", "queued_ns")
-"""Stats of the events of a `PythonRecord`."""
 
 
 class Pause(NamedTuple):
-    """A run of the garbage collector: Python waits for it. `start_ns` counts from 1970."""
+    """A garbage collection, which blocks Python. `start_ns` counts from 1970."""
 
     start_ns: int
     duration_ns: int
     thread: int
-    """The id of the thread in the system."""
+    """System thread id."""
     generation: int
     collected: int
-    """How many objects it freed."""
+    """Number of freed objects."""
     place: str
-    """The line of Python that ran: `file.py:12 function`."""
+    """The running line of Python: `file.py:12 function`."""
 
 
 class CpuSample(NamedTuple):
-    """What a thread had used of the CPU at a moment; times in nanoseconds, `time_ns` from 1970."""
+    """A thread's accumulated CPU use at `time_ns`, in nanoseconds since 1970."""
 
     time_ns: int
     cpu_ns: int
-    """CPU time."""
     queued_ns: int
-    """For how long it was ready to run, and waited for a core; 0 where the system does not say."""
+    """Time in the run queue, waiting for a core; 0 if the system does not report it."""
 
 
 class PythonRecord(Struct, frozen=True, kw_only=True):
-    """What Python did during a capture."""
+    """Python's activity during a capture."""
 
     pauses: Sequence[Pause] = ()
     samples: Mapping[int, Sequence[CpuSample]] = {}
-    """By the id of the thread in the system; at least two of each."""
+    """By system thread id; at least two per thread."""
 
 
 _SECONDS_PER_EVENT, _SECONDS_PER_COSTLY_EVENT = 1e-6, 3e-6
 
 
 def longest_recording_s(event_count: int, costly_count: int) -> float:
-    """Return how long recording events can take, in seconds: a microsecond each, three for each costly one.
+    """Return how long recording the events can take, in seconds: 1 us per event, 3 us per costly one.
 
-    Costly are kernels and calls of Python. Steps that got longer by more did so for another reason, such as a busy
-    machine, or an input pipeline whose buffers the first steps emptied.
+    Kernels and Python calls are costly. A larger increase of the step time has another reason, such as a busy machine,
+    or
+    an input pipeline whose buffers the first steps emptied.
     """
     return (event_count - costly_count) * _SECONDS_PER_EVENT + costly_count * _SECONDS_PER_COSTLY_EVENT
 
 
 class CaptureFacts(Struct, frozen=True, kw_only=True):
-    """What a capture knows beyond the trace: each field is a stat of the plane; None: unknown, and not written."""
+    """Facts from a capture that are not in the trace, each a stat of the plane; None: unknown, not written."""
 
     format: int = _FORMAT
     tfperf_version: str | None = None
@@ -86,66 +85,64 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
     cpu_count: int | None = None
     """Logical CPUs of the machine."""
     cpu_affinity: int | None = None
-    """Those that the process may run on."""
+    """CPUs that the process may use."""
     cpu_quota: float | None = None
-    """How many CPUs' time the cgroups of the process grant it; None without such a limit."""
+    """CPU quota of the process's cgroups, in CPUs; None without a limit."""
     memory_bytes: int | None = None
-    """Of the machine."""
     memory_limit_bytes: int | None = None
-    """What the cgroups of the process grant it; None without such a limit."""
+    """Memory limit of the process's cgroups; None without a limit."""
     gpu_driver_version: str | None = None
     cuda_version: str | None = None
-    """What TensorFlow was built for."""
+    """The version that TensorFlow was built for."""
     batch_size: int | None = None
-    """Examples of a batch that Keras trains on, over all replicas and workers."""
+    """Examples per Keras batch, over all replicas and workers."""
     steps_per_execution: int | None = None
-    """How many batches a call of Keras's compiled function takes."""
+    """Batches per call of Keras's compiled function."""
     replicas: int | None = None
-    """Replicas of the model that train in step, on all workers."""
+    """Synchronized model replicas on all workers."""
     local_replicas: int | None = None
-    """Those of them in this process."""
+    """Replicas in this process."""
     overhead_percent: float | None = None
-    """By how much profiling made the median step longer."""
+    """Increase of the median step time by profiling."""
     usual_step_ms: float | None = None
-    """The median step before the profile."""
+    """Median step time before the capture."""
     busy_cores: float | None = None
-    """How many cores the process kept busy in the capture, on average: its CPU time / the duration."""
+    """Average cores in use by the process during the capture: CPU time / duration."""
     task_type: str | None = None
-    """The job of TF_CONFIG that the process is a task of (worker, chief, ps, ...)."""
+    """The process's job in TF_CONFIG (worker, chief, ps, ...)."""
     task_index: int | None = None
-    """Its number in that job, from 0; without TF_CONFIG its rank in the cluster."""
+    """Index in that job, from 0; without TF_CONFIG, the rank in the cluster."""
     cluster_size: int | None = None
-    """Processes of the cluster."""
     cluster_id: str | None = None
     """A hash that is equal for the tasks of one cluster."""
     gc_count: int | None = None
-    """How often the garbage collector of Python ran in the capture; not for generation 0, the youngest objects."""
+    """Python garbage collections during the capture, except of generation 0 (the youngest objects)."""
     gc_ms: float | None = None
-    """How long these runs took together."""
+    """Total time of these collections."""
     start_time_us: int | None = None
-    """When the capture started, in microseconds since 1970, on the clock of the process."""
+    """Start of the capture in microseconds since 1970, by the process's clock."""
 
     @property
     def cores(self) -> float | None:
-        """Return how many cores' time the process can use: by its affinity, and by the quota of its cgroups."""
+        """Return the cores that the process can use, by its affinity and its cgroup quota."""
         limits = (self.cpu_affinity or self.cpu_count, self.cpu_quota)
         return min((float(limit) for limit in limits if limit), default=None)
 
     @property
     def usable_memory_bytes(self) -> int | None:
-        """Return how much memory the process can use."""
+        """Return the memory that the process can use."""
         return min((limit for limit in (self.memory_bytes, self.memory_limit_bytes) if limit), default=None)
 
     @staticmethod
     def of(stats: Mapping[str, object]) -> CaptureFacts:
-        """Return what the stats of the plane say; what cannot be true is unknown."""
+        """Return the facts in these stats; impossible values are unknown."""
         known: dict[str, Any] = {name: _value(name, stats.get(name), kind) for name, kind in _kinds().items()}
         return CaptureFacts(**{name: value for name, value in known.items() if value is not None})
 
     def to_bytes(self, record: PythonRecord | None = None, start_ns: int | None = None) -> bytes:
-        """Return the plane as the field of an XSpace: appended to the file of a trace, it is one more plane of it.
+        """Return the plane as an XSpace field, which adds a plane if appended to a trace file.
 
-        Times of the trace count from `start_ns`; where that is unknown, the record is left out.
+        Trace times count from `start_ns`; without it, the record is omitted.
         """
         space: Any = message_class("XSpace")()
         plane = space.planes.add(name=CAPTURE_PLANE.encode())
@@ -167,7 +164,7 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
 
 
 def _add_lines(plane: Any, record: PythonRecord, start_ns: int, stat_count: int) -> None:
-    """Add a line of pauses, and one with the pieces of time of each thread; ids of stats go on after `stat_count`."""
+    """Add a line of collections, and a line of CPU intervals per thread; stat ids continue after `stat_count`."""
     numbers = {name: number for number, name in enumerate(RECORD_STATS, start=stat_count + 1)}
     for name, number in numbers.items():
         entry = plane.stat_metadata.add(key=number)
@@ -201,7 +198,6 @@ def _add_lines(plane: Any, record: PythonRecord, start_ns: int, stat_count: int)
 
 @cache
 def _kinds() -> dict[str, type]:
-    """Return the type of each field."""
     return {
         name: next(kind for kind in (get_args(hint) or (hint,)) if kind is not type(None))
         for name, hint in get_type_hints(CaptureFacts).items()
@@ -209,7 +205,7 @@ def _kinds() -> dict[str, type]:
 
 
 def _value(name: str, value: object, kind: type) -> int | float | str | None:
-    """Return a stat if it is of the kind that its field holds, and can be true."""
+    """Return a stat if it has the type of its field and is possible, else None."""
     if kind is str:
         return value[:_LONGEST_TEXT] if isinstance(value, str) and value else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What a trace file contains, by counting only: whether it is whole, and how many events each plane has."""
+"""Count the events of a trace file per plane, and check that it is complete."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SESSION_PLANE, _START = "Task Environment", "profile_start_time"
 
 
 class Contents(Struct, frozen=True):
-    """What was counted in one XSpace file."""
+    """Counts of one XSpace file."""
 
     size_bytes: int
     events_by_plane: dict[str, int]
     event_names: frozenset[str]
-    """Names of all kinds of events, on every plane."""
+    """Event names on all planes."""
     errors: tuple[str, ...]
-    """What the profiler itself reported as failed."""
+    """Errors reported by the profiler."""
     warnings: tuple[str, ...]
     start_ns: int | None = None
-    """When the session started, in nanoseconds since 1970 by the clock of its process; None if that is not noted."""
+    """Session start in nanoseconds since 1970, by the process's clock; None if not recorded."""
 
     @property
     def event_count(self) -> int:
@@ -34,7 +34,7 @@ class Contents(Struct, frozen=True):
 
     @property
     def has_python_frames(self) -> bool:
-        """Whether the Python tracer recorded anything: it writes names that start with `$`."""
+        """Return whether the Python tracer recorded events; their names start with `$`."""
         return any(name.startswith("$") for name in self.event_names)
 
     @property
@@ -45,10 +45,7 @@ class Contents(Struct, frozen=True):
 
 
 def look_into(path: Path) -> Contents:
-    """Count the events of a trace file.
-
-    Raises TraceFormatError if the file is not a whole XSpace.
-    """
+    """Count the events of a trace file; raise TraceFormatError if it is not a complete XSpace."""
     counts: dict[str, int] = {}
     names: set[str] = set()
     start_ns: int | None = None
@@ -56,7 +53,7 @@ def look_into(path: Path) -> Contents:
         space = walk(file)
         for span in space.planes:
             header, whole = read_header(file, span, WantedStats({}))
-            if header.name == CAPTURE_PLANE:  # What a capture adds is nothing that the job did.
+            if header.name == CAPTURE_PLANE:  # added by the capture, not by the job
                 counts[header.name] = 0
                 continue
             names.update(header.event_names)

@@ -1,12 +1,11 @@
-"""Serialized messages to Arrow columns: the only module that calls the decoder (`ptars`), and access to its arrays.
+"""Decode serialized messages to Arrow columns; the only module that calls the decoder (`ptars`).
 
-`ptars` is fast, and young. Where it is missing, or of a version that was not tried, protobuf decodes the same columns
-(`record_batch`), far slower, with a warning; TFPERF_DECODER names one of the two.
+`ptars` is fast but young. If it is missing or of an untested version, protobuf decodes the same columns
+(`record_batch`) much more slowly, with a warning. TFPERF_DECODER selects one of the two.
 
-Nested groups (a wire type that no XSpace uses) make `ptars` recurse without limit until the process dies, and some
-lengths make it panic. So protobuf's own parser, which refuses both, sees every message first that is long enough to
-nest deeply: of lines only the outline, which takes little time, of events and stats those few that are long by
-themselves.
+Nested groups (a wire type that XSpace does not use) make `ptars` recurse until the process dies, and some lengths make
+it panic. protobuf's parser rejects both, so it first parses each message that is long enough for deep nesting: only
+the outline of lines, which is fast, and the few events and stats that are long themselves.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from tfperf.formats.wire.trace_file import TraceFile
 _INSTALL = "pip install 'ptars>=0.0.25,<0.1'"
 _SHORT = 1 << 12
 _OUTLINE = "Outline"
-"""The message `NameOutline`, where a schema has it, stands for `Name` when a long one is looked at first."""
+"""`NameOutline`, if a schema has it, replaces `Name` in the check of a long message."""
 
 _NO_VALUE = dict.fromkeys(("double_value", "uint64_value", "int64_value", "str_value", "bytes_value", "ref_value"))
 _PROBE: Mapping[str, Any] = {
@@ -49,22 +48,22 @@ _PROBE: Mapping[str, Any] = {
     "stat_metadata": [],
     "stats": [{"metadata_id": 3, **_NO_VALUE}, {"metadata_id": 4, **_NO_VALUE, "ref_value": 0}],
 }
-"""A plane header with some of all that there is, and what becomes of it: its fields, None for what is not there."""
+"""A plane header with all kinds of fields, and its decoded form; None for absent fields."""
 
 _ToColumns = Callable[[schema.Schema, str, Any, list[bytes]], Any]
-"""From a message, an array of serialized ones, and those of them that are doubtful, to a record batch."""
+"""(schema, message, serialized messages, those to check first) -> record batch."""
 
 
 class DecodedFile(Protocol):
-    """What a message is read from."""
+    """The file that a message comes from."""
 
     def damaged(self, position: int, what: str) -> TfperfError:
-        """Return the error for bytes that are not what they should be."""
+        """Return the error for invalid bytes at a position."""
 
 
 @cache
 def _to_columns(wanted: str) -> _ToColumns:
-    """Return the decoder that is wanted: ptars, protobuf, or (with no text) the best that there is."""
+    """Return the requested decoder: ptars, protobuf, or for an empty text the best available."""
     if wanted not in ("", "ptars", "protobuf"):
         raise TfperfError(f"TFPERF_DECODER is {wanted!r}: set it to ptars or protobuf, or to nothing")
     if wanted == "protobuf":
@@ -74,7 +73,7 @@ def _to_columns(wanted: str) -> _ToColumns:
     except Exception as error:
         if lacks_memory(error):
             raise MemoryError(str(error)) from error
-        # Whatever a version does that is not there yet: reading must not depend on it.
+        # Reading must not depend on the behavior of future versions.
         why = f"ptars cannot be used ({' '.join(str(error).split())[:200]}); {_INSTALL}"
         if wanted:
             raise TfperfError(f"TFPERF_DECODER is ptars, but {why}") from error
@@ -112,7 +111,7 @@ def _with_ptars() -> _ToColumns:
 
 
 def is_known(version: str) -> bool:
-    """Tell whether tfperf was tried with this version of `ptars`: those that pyproject.toml allows."""
+    """Return whether this version of `ptars` is tested, as in pyproject.toml."""
     patch = re.fullmatch(r"0\.0\.(\d+)", version)
     return patch is not None and int(patch[1]) >= 25
 
@@ -123,23 +122,23 @@ def _with_protobuf(of: schema.Schema, message: str, payloads: Any, _: list[bytes
 
 
 class Decoder(Struct, frozen=True):
-    """Decodes what lies at a position of a file: messages of a schema."""
+    """Decodes messages of a schema at a file position."""
 
     file: DecodedFile
     position: int
     of: schema.Schema = schema.XSPACE
 
     def one(self, message: str, payload: bytes) -> Any:
-        """Decode one serialized message into an Arrow record batch of one row."""
+        """Decode one message into a record batch of one row."""
         if len(payload) > schema.LARGEST_MESSAGE:
             raise self.file.damaged(self.position, f"a {message} of {len(payload)} bytes")
         ends = np.array([0, len(payload)], np.int32)
         return self._decode(message, binary(ends, payload), [payload])
 
     def all(self, message: str, payloads: Any, *, has_packed: bool = False) -> Any:
-        """Decode an array of serialized messages into an Arrow record batch, one row each.
+        """Decode messages into a record batch, one row each.
 
-        `has_packed`: the message has lists of numbers, on which `ptars` panics where they are cut off.
+        `has_packed`: the message has packed numbers, on which `ptars` panics if they are truncated.
         """
         long = np.flatnonzero(np.diff(offsets(payloads)) > (0 if has_packed else _SHORT)).tolist()
         return self._decode(message, payloads, [payloads[row].as_py() for row in long])
@@ -149,19 +148,19 @@ class Decoder(Struct, frozen=True):
         try:
             return to_columns(self.of, message, payloads, doubtful)
         except BaseException as error:
-            # A panic of the Rust code is no Exception, and its class cannot be imported.
+            # A Rust panic is not an Exception, and its class cannot be imported.
             if isinstance(error, ValueError | DecodeError) or type(error).__name__ == "PanicException":
                 raise self.file.damaged(self.position, f"not a valid {message}") from error
             raise
 
 
 def decode(file: TraceFile, message: str, payload: bytes, position: int) -> Any:
-    """Decode one serialized message of an XSpace into an Arrow record batch of one row; `position` says where."""
+    """Decode an XSpace message into a record batch of one row; `position` is used in errors."""
     return Decoder(file, position).one(message, payload)
 
 
 def decode_all(file: TraceFile, message: str, payloads: Any, position: int) -> Any:
-    """Decode an array of serialized messages of an XSpace into an Arrow record batch, one row each."""
+    """Decode XSpace messages into a record batch, one row each."""
     return Decoder(file, position).all(message, payloads)
 
 
@@ -171,7 +170,7 @@ def binary(ends: Int32s, data: Any) -> Any:
 
 
 def numbers(array: Any) -> Any:
-    """Return a column of numbers without copying it (`to_numpy` would import pandas)."""
+    """Return a numeric column without copying; `to_numpy` would import pandas."""
     dtype = np.dtype(str(array.type).replace("double", "float64"))
     values = array.buffers()[1]
     return np.frombuffer(values, dtype)[array.offset : array.offset + len(array)] if len(array) else np.empty(0, dtype)
@@ -183,26 +182,26 @@ def texts(array: Any) -> list[str]:
 
 
 def offsets(array: Any) -> Int32s:
-    """Return where the items of a list or binary array start, and where the last ends."""
+    """Return the start of each item of a list or binary array, and the end of the last."""
     if not len(array):
         return np.zeros(1, np.int32)
     return np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
 
 
 def items(lists: Any) -> Any:
-    """Return the items of all lists, one after the other (`flatten` would import Arrow's compute module)."""
+    """Return the concatenated items of all lists; `flatten` would import Arrow's compute module."""
     ends = offsets(lists)
     return lists.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
 
 
 def bytes_of(array: Any) -> Uint8s:
-    """Return the bytes that the offsets of a binary array count in; never empty."""
+    """Return the bytes that the offsets of a binary array refer to; never empty."""
     data = array.buffers()[2]
     return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
 
 
 def take(array: Any, rows: npt.NDArray[np.intp]) -> Any:
-    """Return the binary array with only these rows (Arrow's own `take` would import its compute module)."""
+    """Return these rows of a binary array; Arrow's `take` would import its compute module."""
     ends = offsets(array)
     length = np.diff(ends)[rows]
     stops = np.zeros(len(rows) + 1, np.int32)
@@ -216,14 +215,14 @@ _TYPES = {"int64": pa.int64(), "uint64": pa.uint64(), "double": pa.float64(), "b
 
 
 def record_batch(message: str, payloads: Any, schema: Schema = XSPACE) -> Any:
-    """Decode an array of serialized messages into an Arrow record batch, one row each; raises DecodeError."""
+    """Decode messages into a record batch with protobuf, one row each; raise DecodeError."""
     parse = schema.message_class(message).FromString
     rows = [parse(payload) for payload in payloads.to_pylist()]
     return pa.RecordBatch.from_struct_array(_structs(schema, message, rows))
 
 
 def _structs(schema: Schema, message: str, rows: Sequence[Any], absent: Any = None) -> Any:
-    """Return parsed messages as an Arrow array of structs; `absent` marks those that are not there."""
+    """Return parsed messages as an Arrow struct array; `absent` marks missing ones."""
     columns, fields = [], []
     for name, _, kind, oneof in fields_of(schema.messages[message]):
         column = _column(schema, (name, kind, bool(oneof)), rows)
@@ -249,5 +248,4 @@ def _column(schema: Schema, field: tuple[str, str, bool], rows: Sequence[Any]) -
 
 
 def _items(schema: Schema, kind: str, values: list[Any]) -> Any:
-    """Return values that are all there."""
     return _structs(schema, kind, values) if kind[0].isupper() else pa.array(values, _TYPES[kind])

@@ -1,8 +1,7 @@
-"""Columns to bytes: millions of small protobuf messages, written side by side with numpy. No Python per message.
+"""Serialize millions of small protobuf messages from columns with NumPy, without Python code per message.
 
-Each message is a row of *cells*: bytes, and a mask that says which of them are used, since a varint takes as many bytes
-as its number needs. Rows are laid beside each other (the fields of a message) and below each other (messages, and what
-they repeat); in the end the used bytes, row by row, are the serialized messages.
+Each message is a row of *cells*: bytes and a mask of used ones, because varints have different lengths. Fields are
+joined horizontally, messages and their repeated items vertically; the used bytes, row by row, are the result.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from msgspec import Struct
 from tfperf.base.arrays import Bools, Int64s, Numbers, Uint8s, ranges
 
 _LARGER = np.array([1 << 7 * size for size in range(1, 10)], np.uint64)
-"""From each of these numbers on, a varint takes one more byte."""
+"""At each of these numbers, a varint becomes one byte longer."""
 
 
 class Cells(Struct, frozen=True):
-    """Bytes of messages, one row each: `parts` lie beside each other, each as bytes and which of them are used.
+    """Bytes of messages, one row each. `parts` are adjacent (bytes, used mask); `size` counts the used bytes per row.
 
-    `size` counts the used bytes of each row. Parts are only put together where they get their place in the end.
+    Parts are joined only when they are laid out.
     """
 
     parts: tuple[tuple[Uint8s, Bools], ...]
@@ -32,16 +31,16 @@ class Cells(Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """Return how many bytes a row may have."""
+        """Return the maximum bytes per row."""
         return sum(data.shape[1] for data, _ in self.parts)
 
     def only(self, where: Bools) -> Cells:
-        """Return the cells with nothing in the rows that `where` leaves out."""
+        """Return the cells, empty in rows outside `where`."""
         column = where[:, None]
         return Cells(tuple((data, used & column) for data, used in self.parts), self.size * where)
 
     def laid_out(self, width: int) -> tuple[Uint8s, Bools]:
-        """Return all parts as one, so many bytes wide, and which bytes of it are used."""
+        """Return all parts as one of the given width, with the mask of used bytes."""
         data, used = np.empty((len(self.size), width), np.uint8), np.zeros((len(self.size), width), np.bool_)
         np.concatenate([part for part, _ in self.parts], axis=1, out=data[:, : self.width])
         np.concatenate([mask for _, mask in self.parts], axis=1, out=used[:, : self.width])
@@ -61,7 +60,7 @@ def constant(data: bytes, count: int) -> Cells:
 
 
 def varint(values: Numbers) -> Cells:
-    """Return numbers as varints; negative ones take ten bytes, as protobuf has it."""
+    """Encode numbers as varints; negative ones take ten bytes, as in protobuf."""
     rest: Numbers = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
     most = int(rest.max(initial=0))
     if most < _LARGER[0]:
@@ -80,7 +79,7 @@ def varint(values: Numbers) -> Cells:
 
 
 def one_varint(number: int) -> bytes:
-    """Return one number, not negative, as a varint."""
+    """Encode one non-negative number as a varint."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -89,13 +88,13 @@ def one_varint(number: int) -> bytes:
 
 
 def fixed64(values: Numbers) -> Cells:
-    """Return numbers as eight bytes each."""
+    """Encode numbers as eight bytes each."""
     data = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).view(np.uint8).reshape(-1, 8)
     return Cells.of(data, np.broadcast_to(np.True_, data.shape), np.full(len(values), 8, np.int64))
 
 
 def beside(first: Cells, *others: Cells) -> Cells:
-    """Return rows that hold what each of them has in that row."""
+    """Join cells horizontally."""
     size = first.size
     for cells in others:
         size = size + cells.size
@@ -103,25 +102,21 @@ def beside(first: Cells, *others: Cells) -> Cells:
 
 
 def prefixed(tag: bytes, body: Cells, extra: Numbers | int = 0) -> Cells:
-    """Return what goes before and into a nested message: its tag, its length and its body.
-
-    The length counts `extra` bytes more, which follow in rows of their own (`below`).
-    """
+    """Return a nested message with its tag and length, which includes `extra` bytes that `below` adds."""
     return beside(constant(tag, len(body.size)), varint(body.size + extra), body)
 
 
 def sums(counts: Numbers, items: Cells) -> Int64s:
-    """Return the bytes of the items of each row, of which it has `counts`."""
+    """Return the bytes of each row's items, given their counts."""
     stops = np.concatenate(([0], np.cumsum(items.size)))
     ends = np.cumsum(counts)
     return np.asarray(stops[ends] - stops[ends - counts], np.int64)
 
 
 def below(heads: Cells, *repeated: tuple[Numbers, Cells]) -> bytes:
-    """Return the bytes of each head, followed by those of its items.
+    """Return the bytes of each head, followed by its items.
 
-    `repeated` says how many items each head has, and has the items in order of heads; of several such, one comes after
-    the other.
+    `repeated` has the number of items per head, and the items ordered by head; groups are written in turn.
     """
     everything = [heads, *(items for _, items in repeated)]
     width = max(cells.width for cells in everything)
@@ -140,7 +135,7 @@ def below(heads: Cells, *repeated: tuple[Numbers, Cells]) -> bytes:
 
 
 def _put(data: Numbers, used: Bools, rows: Numbers, cells: Cells) -> None:
-    """Lay out rows at their places, each copied as a whole."""
+    """Copy whole rows to their positions."""
     width = data.shape[1]
     for target, source in zip((data, used), cells.laid_out(width), strict=True):
         target.view(f"V{width}")[rows, 0] = source.view(f"V{width}")[:, 0]

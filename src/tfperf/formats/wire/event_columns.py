@@ -1,4 +1,4 @@
-"""Events as columns: one row per event, stats as columns of their own, lines as ranges of rows."""
+"""Events as columns: one row per event, a column per stat, lines as ranges of rows."""
 
 from __future__ import annotations
 
@@ -14,44 +14,43 @@ from msgspec.structs import replace
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s, distinct_index
 
 StatType = Literal["number", "real", "text", "bytes"]
-"""From the narrowest to the widest: every number can be a text. Bytes are texts of characters up to 255 (Latin-1)."""
+"""From narrowest to widest: every number can become text. Bytes are text with characters up to 255 (Latin-1)."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 STEPS_LINE = -559038737
-"""Reserved id of the line of steps that the profiler derives for a device; ids of other derived lines follow it."""
+"""Reserved id of a device's derived line of steps; ids of other derived lines follow."""
 _DERIVED_COUNT = 390
 OP_LINES = ("XLA Ops", "Framework Ops", "TensorFlow Ops")
-"""Names of the lines of a TPU core that hold its ops."""
+"""Lines of a TPU core with its ops."""
 MODULE_LINE = "XLA Modules"
-"""Name of the line of a TPU core that holds the runs of its programs."""
+"""Line of a TPU core with its program runs."""
 TRACE_ME_LINE = "XLA TraceMe"
-"""Name of the line of a TPU core that holds what its programs mark themselves: barriers, and regions of kernels."""
+"""Line of a TPU core with markers of its programs: barriers, and regions of kernels."""
 ASYNC_LINE = "Async XLA Ops"
-"""Name of the line of a TPU core that holds what ran beside its ops, from their start to when they were waited for."""
+"""Line of a TPU core with asynchronous ops, from their start until they are waited for."""
 COUNTER_LINE = "_counters_"
-"""Name of the line of a TPU core that holds what the compiler reckoned of its programs, which is no measurement."""
+"""Line of a TPU core with the compiler's estimates of its programs, which are not measured."""
 
 
 def unsigned(bits: int) -> int:
-    """Return the number without a sign whose bits an int64 keeps: an id of a program or of a run, to be shown."""
+    """Return the unsigned number with the bits of an int64, to display a program or run id."""
     return bits % (1 << 64)
 
 
 def signed(number: int) -> int:
-    """Return the int64 that keeps the bits of a number without a sign, as columns and keys hold ids."""
+    """Return the int64 with the bits of an unsigned number, as stored in columns and keys."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def is_derived(line_id: int) -> bool:
-    """Tell whether the id is one of those reserved for derived lines."""
+    """Return whether the id is reserved for derived lines."""
     return STEPS_LINE <= line_id < STEPS_LINE + _DERIVED_COUNT
 
 
 class Line(Struct, frozen=True):
     """A timeline (host thread, device stream): rows `start` to `stop` of the event columns.
 
-    `plane` is the place of its plane among those of the trace. In the file, times of its events count from
-    `timestamp_ns`.
+    `plane` is the index of its plane in the trace. In the file, event times count from `timestamp_ns`.
     """
 
     plane: int
@@ -64,16 +63,16 @@ class Line(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the name to show."""
+        """Return the display name."""
         return self.display_name or self.raw_name
 
     @property
     def derived(self) -> bool:
-        """Tell whether the line was computed (steps, name scopes, ops; counters by the compiler), and not recorded."""
+        """Return whether the line is computed (steps, name scopes, ops, compiler counters) rather than recorded."""
         return is_derived(self.id) or self.raw_name == COUNTER_LINE
 
     def continued_by(self, more: Line) -> Line:
-        """Return the line after one more piece of it, which may hold fields that a writer puts behind the events."""
+        """Return the line extended by another piece, which may contain fields written after the events."""
         return replace(
             self,
             id=more.id or self.id,
@@ -85,10 +84,9 @@ class Line(Struct, frozen=True):
 
 
 class Stat(Struct, frozen=True):
-    """One stat: the rows that carry it (ascending), and its values.
+    """One stat: its rows (ascending) and values.
 
-    `value` is int64 whatever the type: a number (a uint64 keeps its bits), the bits of a float64, or an index into
-    `texts`.
+    `value` is int64: a number (a uint64 keeps its bits), the bits of a float64, or an index into `texts`.
     """
 
     event: Int32s
@@ -97,22 +95,22 @@ class Stat(Struct, frozen=True):
     texts: tuple[str, ...] = ()
 
     def text(self, position: int) -> str:
-        """Return the text of the stat at this position of `event`."""
+        """Return the text at this position of `event`."""
         return self.texts[int(self.value[position])]
 
     def by_event(self) -> dict[int, int | float | str]:
-        """Return the value of each row that carries the stat."""
+        """Return the value of each row with the stat."""
         values: list[Any] = (self.value.view(np.float64) if self.type == "real" else self.value).tolist()
         shown = [self.texts[value] for value in values] if self.type in ("text", "bytes") else values
         return dict(zip(self.event.tolist(), shown, strict=True))
 
     def moved(self, new_row: Int32s) -> Stat:
-        """Return the stat with each row replaced by its new one; rows that become -1 are omitted."""
+        """Return the stat with rows mapped to new ones; rows mapped to -1 are dropped."""
         which, event = _moved(self.event, new_row)
         return replace(self, event=event, value=self.value[which])
 
     def converted(self, wanted: StatType) -> Stat:
-        """Return the stat as one of a wider type: numbers as real numbers, any as texts."""
+        """Return the stat in a wider type: numbers as reals, any type as text."""
         if self.type == wanted:
             return self
         if self.type == "text":
@@ -128,7 +126,7 @@ NO_STAT = Stat(np.empty(0, np.int32), NO_NUMBERS)
 
 
 class StatKind(IntEnum):
-    """How a stat is stored, and so what its value means."""
+    """How a stat's value is stored."""
 
     INT = 0
     UNSIGNED = 1
@@ -138,10 +136,11 @@ class StatKind(IntEnum):
 
 
 class StatRows(Struct, frozen=True):
-    """Every stat of every event, one row per stat, ordered by event.
+    """All stats of all events, one row per stat, ordered by event.
 
-    `event` is the row of the event, `key` an index into `keys`. What `value` is depends on `kind` (a `StatKind`): a
-    number, the bits of a uint64 or of a float64, an index into `texts`, or how many bytes there are.
+    `event` is the event's row, `key` an index into `keys`. `kind` (a `StatKind`) defines `value`: a number, the bits of
+    a
+    uint64 or float64, an index into `texts`, or the number of bytes.
     """
 
     event: Int32s
@@ -152,7 +151,7 @@ class StatRows(Struct, frozen=True):
     texts: tuple[str, ...]
 
     def moved(self, new_row: Int32s) -> StatRows:
-        """Return the stats with each row of an event replaced by its new one; rows that become -1 are omitted."""
+        """Return the stats with event rows mapped to new ones; rows mapped to -1 are dropped."""
         which, event = _moved(self.event, new_row)
         return replace(self, event=event, key=self.key[which], kind=self.kind[which], value=self.value[which])
 
@@ -161,12 +160,14 @@ NO_STAT_ROWS = StatRows(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0
 
 
 class EventColumns(Struct, frozen=True):
-    """Events of some lines, in the order of the file.
+    """Events of some lines, in file order.
 
-    `name` indexes the names of events; `start_ps` counts from the timestamp of the line. `aggregated` marks events
-    that stand for several without a time of their own. `continued`: the first line is the one that the columns before
-    ended with. `every` holds all stats, where they are wanted. `stat_names` are the names of all stats of the events
-    that were read, `nameless_stats` counts those whose name the file does not say.
+    `name` indexes the event names; `start_ps` counts from the line's timestamp. `aggregated` marks events that
+    represent
+    several without their own times. `continued`: the first line continues the last line of the previous columns.
+    `every`
+    contains all stats, if requested. `stat_names` are the names of all stats on these events; `nameless_stats` counts
+    those whose name is not in the file.
     """
 
     lines: tuple[Line, ...]
@@ -181,7 +182,7 @@ class EventColumns(Struct, frozen=True):
     nameless_stats: int = 0
 
     def only(self, keep: Bools) -> EventColumns:
-        """Return the rows to keep; lines stay, even without any row."""
+        """Return the rows to keep; lines without rows stay."""
         if keep.all():
             return self
         before = np.zeros(len(keep) + 1, np.int32)
@@ -191,13 +192,13 @@ class EventColumns(Struct, frozen=True):
         return replace(self, lines=tuple(lines))._moved(keep, new_row)
 
     def ordered(self, order: Int64s, lines: tuple[Line, ...]) -> EventColumns:
-        """Return the rows in another order, which are those of other lines by then."""
+        """Return the rows in another order, which belong to `lines`."""
         new_row = np.empty(len(order), np.int32)
         new_row[order] = np.arange(len(order), dtype=np.int32)
         return replace(self, lines=lines)._moved(order, new_row)
 
     def _moved(self, rows: Bools | Int64s, new_row: Int32s) -> EventColumns:
-        """Return the events at `rows`, with the stats that some of these carry, at their new rows."""
+        """Return the events at `rows` with their stats, at their new rows."""
         moved = ((stat_name, stat.moved(new_row)) for stat_name, stat in self.stats.items())
         return replace(
             self,
@@ -211,7 +212,7 @@ class EventColumns(Struct, frozen=True):
 
 
 def _moved(event: Int32s, new_row: Int32s) -> tuple[Int64s, Int32s]:
-    """Return which stats stay, in the order of their new rows, and these rows."""
+    """Return the indices of remaining stats, ordered by new row, and these rows."""
     row = new_row[event]
     which: Int64s = (row >= 0).nonzero()[0]
     row = row[which]
@@ -230,7 +231,7 @@ class Rows(NamedTuple):
 
 
 def lines_of(parts: Sequence[EventColumns]) -> list[tuple[Line, list[Rows]]]:
-    """Return the lines of columns that follow each other in a file, each whole and with the rows it consists of."""
+    """Return the lines of consecutive columns, each whole, with its rows."""
     lines: list[tuple[Line, list[Rows]]] = []
     for number, part in enumerate(parts):
         for index, line in enumerate(part.lines):
@@ -245,9 +246,9 @@ def lines_of(parts: Sequence[EventColumns]) -> list[tuple[Line, list[Rows]]]:
 
 
 def join_columns(parts: list[EventColumns], order: Sequence[int] | None = None) -> EventColumns:
-    """Join columns that follow each other in a file. Empties the list, so that no column is held twice.
+    """Join consecutive columns of a file. Empty the list, so that no column is stored twice.
 
-    Lines are put in `order` (indices into those of `lines_of`); None: the order of the file.
+    `order` has indices of `lines_of`; None: file order.
     """
     found = lines_of(parts)
     lines, pieces, first = [], list[Rows](), 0
@@ -257,7 +258,7 @@ def join_columns(parts: list[EventColumns], order: Sequence[int] | None = None) 
         lines.append(replace(line, start=first, stop=first + length))
         first += length
         for each in rows:
-            # What stands together in the file is moved together.
+            # Adjacent rows are moved together.
             if pieces and (each.part, each.start) == (pieces[-1].part, pieces[-1].stop):
                 each = pieces.pop()._replace(stop=each.stop)
             pieces.append(each)
@@ -283,14 +284,14 @@ def join_columns(parts: list[EventColumns], order: Sequence[int] | None = None) 
 
 
 def _joined(pieces: list[npt.NDArray[Scalar]], kind: type[Scalar]) -> npt.NDArray[Scalar]:
-    """Return the pieces as one array, and let go of them: keeping both would double the memory."""
+    """Concatenate the pieces and free them: keeping both would double the memory."""
     joined = np.concatenate([np.empty(0, kind), *pieces])
     pieces.clear()
     return joined
 
 
 def _alike(stats: Sequence[Stat]) -> list[Stat]:
-    """Return stats as of one type, the widest of theirs, with the same texts, which ascend."""
+    """Return stats converted to their widest type, with shared, sorted texts."""
     widest = max((stat.type for stat in stats), key=get_args(StatType).index)
     converted = [stat.converted(widest) for stat in stats]
     if widest not in ("text", "bytes"):
@@ -300,7 +301,7 @@ def _alike(stats: Sequence[Stat]) -> list[Stat]:
 
 
 def _joined_stat(of_parts: Mapping[int, Stat], pieces: Sequence[Rows]) -> Stat:
-    """Join a stat of some parts; `pieces` are the rows of all parts as they will follow each other."""
+    """Join a stat of some parts; `pieces` are the rows of all parts in their new order."""
     stats = _alike([*of_parts.values()])
     if len(pieces) == len(stats) == 1 and pieces[0].start == 0:
         return stats[0]
@@ -311,7 +312,7 @@ def _joined_stat(of_parts: Mapping[int, Stat], pieces: Sequence[Rows]) -> Stat:
 
 
 def merge_stats(parts: Sequence[Stat]) -> Stat:
-    """Return stats of the same rows as one; of several types the widest holds for all."""
+    """Merge stats of the same rows, converted to their widest type."""
     if len(parts) == 1:
         return parts[0]
     alike = _alike(parts)
@@ -338,7 +339,7 @@ def _joined_rows(of_parts: Mapping[int, StatRows], pieces: Sequence[Rows]) -> St
 def _placed(
     events: Mapping[int, Int32s], columns: Sequence[Mapping[int, npt.NDArray[Any]]], pieces: Sequence[Rows]
 ) -> tuple[Int32s, list[npt.NDArray[Any]]]:
-    """Return rows with a stat (by part) and columns beside them, as the pieces follow each other."""
+    """Return rows with a stat (by part) and their columns, in the order of the pieces."""
     edges: dict[int, list[int]] = {}
     for part, start, stop in pieces:
         edges.setdefault(part, []).extend((start, stop))
@@ -360,7 +361,7 @@ def _placed(
 
 
 def _united(pieces: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Int64s]]:
-    """Return the distinct texts of all pieces, ascending, and for each piece where among them its texts are."""
+    """Return the sorted distinct texts of all pieces, and the index of each piece's texts."""
     texts = sorted({text for piece in pieces for text in piece})
     index = {text: place for place, text in enumerate(texts)}
     return tuple(texts), [np.array([index[text] for text in piece], np.int64) for piece in pieces]

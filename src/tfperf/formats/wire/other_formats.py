@@ -1,7 +1,7 @@
-"""What a file is that is no XSpace, where its first bytes tell surely; only they are looked at.
+"""Identify files that are not an XSpace, from their first bytes only.
 
-A format is named from its signature, or from fields that no XSpace has: all planes of an XSpace begin with a number or
-with a name, the messages below with something else. What is merely likely is not named.
+Formats are identified by signatures, or by fields that an XSpace cannot have: its planes begin with a number or a name,
+unlike the messages below. Merely likely formats are not reported.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _TEXTS = (
 )
 _SHORTEST_TEXT = 16
 _FIRST_BYTES = b"\x0a\x12\x1a\x22"
-"""Tags of the fields of an XSpace: the first bytes of one that is cut off may look like text."""
+"""Tags of XSpace fields: a truncated XSpace may start like text."""
 _LAYOUT = dict.fromkeys(map(ord, "\t\n\r"))
-"""Control characters of texts, to be left out."""
+"""Control characters that text may contain."""
 _RECORD_HEADER = 12
-"""Length (8 bytes) and checksum of a record of TensorFlow."""
+"""Length (8 bytes) and checksum of a TensorFlow record."""
 _OP = re.compile(r"_?[A-Z][A-Za-z0-9_>]*")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
 _DEVICE = re.compile(r"/job:|/device:|/[cg]pu:\d", re.IGNORECASE)
 
 
 def other_format(head: bytes) -> str:
-    """Return what a file is by its first bytes, and what to give instead; empty if that is not sure."""
+    """Return a file's format by its first bytes, and the file to pass instead; empty if uncertain."""
     if head.startswith(b"\x1f\x8b"):
-        # wbits 31 expects the header of gzip.
+        # 31: expect a gzip header.
         start = zlib.decompressobj(31)
         try:
             inside = start.decompress(head, 1 << 10)
@@ -65,25 +65,25 @@ def other_format(head: bytes) -> str:
 
 
 def is_text(data: bytes) -> bool:
-    """Tell whether bytes are text that people read: UTF-8 without control characters; the end may be cut off."""
+    """Return whether bytes are UTF-8 text without control characters; the end may be truncated."""
     text = data.decode("utf-8", "ignore")
-    is_whole = len(data) - len(text.encode()) < 4  # as much as cutting off the last character can take
+    is_whole = len(data) - len(text.encode()) < 4  # at most a truncated last character
     return is_whole and text.translate(_LAYOUT).isprintable()
 
 
 def is_graph(data: bytes) -> bool:
-    """GraphDef: node 1 with name 1 and op 2."""
+    """Return whether it is a GraphDef: node 1 with name 1 and op 2."""
     nodes = list(_values(data, 1))[:3]
     return bool(nodes) and all(_text(node, 1) and _OP.fullmatch(_text(node, 2)) for node in nodes)
 
 
 def is_meta_graph(data: bytes) -> bool:
-    """MetaGraphDef: graph_def 2."""
+    """Return whether it is a MetaGraphDef: graph_def 2."""
     return any(is_graph(graph) for graph in _messages(data, 2))
 
 
 def is_saved_model(data: bytes) -> bool:
-    """SavedModel: saved_model_schema_version 1, meta_graphs 2."""
+    """Return whether it is a SavedModel: saved_model_schema_version 1, meta_graphs 2."""
     return 1 in _values(data, 1) and any(is_meta_graph(meta_graph) for meta_graph in _messages(data, 2))
 
 
@@ -110,7 +110,7 @@ _MESSAGES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
         ),
         "a log of tfprof (OpLogProto)",
     ),
-    # Also a MultiGraphNodeProto: name 1 is that of tfprof's root.
+    # Also a MultiGraphNodeProto: name 1 is tfprof's root.
     (lambda data: _text(data, 1) == "_TFProfRoot", "a result of tfprof (GraphNodeProto)"),
     (is_graph, "a graph of TensorFlow (GraphDef)"),
     (is_saved_model, "a SavedModel of TensorFlow"),
@@ -140,7 +140,7 @@ _MESSAGES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Iterate over number and value of the fields of a message, up to what is none; the last may be cut off."""
+    """Yield (number, value) of a message's fields until one is invalid; the last may be truncated."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -165,7 +165,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a place and the place after it; -1 if there is none."""
+    """Return a varint and the position after it; -1 if invalid."""
     value = 0
     for count, byte in enumerate(data[at : at + 10]):
         value |= (byte & 0x7F) << (7 * count)
@@ -175,7 +175,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _values(data: bytes, *path: int) -> Iterator[int | bytes]:
-    """Iterate over the first values at a path of field numbers."""
+    """Yield the first values at a path of field numbers."""
     first, *rest = path
     found = (value for number, value in _fields(data) if number == first)
     for _, value in zip(range(_MOST_VALUES), found, strict=False):
@@ -190,6 +190,6 @@ def _messages(data: bytes, *path: int) -> Iterator[bytes]:
 
 
 def _text(data: int | bytes, number: int) -> str:
-    """Return the first value of a field as text; empty if it is none."""
+    """Return the first value of a field if it is text, else an empty string."""
     value = next(_values(data, number), b"") if isinstance(data, bytes) else b""
     return value.decode("utf-8", "ignore") if isinstance(value, bytes) and is_text(value) else ""

@@ -1,7 +1,7 @@
-"""The planes of a trace file: their headers, their events and stats as batches of columns, and whether it is an XSpace.
+"""Read a trace file's planes: headers, and events and stats as batches of columns; check that it is an XSpace.
 
-Wanted stats are picked out of millions of serialized XStats by looking at a few bytes of each. Bytes of another message
-may parse as an XSpace, since protobuf skips what it does not know: `check_planes` refuses them.
+Wanted stats are selected from millions of serialized XStats by a few bytes of each. Bytes of another message may parse
+as an XSpace, because protobuf skips unknown fields: `check_planes` rejects them.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from tfperf.formats.wire.other_formats import is_text
 from tfperf.formats.wire.trace_file import PlaneSpan, SpaceSpans, Span, TraceFile, fields, walk_plane
 
 PLANE_NAMES = ("/host:", "/device:", "/tfperf:", "#Chip", "Task Environment", "Host CPUs", "Host Threads", "Syscalls")
-"""How the names of planes start that TensorFlow, JAX, other users of XProf, and captures of tfperf write."""
+"""Prefixes of plane names from TensorFlow, JAX, other users of XProf, and tfperf's captures."""
 BATCH_BYTES = 1 << 22
 _FORKED_BYTES = 1 << 24
-"""Of the lines of a plane, so that a second process pays."""
+"""Minimum bytes of lines for which a second process pays off."""
 _OWN_SHARE = 0.45
-"""Of a plane that a copy of the process reads too: less than half, since all events are put together here."""
+"""Share read by the original process: less than half, because it also joins all events."""
 _LONG_HEADER = 1 << 26
 _LARGEST_TABLE = 1 << 16
 _CORE_DETAILS = "core_details"
-"""The stat of a TPU's plane that holds a message."""
+"""A TPU plane's stat that contains a message."""
 _TAIL, _LONG_TAIL = 1 << 11, 1 << 14
 _GUESSES = 4
 _EVENT = (
     rb"\x22[\x80-\xff]{0,3}[\x03-\x7f]"  # an event and its length
     rb"\x08[\x80-\xff]{0,9}[\x00-\x7f]"  # its metadata id
-    rb"[\x10\x28]"  # its offset, or how often it happened: what tells it from a stat
+    rb"[\x10\x28]"  # its offset, or its count: distinguishes it from a stat
 )
 _TABLE_SIZE = 1 << 14
 _STORED: Mapping[StatType, tuple[StatKind, ...]] = {
@@ -67,7 +67,9 @@ _MOST_FIELDS = 10_000
 
 
 def line_groups(lines: tuple[Span, ...], limit: int) -> Iterator[tuple[int, int] | Span]:
-    """Group neighbouring lines into byte ranges (tags included); a line longer than `limit` comes alone, as a span."""
+    """Group adjacent lines into byte ranges (including tags); a line longer than `limit` is yielded alone, as a
+    span.
+    """
     start = stop = -1
     for line in lines:
         large = line.stop - line.start > limit
@@ -83,12 +85,12 @@ def line_groups(lines: tuple[Span, ...], limit: int) -> Iterator[tuple[int, int]
 
 
 def line_pieces(file: TraceFile, line: Span, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Iterate over (position, bytes) of a line in pieces of whole fields, each as long as `limit` allows."""
+    """Yield (position, bytes) of a line in pieces of whole fields, up to `limit` bytes if possible."""
     position = line.start
     while line.stop - position > limit:
         payload = file.read(position, position + limit)
         length = _guessed_border(payload)
-        if not length:  # walk to the last field that is whole; one longer than `limit` is a piece by itself
+        if not length:  # find the last complete field; one longer than `limit` is its own piece
             for _, span in fields(file, position, line.stop):
                 if span.stop - position > limit:
                     length = length or span.stop - position
@@ -101,7 +103,7 @@ def line_pieces(file: TraceFile, line: Span, limit: int) -> Iterator[tuple[int, 
 
 
 def _guessed_border(payload: bytes) -> int:
-    """Return where the last event starts, or 0 if the guesses were wrong."""
+    """Return the start of the last event, or 0 if all guesses were wrong."""
     outline = schema.message_class("LineOutline")
     for place in reversed(_event_starts(payload, _TAIL) or _event_starts(payload, _LONG_TAIL)):
         try:
@@ -113,12 +115,12 @@ def _guessed_border(payload: bytes) -> int:
 
 
 def _event_starts(payload: bytes, tail: int) -> list[int]:
-    """Return the last places in the tail of the payload that look like the start of an event."""
+    """Return the last positions in the payload's tail that look like the start of an event."""
     return [match.start() for match in re.compile(_EVENT).finditer(payload, max(len(payload) - tail, 1))][-_GUESSES:]
 
 
 class PlaneHeader(Struct, frozen=True):
-    """Names and facts of a plane. Metadata ids are the file's own and may be any int64."""
+    """Names and facts of a plane. Metadata ids are specific to the file and can be any int64."""
 
     id: int
     name: str
@@ -129,12 +131,12 @@ class PlaneHeader(Struct, frozen=True):
     """Wanted stats of event metadata: stat name -> index into `event_ids` -> value."""
     stat_names: dict[int, str]
     carried_stats: frozenset[str]
-    """Names of stats of the plane itself and of event metadata."""
+    """Stat names of the plane itself and of event metadata."""
     stats: dict[str, int | float | str]
 
 
 def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[PlaneHeader, PlaneSpan]:
-    """Read the names and facts of a plane; return also its span, walked again if lines hid in the header."""
+    """Read a plane's header; return also its span, walked again if the header contained lines."""
     if sum(stop - start for start, stop in span.header) > _LONG_HEADER:
         span = walk_plane(file, span.start, span.stop, every_field=True)
     row = _header_row(file, span)
@@ -189,11 +191,11 @@ def _plane_stats(stats: Any, names: Mapping[int, str]) -> dict[str, int | float 
 def read_events(
     file: TraceFile, span: PlaneSpan, header: PlaneHeader, wanted: WantedStats, *, plane: int = 0
 ) -> Iterator[EventColumns]:
-    """Iterate over the events of a plane in batches of about `BATCH_BYTES`.
+    """Yield the events of a plane in batches of about `BATCH_BYTES`.
 
-    `name` of an event is its index in `header.event_names`, one behind them for an id without a name. `plane` is the
-    place of the plane among those of the trace. Where that is allowed, a copy of this process decodes a part of a
-    large plane, because the decoder lets no other thread run meanwhile.
+    An event's `name` indexes `header.event_names`; the length of that list means no name. `plane` is the plane's index
+    in
+    the trace. Where allowed, a copy of this process decodes part of a large plane, because the decoder holds the GIL.
     """
     stats_of: dict[Callable[[Sequence[str]], Bools], list[str]] = {}
     for stat, accepted in wanted.only_on.items():
@@ -217,10 +219,7 @@ def read_events(
 def decoded_lines(
     file: TraceFile, span: PlaneSpan, first: int = 0, end: int = sys.maxsize
 ) -> Iterator[tuple[Any, int, bool]]:
-    """Iterate over decoded lines, several or a piece of one, their position, and whether the piece continues a line.
-
-    Only those whose position is from `first` to before `end`.
-    """
+    """Yield (lines or a piece of one, position, whether the piece continues a line), for positions in [first, end)."""
     for group in line_groups(span.lines, BATCH_BYTES):
         start, stop = (group.start, group.stop) if isinstance(group, Span) else group
         if start >= end:
@@ -238,16 +237,16 @@ def decoded_lines(
 
 
 class _Names(Struct, frozen=True):
-    """How metadata ids map to names: `ids` ascend, and `position` is that of each one's name."""
+    """Mapping of metadata ids to names: `ids` ascend, `position` has each one's name index."""
 
     ids: Int64s
     position: Int32s
     table: Int32s | None
-    """The position for each id from 0 on, and that of all larger ids; None where ids are negative or large."""
+    """Position by id from 0, and last that of all larger ids; None if ids are negative or large."""
 
     @staticmethod
     def of(event_ids: Int64s) -> _Names:
-        """Prepare to look up; of several names with an id the last counts."""
+        """Build the lookup; if an id has several names, the last wins."""
         position = np.argsort(event_ids, kind="stable").astype(np.int32)
         ids = event_ids[position]
         if not len(ids) or ids[0] < 0 or ids[-1] >= max(_LARGEST_TABLE, 64 * len(ids)):
@@ -257,7 +256,7 @@ class _Names(Struct, frozen=True):
         return _Names(ids, position, table)
 
     def of_events(self, metadata_id: Int64s) -> Int32s:
-        """Return the index of each event's name; an id without metadata gets the number of names."""
+        """Return the name index of each event; ids without metadata get the number of names."""
         if not len(self.ids):
             return np.zeros(len(metadata_id), np.int32)
         if self.table is not None:
@@ -268,28 +267,28 @@ class _Names(Struct, frozen=True):
 
 
 class _EventReader(Struct, frozen=True):
-    """What stays the same while the events of one plane are read."""
+    """Constant state while one plane's events are read."""
 
     file: TraceFile
     header: PlaneHeader
     wanted: WantedStats
     allowed: list[tuple[frozenset[str], Bools]]
-    """Narrowed stats, and the names that they are read on; the last entry is that of events without a name."""
+    """Narrowed stats, and the names on which they are read; the last entry is for events without a name."""
     names: _Names
     plane: int
 
     def batches(self, span: PlaneSpan, first: int = 0, end: int = sys.maxsize) -> Iterator[EventColumns]:
-        """Iterate over the batches of a plane that start from `first` to before `end`."""
+        """Yield the batches of a plane with positions in [first, end)."""
         for lines, position, continued in decoded_lines(self.file, span, first, end):
             yield self.columns(lines, position, continued=continued)
 
     def batches_of_copy(self, span: PlaneSpan, first: int) -> Iterator[EventColumns]:
-        """Do the same from `first` on in a copy of the process."""
+        """Yield them from `first` in a copy of the process."""
         self.file.reopen()
         return self.batches(span, first)
 
     def columns(self, lines: Any, position: int, *, continued: bool = False) -> EventColumns:
-        """Turn decoded lines into columns."""
+        """Convert decoded lines to columns."""
         lists = lines.field("events")
         events = decoder.decode_all(self.file, "Event", decoder.items(lists), position)
         name = self.names.of_events(decoder.numbers(events.column("metadata_id")))
@@ -303,7 +302,7 @@ class _EventReader(Struct, frozen=True):
         bounds = (decoder.offsets(lists) - decoder.offsets(lists)[0]).tolist()
         names, display_names = (decoder.texts(lines.field(key)) for key in ("name", "display_name"))
         ids, timestamps = (lines.field(key).to_pylist() for key in ("id", "timestamp_ns"))
-        # The id of the line of steps comes as int32 or as its unsigned form.
+        # The step line's id is stored as int32 or as the equivalent unsigned number.
         ids = [number - (1 << 32) if is_derived(number - (1 << 32)) else number for number in ids]
         columns = (ids, names, bounds[:-1], bounds[1:], display_names, timestamps)
         return EventColumns(
@@ -321,11 +320,10 @@ class _EventReader(Struct, frozen=True):
 
 
 class WantedStats(Struct, frozen=True):
-    """The stats to decode by name, and what they are; all others are skipped unread.
+    """The stats to decode, by name and type; others are skipped unread.
 
-    The type of a "guess" is the one that the file stores. `only_on` narrows a stat to events of some names: it tells of
-    a list of names which they are. A stat that nearly every event carries is costly. `every` decodes all stats besides,
-    as one table.
+    The type "guess" uses the stored one. `only_on` narrows a stat to events with some names: it maps a list of names to
+    booleans. A stat on nearly every event is costly. `every` also decodes all stats as one table.
     """
 
     types: Mapping[str, StatType | Literal["guess"]]
@@ -334,19 +332,19 @@ class WantedStats(Struct, frozen=True):
 
 
 class Narrowed(Struct, frozen=True):
-    """Stats that are read only on events of some names: `allowed` tells for each name, `name` is that of each event."""
+    """Stats read only on events with some names: `allowed` is by name, `name` has each event's name."""
 
     stats: frozenset[str]
     allowed: Bools
     name: Int32s
 
     def allows(self, owner: Int32s) -> Bools:
-        """Tell for each of these events whether the stats are read on it."""
+        """Return whether the stats are read on each of these events."""
         return np.asarray(self.allowed[self.name[owner]], np.bool_)
 
 
 class SerializedStats(Struct, frozen=True, dict=True):
-    """Serialized XStats, a list for each event; `position` is where in the file they come from."""
+    """Serialized XStats, a list per event; `position` is their place in the file."""
 
     file: TraceFile
     lists: Any
@@ -354,23 +352,23 @@ class SerializedStats(Struct, frozen=True, dict=True):
 
     @cached_property
     def flat(self) -> Any:
-        """Return the stats of all events, one after the other."""
+        """Return the stats of all events, concatenated."""
         return decoder.items(self.lists)
 
     @cached_property
     def owners(self) -> Int32s:
-        """Return the index of the list that each stat is in."""
+        """Return the list index of each stat."""
         return np.repeat(np.arange(len(self.lists), dtype=np.int32), np.diff(decoder.offsets(self.lists)))
 
     @cached_property
     def ids(self) -> npt.NDArray[np.int16]:
-        """Return the metadata id of each stat where it is below 2^14, else -1."""
+        """Return the metadata id of each stat if it is below 2^14, else -1."""
         return _stat_ids(self.flat)
 
     def named(self, names: Mapping[int, str]) -> tuple[frozenset[str], int]:
-        """Return which of `names` the stats carry, and how many stats have an id below 2^14 that has no name.
+        """Return the `names` that the stats use, and the number of stats with a nameless id below 2^14.
 
-        Where some ids cannot be read, all names count as carried.
+        If some ids cannot be read, all names count as used.
         """
         if not len(self.flat):
             return frozenset(), 0
@@ -385,7 +383,7 @@ class SerializedStats(Struct, frozen=True, dict=True):
 def wanted_stats(
     serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
 ) -> dict[str, Stat]:
-    """Pick the wanted stats; `names` maps the metadata ids of the plane to stat names."""
+    """Select the wanted stats; `names` maps the plane's metadata ids to stat names."""
     ids = {key: name for key, name in names.items() if name in wanted.types}
     if not ids or not len(serialized.flat):
         return {}
@@ -393,7 +391,7 @@ def wanted_stats(
     if not len(chosen):
         return {}
     flat = decoder.take(serialized.flat, chosen)
-    # Which stat it is was known before, but for the ids that had to be decoded.
+    # Types are known, except for ids that had to be decoded.
     has_unknown = bool((serialized.ids[chosen] < 0).any())
     return _columns(_decoded(serialized, flat, owner), flat, names, wanted, narrowed if has_unknown else ())
 
@@ -401,7 +399,7 @@ def wanted_stats(
 def all_stats(
     serialized: SerializedStats, names: Mapping[int, str], wanted: WantedStats, narrowed: Sequence[Narrowed] = ()
 ) -> tuple[dict[str, Stat], StatRows]:
-    """Return the wanted stats as `wanted_stats` does, and every stat; references become the texts they stand for."""
+    """Return the wanted stats like `wanted_stats`, and all stats; references become text."""
     flat = serialized.flat
     rows = _decoded(serialized, flat, serialized.owners)
     ids, which = distinct_index(rows.key)
@@ -418,7 +416,7 @@ def all_stats(
 
 
 class _Rows(Struct, frozen=True):
-    """Decoded stats: the list that each is in, its metadata id, and what its arms hold (0 where they hold nothing)."""
+    """Decoded stats: list index, metadata id, and the value of each oneof arm (0 if unset)."""
 
     owner: Int32s
     key: Int64s
@@ -426,12 +424,11 @@ class _Rows(Struct, frozen=True):
     real: Float64s
     refs: Int64s
     sizes: Int32s
-    """Lengths of values that are bytes."""
+    """Lengths of bytes values."""
     strings: Any
     blobs: Any
 
     def only(self, rows: Int64s) -> _Rows:
-        """Return these rows alone."""
         texts = {name: decoder.take(getattr(self, name), rows) for name in ("strings", "blobs")}
         return _Rows(
             **texts, **{name: getattr(self, name)[rows] for name in self.__struct_fields__ if name not in texts}
@@ -454,13 +451,13 @@ def _decoded(serialized: SerializedStats, flat: Any, owner: Int32s) -> _Rows:
 
 
 def _choose(serialized: SerializedStats, ids: Mapping[int, str], narrowed: Sequence[Narrowed]) -> tuple[Int64s, Int32s]:
-    """Return which of all stats may be wanted, and the index of the list that each is in."""
+    """Return the stats that may be wanted, and their list indices."""
     groups = {name: group for group, only in enumerate(narrowed, 2) for name in only.stats}
     group_of = np.zeros(_TABLE_SIZE + 1, np.uint8)
     for stat_id, name in ids.items():
         if 0 <= stat_id < _TABLE_SIZE:
             group_of[stat_id] = groups.get(name, 1)
-    group_of[-1] = 1  # an id that must be decoded to be known
+    group_of[-1] = 1  # an id that must be decoded
     group = group_of[serialized.ids]
     chosen = np.flatnonzero(group)
     owner = serialized.owners[chosen]
@@ -473,9 +470,9 @@ def _choose(serialized: SerializedStats, ids: Mapping[int, str], narrowed: Seque
 
 
 def _stat_ids(flat: Any) -> npt.NDArray[np.int16]:
-    """Read the metadata id of each serialized XStat; return ids below 2^14, and -1 where that fails.
+    """Read the metadata id of each serialized XStat if it is below 2^14, else return -1.
 
-    An XStat starts with tag 0x08 and the id as a varint; anything else must be decoded to be known.
+    An XStat starts with tag 0x08 and the id as a varint; other forms must be decoded.
     """
     ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, length, last = ends[:-1], np.diff(ends), len(data) - 1
@@ -499,7 +496,7 @@ def _columns(
     for name, same in ids.items():
         if name not in wanted.types:
             continue
-        # `numpy.isin` takes longer to choose its way than comparing with one takes.
+        # For one key, comparing is faster than `numpy.isin`.
         which = (rows.key == same[0] if len(same) == 1 else np.isin(rows.key, same)).nonzero()[0]
         for only in narrowed:
             if name in only.stats:
@@ -507,7 +504,7 @@ def _columns(
         if (kind := wanted.types[name]) != "guess":
             columns[name] = _column(rows, which, kind, names)
             continue
-        # Numbers, real numbers and texts apart, as the tags of the values tell; bytes are omitted.
+        # Separate numbers, reals and texts by value tags; bytes are omitted.
         kinds = _kinds(decoder.take(flat, which))
         typed = ((kind, which[np.isin(kinds, stored)]) for kind, stored in _STORED.items())
         if parts := [_column(rows, some, kind, names) for kind, some in typed if len(some)]:
@@ -532,7 +529,7 @@ def _column(rows: _Rows, which: Int64s, kind: StatType, names: Mapping[int, str]
 
 
 def _texts(strings: Any, refs: Int64s, names: Mapping[int, str]) -> tuple[tuple[str, ...], Int64s]:
-    """Return distinct texts and the index of each value in them; a reference is the name of a stat metadata."""
+    """Return distinct texts and each value's index; a reference is the name of a stat metadata."""
     distinct_refs, value = distinct_index(refs)
     texts = [names.get(ref, "") if ref else "" for ref in distinct_refs.tolist()]
     ends = decoder.offsets(strings)
@@ -545,16 +542,16 @@ def _texts(strings: Any, refs: Int64s, names: Mapping[int, str]) -> tuple[tuple[
 
 
 _KIND_OF_TAG = np.full(256, StatKind.INT, np.uint8)
-"""The tag of a value, of its field number and wire type, tells which arm it is; INT where there is none."""
+"""Tag of a value (field number and wire type) -> its arm; INT if there is none."""
 _KIND_OF_TAG[[0x11, 0x18, 0x32]] = StatKind.REAL, StatKind.UNSIGNED, StatKind.BYTES
 _KIND_OF_TAG[[0x2A, 0x38]] = StatKind.TEXT
 _LONGEST_VARINT, _ID_TAG = 10, 0x08
 
 
 def _kinds(flat: Any) -> Uint8s:
-    """Return the kind of each stat by the tag of its value, since a value of zero does not tell its arm.
+    """Return the kind of each stat by its value's tag, since a decoded zero does not show the arm.
 
-    The value stands behind the id of the stat, or first where the id is 0 and therefore omitted.
+    The value follows the stat's id, or comes first if the id is 0 and therefore omitted.
     """
     ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, last = ends[:-1].astype(np.int64), len(data) - 1
@@ -570,10 +567,11 @@ def _kinds(flat: Any) -> Uint8s:
 
 
 def check_planes(file: TraceFile, space: SpaceSpans, names: Sequence[str]) -> None:
-    """Raise TraceFormatError if the file is not an XSpace after all; `names` are those of its planes.
+    """Raise TraceFormatError if the file is not an XSpace; `names` are its plane names.
 
-    A name that profilers give to planes settles it. Without one, every field must be what an XSpace declares, every
-    text must be text, and there must be something that was recorded.
+    A known plane name is sufficient. Without one, every field must be declared, every text must be valid, and there
+    must
+    be a recorded item.
     """
     if any(name.startswith(PLANE_NAMES) for name in names):
         return
@@ -588,7 +586,7 @@ def check_planes(file: TraceFile, space: SpaceSpans, names: Sequence[str]) -> No
 
 
 def _contradictions(file: TraceFile, space: SpaceSpans, names: Sequence[str]) -> Iterator[str]:
-    """Yield what no profiler writes."""
+    """Yield features that profilers never write."""
     if not all(map(_is_name, names)):
         yield "the names of its planes are not text"
     if not all(map(_is_name, (*space.errors, *space.warnings, *space.hostnames))):
@@ -603,5 +601,4 @@ def _contradictions(file: TraceFile, space: SpaceSpans, names: Sequence[str]) ->
 
 
 def _is_name(text: str) -> bool:
-    """Tell whether a text was valid UTF-8, without control characters."""
     return "\ufffd" not in text and is_text(text.encode())

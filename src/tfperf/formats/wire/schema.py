@@ -1,15 +1,16 @@
-"""The schemas of XSpace and of TensorFlow's profiler server as tables, built into protobuf descriptors of our own.
+"""Schemas of XSpace and TensorFlow's profiler server as tables, built into separate protobuf descriptors.
 
-Field numbers are those of `xplane.proto` (the published profiler format), and of `/tensorflow.ProfilerService` as
-TensorFlow 2.21 answers it. The messages live in descriptor pools and packages of their own, so that TensorFlow's copies
-can be loaded in the same process. Of XSpace there are two views of the same bytes:
+Field numbers are those of `xplane.proto` (the published profiler format) and of `/tensorflow.ProfilerService` in
+TensorFlow 2.21. The descriptor pools and packages are separate, so that TensorFlow's copies can be loaded in the same
+process. XSpace has two views of the same bytes:
 
-- the full messages (`XSpace`, ...), for writing test traces and for reading plane-level facts;
-- projections (`Line`, `Event`, `Stat`, ...) that leave fields out or keep a nested message as bytes. The decoder skips
-  the fields that are left out.
+- full messages (`XSpace`, ...), for writing test traces and for reading plane-level facts;
+- projections (`Line`, `Event`, `Stat`, ...) that omit fields or keep nested messages as bytes. The decoder skips
+  omitted
+  fields.
 
-Text is declared as bytes in the projections: a name with invalid UTF-8 must not make a whole trace unreadable. The
-server's `xspace` is declared as bytes, because a trace is passed on, not parsed.
+Projections declare text as bytes: a name with invalid UTF-8 must not make a whole trace unreadable. The server's
+`xspace` is bytes, because traces are passed on without parsing.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 PACKAGE = "tfperf.formats.wire"
 LARGEST_MESSAGE = (1 << 31) - 1
-"""Protobuf's own limit in bytes, and that of 32-bit offsets."""
+"""Limit of protobuf and of 32-bit offsets, in bytes."""
 
 Messages = Mapping[str, str]
-"""message -> fields as `name number type`: "[]" marks repeated, a capital letter a message, a last word a oneof."""
+"""message -> fields as `name number type`: "[]" is repeated, a capital letter a message, a last word a oneof."""
 
 MESSAGES: Messages = {
     "XStat": (
@@ -55,7 +56,7 @@ MESSAGES: Messages = {
         "stat_metadata 5 []StatMetadataEntry, stats 6 []XStat"
     ),
     "XSpace": "planes 1 []XPlane, errors 2 []bytes, warnings 3 []bytes, hostnames 4 []bytes",
-    # What stats of TPUs hold as bytes.
+    # Messages in byte stats of TPUs.
     "CoreDetails": (
         "device_ordinal 2 int64, core_num 3 int64, local_chip_id 4 int64, global_chip_id 5 int64, "
         "global_core_id 6 int64, is_sparse_core 7 bool"
@@ -97,17 +98,17 @@ MESSAGES: Messages = {
 
 
 def fields_of(message: str) -> Iterator[tuple[str, int, str, list[str]]]:
-    """Iterate over name, number, type and oneof (if any) of the fields of a message of the tables."""
+    """Yield (name, number, type, oneof if any) of a message's fields."""
     for field in filter(None, message.split(", ")):
         name, number, kind, *oneof = field.split()
         yield name, int(number), kind, oneof
 
 
 def parts_of(messages: Messages, fields: Mapping[str, str]) -> dict[str, str]:
-    """Return messages with some fields of others: `{"Part of Whole": "name other=bytes"}`, numbers and types as there.
+    """Select fields of messages: `{"Part of Whole": "name other=bytes"}` keeps numbers and types.
 
-    A part with the name of the whole is written as `Whole`, a field of another type as `name=type`. Raises KeyError for
-    what the whole does not have.
+    A part named like the whole is written as `Whole`, a field with another type as `name=type`. Raise KeyError for a
+    missing field.
     """
     parts = {}
     for names, chosen in fields.items():
@@ -123,14 +124,14 @@ def parts_of(messages: Messages, fields: Mapping[str, str]) -> dict[str, str]:
 
 
 class Schema:
-    """The descriptors and classes of some messages, built when the first is asked for."""
+    """Descriptors and classes of some messages, built on first use."""
 
     def __init__(self, package: str, messages: Messages, *, syntax: str = "proto3") -> None:
         self._package, self.messages, self._syntax = package, messages, syntax
 
     @cached_property
     def _pool(self) -> Any:
-        """A descriptor pool that holds only these messages."""
+        """Return a descriptor pool with only these messages."""
         package = self._package
         file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=self._syntax)
         for message_name, fields in self.messages.items():
@@ -166,10 +167,10 @@ descriptor, message_class = XSPACE.descriptor, XSPACE.message_class
 
 SERVICE = "tensorflow.ProfilerService"
 OPTIONS_VERSION = 1
-"""In version 1 of the options, an omitted level is zero, not TensorFlow's default."""
+"""In version 1 of the options, an omitted level is zero instead of TensorFlow's default."""
 
 OVERHEAD_KEY = "tfperf-overhead-percent"
-"""Trailing metadata with which `tfperf.serve` reports by how much profiling made steps longer."""
+"""Trailing metadata in which `tfperf.serve` reports the profiling overhead."""
 
 _SERVICE_MESSAGES: Messages = {
     "ProfileOptions": (
@@ -191,7 +192,7 @@ PROFILER = Schema("tfperf.service", _SERVICE_MESSAGES)
 
 
 def read_message(message_name: str, data: bytes) -> Any:
-    """Parse one of the messages above; raises ValueError if the bytes are not one."""
+    """Parse one of the messages above; raise ValueError for invalid bytes."""
     try:
         return PROFILER.message_class(message_name).FromString(data)
     except DecodeError as error:

@@ -1,8 +1,8 @@
-"""A trace file, read piece by piece: which bytes are planes, lines and metadata.
+"""Read a trace file piecewise: byte ranges of planes, lines and metadata.
 
-Only lengths are looked at here. An XSpace has few planes and a plane has few lines, so this walk visits some hundred
-fields, never an event. Reading by position (not by memory map) keeps a file that shrinks meanwhile an error message
-instead of a crash of the process, and memory bounded by one piece.
+Only lengths are read here. An XSpace has few planes with few lines, so the walk visits some hundred fields and no
+events. Reading by position instead of a memory map turns a file that shrinks meanwhile into an error instead of a
+crash, and bounds the memory to one piece.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _HEAD_BYTES = 1 << 16
 _LARGE = 1 << 26
 _UNPACKED_AT_ONCE = 1 << 20
 _MOST_TIMES = 100
-"""How many times as large what a gzip file holds may be, beyond `_LARGE`: profiles pack to a fifth or a tenth."""
+"""Maximum expansion of a gzip file beyond `_LARGE`: profiles compress to a fifth or a tenth."""
 _DECODED = 4
-"""Memory that a piece takes while it is decoded, as a multiple of its bytes."""
+"""Memory for decoding a piece, as a multiple of its bytes."""
 _LONGEST_TEXT = 1 << 16
-"""Of an error or a warning; what is longer is cut."""
+"""Limit on an error or a warning; longer text is cut."""
 _MANGLED = b"\xef\xbf\xbd"
 
 
@@ -51,7 +51,7 @@ class Span(Struct, frozen=True):
 
 
 class PlaneSpan(Struct, frozen=True):
-    """Where one plane lies: its lines, and everything else (names, stats) as pieces to be joined."""
+    """Byte ranges of one plane: its lines, and everything else (names, stats) as pieces to join."""
 
     start: int
     stop: int
@@ -60,7 +60,7 @@ class PlaneSpan(Struct, frozen=True):
 
 
 class SpaceSpans(Struct, frozen=True):
-    """Where the planes lie, and the short texts of the XSpace itself."""
+    """Byte ranges of the planes, and the short texts of the XSpace itself."""
 
     planes: tuple[PlaneSpan, ...]
     errors: tuple[str, ...]
@@ -69,7 +69,7 @@ class SpaceSpans(Struct, frozen=True):
 
 
 def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
-    """Open a regular file to read it; a named pipe or a device is refused at once. Raises OSError."""
+    """Open a regular file for reading; raise OSError, also for a named pipe or a device."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -81,19 +81,16 @@ def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
 
 
 def open_anywhere(path: Location, *, buffering: int = -1) -> BinaryIO:
-    """Open a file to read it; one of another machine is copied here, and the copy is gone when it is closed.
-
-    Raises OSError for a path of this machine, TfperfError for an address.
-    """
+    """Open a local file, or a temporary copy of a remote one; raise OSError (local) or TfperfError (remote)."""
     if isinstance(path, Path):
         return open_regular(path, buffering=buffering)
-    from tfperf.base.storage.reading import download  # imports what only remote files need
+    from tfperf.base.storage.reading import download  # imported only for remote files
 
     return download(path)
 
 
 def _unpacked(packed: BinaryIO, path: Location) -> BinaryIO:
-    """Return what a gzip file holds as an open file, which is gone when it is closed; closes the packed one."""
+    """Unpack a gzip file into a temporary file, and close the packed one."""
     import gzip
     import tempfile
     import zlib
@@ -124,9 +121,9 @@ def _unpacked(packed: BinaryIO, path: Location) -> BinaryIO:
 
 
 class TraceFile:
-    """An open trace file; `read` returns exactly the bytes asked for, or raises TraceFormatError.
+    """An open trace file; `read` returns exactly the requested bytes or raises TraceFormatError.
 
-    Of a file that is compressed (`*.gz`), these are the bytes that it holds.
+    Positions in a compressed file (`*.gz`) refer to its unpacked content.
     """
 
     def __init__(self, path: Location) -> None:
@@ -142,16 +139,16 @@ class TraceFile:
         self._stamp = self._size_and_time()
         self.size = self._file.seek(0, os.SEEK_END)
         self.position = 0
-        """How far the file has been read."""
+        """Furthest position read."""
         self._window_start, self._window = 0, b""
 
     @property
     def can_reopen(self) -> bool:
-        """Return whether `reopen` works: not where the file holds what was compressed."""
+        """Return whether `reopen` works; it does not for unpacked files."""
         return isinstance(self._file, FileIO)
 
     def reopen(self) -> None:
-        """Open the same file again in a copy of this process (Linux), so that each reads at a place of its own."""
+        """Reopen the file in a copy of this process (Linux), so that each has its own position."""
         self._file = FileIO(f"/proc/self/fd/{self._file.fileno()}")
 
     def __enter__(self) -> TraceFile:
@@ -161,7 +158,7 @@ class TraceFile:
         self._file.close()
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return the bytes [start, stop), unless the machine has too little memory for what becomes of them."""
+        """Return the bytes [start, stop), unless the machine has too little memory to decode them."""
         if stop - start > _LARGE:
             self._refuse_without_memory(stop - start)
         try:
@@ -178,11 +175,11 @@ class TraceFile:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_all(self, pieces: Iterable[tuple[int, int]]) -> bytes:
-        """Return the bytes of all pieces, joined."""
+        """Return the joined bytes of all pieces."""
         return b"".join(self.read(start, stop) for start, stop in pieces)
 
     def _refuse_without_memory(self, size: int) -> None:
-        """Raise TraceFormatError: the decoder ends the process where it gets no memory."""
+        """Raise TraceFormatError, because the decoder would end the process if it cannot allocate memory."""
         from tfperf.base.process import available_bytes  # only a damaged file has such pieces
 
         free = available_bytes()
@@ -193,23 +190,23 @@ class TraceFile:
             )
 
     def changed(self) -> TraceFormatError:
-        """Return the error for a file that another program writes to."""
+        """Return the error for a file that another program writes."""
         return TraceFormatError(f"{self.path} changed while it was read; try again when it is written completely")
 
     def check_unchanged(self) -> None:
-        """Raise TraceFormatError if the file was written to since it was opened."""
+        """Raise TraceFormatError if the file was written since it was opened."""
         if self._size_and_time() != self._stamp:
             raise self.changed()
 
     def _size_and_time(self) -> tuple[int, int] | None:
-        """Return what is another after each change; None for a copy of the file, which nobody changes."""
+        """Return a value that changes with each write; None for a private copy."""
         if self._is_copy:
             return None
         now = os.fstat(self._file.fileno())
         return now.st_size, now.st_mtime_ns
 
     def peek(self, position: int) -> tuple[bytes, int]:
-        """Return a buffer and the index in it where `position` lies; at least 20 bytes follow unless the file ends."""
+        """Return a buffer and the index of `position` in it; at least 20 bytes follow unless the file ends."""
         index = position - self._window_start
         if index < 0 or index + 20 > len(self._window):
             self._window_start = position
@@ -230,14 +227,14 @@ class TraceFile:
         return TraceFormatError(f"{self.path} is {described(head) or why}")
 
     def foreign(self, why: str) -> TraceFormatError:
-        """Return the error for a whole file of another kind: which, or `why` where its bytes do not tell."""
+        """Return the error for another kind of file: its format, or `why` if it cannot be identified."""
         found = described(self.read(0, min(self.size, _HEAD_BYTES)))
         return TraceFormatError(f"{self.path} is {found}" if found else f"{self.path} {why}; give a *{SUFFIX} file")
 
 
 def described(head: bytes) -> str:
-    """Return what a file is by its first bytes, and what to give instead; empty if they do not tell."""
-    from tfperf.formats.wire.other_formats import other_format  # only a file that is refused needs it
+    """Return a file's format by its first bytes, and the file to pass instead; empty if unknown."""
+    from tfperf.formats.wire.other_formats import other_format  # imported only for rejected files
 
     return other_format(head)
 
@@ -257,9 +254,9 @@ def _varint(file: TraceFile, position: int, stop: int) -> tuple[int, int]:
 
 
 def fields(file: TraceFile, start: int, stop: int) -> Iterator[tuple[int, Span]]:
-    """Iterate over (field number, span) of the message in [start, stop); negative for fields that are not bytes.
+    """Yield (field number, span) of the message in [start, stop); numbers of fields without bytes are negative.
 
-    A field of a wire type other than the declared one is unknown, as in protobuf; here, only bytes are looked for.
+    A field with an unexpected wire type is unknown, as in protobuf; only bytes fields are expected here.
     """
     position = start
     while position < stop:
@@ -285,8 +282,9 @@ def fields(file: TraceFile, start: int, stop: int) -> Iterator[tuple[int, Span]]
 def walk_plane(file: TraceFile, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
     """Find the lines of a plane.
 
-    Writers put fields in number order, so what follows the first event metadata (field 4) is taken as header unseen;
-    a header that turns out to contain lines is walked again with `every_field`.
+    Writers emit fields in number order, so everything after the first event metadata (field 4) is assumed to be header.
+    A
+    header that contains lines is walked again with `every_field`.
     """
     lines: list[Span] = []
     header: list[tuple[int, int]] = []
@@ -309,10 +307,7 @@ def walk_plane(file: TraceFile, start: int, stop: int, *, every_field: bool = Fa
 
 
 def walk(file: TraceFile) -> SpaceSpans:
-    """Find the planes and lines of an XSpace.
-
-    Raises TraceFormatError for an empty, cut off or foreign file.
-    """
+    """Find the planes and lines of an XSpace; raise TraceFormatError for an empty, truncated or foreign file."""
     if file.size == 0:
         raise TraceFormatError(f"{file.path} is empty (0 bytes): the profiler wrote nothing; capture again")
     planes: list[PlaneSpan] = []

@@ -1,6 +1,6 @@
-"""Whether a profile lacks the events of a GPU that the job uses, why, and the fix.
+"""Detect GPU events missing from a profile although the job uses a GPU, with the cause and the fix.
 
-The evidence is what the profiler reports as failed, and host events and threads that occur only with a GPU.
+The evidence is errors reported by the profiler, and host events and threads that occur only with a GPU.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SILENT_FIX = (
     f"either libcupti is not found ({LIBRARY_FIX}) or the driver refuses ({PERMISSION_FIX}); `tfperf doctor` in the "
     "job's environment checks both"
 )
-"""The fix where the profile does not show which of the two usual causes it is."""
+"""The fix if the profile does not show which of the two usual causes applies."""
 
 _REPORTS = (
-    # What the profiler reports (a pattern), the cause, and the fix.
+    # (pattern of the profiler's message, cause, fix).
     (
         r"insufficient.?privilege|root permission|nvgpuctrperm",
         "the driver allows profiling only for administrators",
@@ -50,7 +50,7 @@ _REPORTS = (
 _ROCM_WORK = r"^hip(?:Ext)?(?:Module)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)\w*$"
 _GPU_WORK = "|".join(
     (
-        # Written by the GPU's tracer into the host plane, which may come although the device's does not.
+        # Written into the host plane by the GPU tracer, even if the device plane is missing.
         r"^cu(?:da)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)[A-Z]?\w*$",
         _ROCM_WORK,
         r"^Memcpy(?:H2D|D2H|D2D|P2P)$",
@@ -62,7 +62,7 @@ _GPU_WORK = "|".join(
     )
 )
 _GPU_THREAD = r"^tf_(?:gpu_private_\d+|GPU_Event_Manager)/"
-"""Threads that TensorFlow starts for GPUs only."""
+"""Threads that TensorFlow starts only with GPUs."""
 
 
 class MissingGpu(Struct, frozen=True):
@@ -73,7 +73,7 @@ class MissingGpu(Struct, frozen=True):
 
 
 def report_of_failure(reports: Iterable[str]) -> tuple[str, MissingGpu] | None:
-    """Return the first message of a profiler that says why it did not trace the GPU, and what it means."""
+    """Return the first profiler message with the cause of a missing GPU, and its meaning."""
     for report in reports:
         for pattern, meaning, fix in _REPORTS:
             if re.search(pattern, report, re.IGNORECASE):
@@ -86,9 +86,9 @@ def report_of_failure(reports: Iterable[str]) -> tuple[str, MissingGpu] | None:
 def missing_gpu_work(
     event_names: Iterable[str], threads: Iterable[str] = (), *, has_launches: bool = False
 ) -> MissingGpu | None:
-    """Return what host events say of a GPU without events; None if no event shows that the job uses one.
+    """Return why host events of a GPU have no device events; None if the job shows no use of a GPU.
 
-    `threads` are the names of the threads that have events; `has_launches`: some events carry the id of a launch.
+    `threads` are the names of threads with events; `has_launches`: some events have a launch id.
     """
     work = [name for name in event_names if re.search(_GPU_WORK, name)]
     if any(re.match(_ROCM_WORK, name) for name in work):
