@@ -1,1 +1,1 @@
-"""Other forms of a profile: tables for SQL and Parquet, traces for viewers, flame graphs, anonymous copies."""
+"""Other forms of a profile: SQL and Parquet tables, trace viewer files, flame graphs, anonymous copies."""

@@ -31,11 +31,11 @@ from tfperf.trace.read import AlsoRead
 from tfperf.trace.steps.steps import Steps
 
 _DELTA = ("event", "start_ps", "producer_id", "consumer_id")
-"""Columns that mostly grow: stored as differences they take a fifth less."""
+"""Mostly increasing columns; delta encoding makes them a fifth smaller."""
 
 
 class WrittenDataset(Struct, frozen=True):
-    """What `write_parquet` wrote."""
+    """The result of `write_parquet`."""
 
     folder: Path
     run: str
@@ -47,11 +47,11 @@ class WrittenDataset(Struct, frozen=True):
 def write_parquet(
     path: str | Path | Analysis, folder: str | Path, *, all_stats: bool = False, force: bool = False, **options: Any
 ) -> WrittenDataset:
-    """Write all events and all tables of a profile as Parquet files into the dataset `folder`, made if it is missing.
+    """Write all events and tables of a profile as Parquet files into the dataset `folder`, created if missing.
 
-    `path` is a logdir, a run folder, a `*.xplane.pb` file or what `tfperf.load` returned; `options` are those of
-    `tfperf.load`. A run is added to what the dataset holds; one that it holds already is replaced only with `force`.
-    `all_stats` adds the table `stats`. Raises OutputError, TraceNotFoundError and TraceFormatError.
+    `path` is a logdir, a run folder, a `*.xplane.pb` file or a result of `tfperf.load`; `options` are those of
+    `tfperf.load`. The run is added to the dataset; an existing one is replaced only with `force`. `all_stats` adds the
+    table `stats`. Raises OutputError, TraceNotFoundError and TraceFormatError.
     """
     if isinstance(path, Analysis):
         check_dataset(Path(folder))
@@ -62,7 +62,7 @@ def write_parquet(
 def write_loaded(
     folder: str | Path, load_it: Callable[..., Analysis], *, all_stats: bool = False, force: bool = False
 ) -> WrittenDataset:
-    """Do what `write_parquet` does, with a profile that `load_it` loads: `tfperf.load` with options."""
+    """Run `write_parquet` on a profile that `load_it` loads: `tfperf.load` with options."""
     from tfperf.export.query.sql_tables import STATS
 
     target, read = Path(folder), _reader(all_stats=all_stats)
@@ -72,7 +72,7 @@ def write_loaded(
 
 
 def _reader(*, all_stats: bool) -> Read:
-    """Return what reads the events of a host, with all that is written of them."""
+    """Return the reader of a host's events, with all columns that are written."""
     from tfperf.export.query.sql_tables import STATS
     from tfperf.trace.read import read_host
 
@@ -93,7 +93,7 @@ def _write_dataset(analysis: Analysis, target: Path, ahead: ReadAhead, all_stats
         with ThreadPoolExecutor(1) as pool:
             of_report = pool.submit(_write_tables, analysis, made)
             events = _write_hosts(analysis, made, ahead, all_stats=all_stats)
-            # In this block, which waits for the thread even if a signal comes meanwhile.
+            # Inside the block, which waits for the thread even if a signal arrives.
             tables = (*of_report.result(), "host_files", *BY_HOST[: 1 + all_stats])
         size = sum(file.stat().st_size for file in made.rglob("*.parquet"))
         if not is_dataset(target):
@@ -102,7 +102,7 @@ def _write_dataset(analysis: Analysis, target: Path, ahead: ReadAhead, all_stats
 
 
 def check_dataset(target: Path) -> None:
-    """Raise OutputError for a folder that holds something else, which would be mixed up with the dataset."""
+    """Raise OutputError for a folder with other content, which would mix with the dataset."""
     try:
         if is_dataset(target):
             check_format(target)
@@ -115,7 +115,7 @@ def check_dataset(target: Path) -> None:
 
 
 def _write_tables(analysis: Analysis, made: Path) -> tuple[str, ...]:
-    """Write every table that the profile has, as the report has it."""
+    """Write every table that the profile has, as in reports."""
     from tfperf.analysis.registry import find_table
     from tfperf.export.query.arrow_tables import as_declared
     from tfperf.export.query.sql_tables import analyzed_tables
@@ -133,7 +133,7 @@ def _write_tables(analysis: Analysis, made: Path) -> tuple[str, ...]:
 
 
 def _write_hosts(analysis: Analysis, made: Path, ahead: ReadAhead, *, all_stats: bool) -> int:
-    """Write the events of each host, one after the other, and the list of hosts; return the number of events."""
+    """Write the events of each host in turn, and the list of hosts; return the number of events."""
     import pyarrow as pa
 
     from tfperf.export.query.arrow_tables import listed, words
@@ -173,7 +173,7 @@ def _write_hosts(analysis: Analysis, made: Path, ahead: ReadAhead, *, all_stats:
 
 
 def _write(parts: Sequence[Iterable[Any]], folder: Path) -> None:
-    """Write parts, each a file: tables of one schema, of which each is a row group. Two are made at a time."""
+    """Write each part to a file, two at a time: tables of one schema, each a row group."""
 
     folder.mkdir()
     paths = (folder / f"part-{number}.parquet" for number in range(len(parts)))
@@ -200,15 +200,15 @@ def _write_part(tables: Iterable[Any], path: Path) -> None:
 
 _KINDS = tuple(kind.name.lower() for kind in StatKind)
 AT_ONCE = 2
-"""Lines that are nested, and parts that are written, at the same time."""
+"""Number of lines nested, and of parts written, in parallel."""
 ROWS = 1 << 20
-"""Rows of a table at most. It becomes a row group: readers skip one by the least and largest value of a column."""
+"""Maximum rows per table. Each becomes a row group, which readers skip by a column's minimum and maximum."""
 
 
 def event_parts(nested: NestedTrace, steps: Steps) -> list[Iterator[Any]]:
     """Return the events in parts of about `ROWS` rows: iterators over `pyarrow.Table`s, each of one plane.
 
-    Rows are ordered by plane, line and start. Parts can be made at the same time.
+    Rows are ordered by plane, line and start. Parts can be built in parallel.
     """
     trace, shared = nested.trace, _shared(nested, steps)
     parts: list[list[tuple[Plane, slice]]] = [[]]
@@ -243,7 +243,7 @@ def _event_table(trace: HostTrace, shared: Mapping[str, Any], plane: Plane, rows
 
 
 def _pieces(trace: HostTrace) -> Iterator[tuple[Plane, slice]]:
-    """Yield rows of one plane, `ROWS` at a time; lines of a plane follow each other."""
+    """Yield up to `ROWS` rows of one plane at a time; the lines of a plane are contiguous."""
     lines = [line for line in trace.lines if line.stop > line.start]
     for number, of_plane in groupby(lines, key=lambda line: line.plane):
         whole = list(of_plane)
@@ -252,7 +252,7 @@ def _pieces(trace: HostTrace) -> Iterator[tuple[Plane, slice]]:
 
 
 def stat_tables(trace: HostTrace) -> Iterator[Any]:
-    """Yield all stats of all events, a piece at a time; the trace must have been read with everything."""
+    """Yield all stats of all events in pieces; the trace must have been read with everything."""
     stats = trace.every_stat or NO_STAT_ROWS
     for first in range(0, len(stats.event), ROWS):
         rows = slice(first, first + ROWS)
@@ -276,7 +276,7 @@ def stat_tables(trace: HostTrace) -> Iterator[Any]:
 
 
 def _shared(nested: NestedTrace, steps: Steps) -> dict[str, Any]:
-    """Return what all pieces are made of: columns of the whole host, and texts that columns point to, each once."""
+    """Return the data shared by all pieces: columns of the whole host, and unique texts that columns refer to."""
     trace = nested.trace
     row = steps.at(trace.start_ps)
     types = [op.type if (op := parse_op(name)).kind else None for name in trace.names]
@@ -296,12 +296,12 @@ def _shared(nested: NestedTrace, steps: Steps) -> dict[str, Any]:
 
 
 def _stat_columns(trace: HostTrace, rows: slice) -> dict[str, Any]:
-    """Return the columns of stats; null where an event has none."""
+    """Return the columns of stats, null for events without the stat."""
     columns, count = {}, rows.stop - rows.start
     for name, stat_name in (*ID_STATS.items(), *TEXT_STATS.items()):
         stat = trace.stats.get(stat_name, NO_STAT)
         texts = stat.texts if name in TEXT_STATS else None
-        # Numbers of another type would have all events converted.
+        # A number of another type would convert the whole array.
         ends = np.array((rows.start, rows.stop), stat.event.dtype)
         first, last = np.searchsorted(stat.event, ends).tolist()
         if first == last:
@@ -328,17 +328,17 @@ def _by_index(index: Any, texts: Any) -> Any:
 
 _LARGEST_BYTES = 1 << 28
 Read = Callable[..., "NestedTrace"]
-"""Called with a `HostFile`, and perhaps `progress`."""
+"""Called with a `HostFile`, and optionally `progress`."""
 Begin = Callable[["HostFile"], AlsoRead | None]
-"""Called with the file of a single host before it is read; returns what to read with it."""
+"""Called with the file of a single host before it is read; returns additional readers."""
 
 
-class _Ended(Exception):  # noqa: N818  (it is no error, but the end of a thread)
-    """Raised in the thread when nobody waits for it any more."""
+class _Ended(Exception):  # noqa: N818  (not an error, but the end of a thread)
+    """Raised in the thread to stop it when its result is no longer needed."""
 
 
 class ReadAhead(Struct):
-    """What is read ahead, if anything is; `read` reads what is not."""
+    """Data that is read ahead, if any; `read` reads the rest."""
 
     read: Read
     path: Any = None
@@ -353,10 +353,10 @@ class ReadAhead(Struct):
 
 @contextmanager
 def reading_ahead(read: Read, stats: frozenset[str] | None) -> Iterator[tuple[ReadAhead, Begin]]:
-    """Give what `tfperf.load` is to call, so that a single host is read once, with these stats; None: all.
+    """Yield the callback for `tfperf.load`, so that a single host is read once, with these stats (None: all).
 
-    All stats are more than an analysis can read too, so a thread reads them. At the end, a thread that still reads is
-    ended.
+    With all stats, which an analysis cannot read, a thread reads the host. A thread that is still reading at the end is
+    stopped.
     """
 
     ahead, is_wanted = ReadAhead(read), True
@@ -375,7 +375,7 @@ def reading_ahead(read: Read, stats: frozenset[str] | None) -> Iterator[tuple[Re
                 return None
             if stats is not None:
                 return AlsoRead(stats, receive)
-            if isinstance(file.path, Path):  # others would be fetched twice at the same time
+            if isinstance(file.path, Path):  # other files would be downloaded twice in parallel
                 ahead.path, ahead.events = file.path, pool.submit(read, file, progress=go_on)
             return None
 

@@ -1,1 +1,1 @@
-"""Models without a run: lint of graphs and programs, and tfprof."""
+"""Models without a run: the linter of graphs and programs, and tfprof."""

@@ -1,8 +1,7 @@
-"""Copies of profiles whose names are replaced: structure and numbers stay, so that people can send them.
+"""Anonymous copies of profiles: names are replaced, structure and numbers are kept.
 
-A copy is written plane by plane and piece by piece, and only declared fields are kept: whatever else a file holds could
-be a name. Values that are bytes stay only if they are numbers of cores, or compiled programs, whose texts are replaced
-too.
+A copy is written plane by plane and piece by piece. Only declared fields are kept, because any other field could
+contain a name. Byte values are kept only if they are core numbers, or compiled programs, whose texts are replaced too.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _UNNAMED_RUN = "run"
 
 
 class Copied(Struct, frozen=True):
-    """What was written: the files, one for each host, and how many words of names were replaced."""
+    """The files of a copy, one per host, and the number of replaced words."""
 
     files: tuple[Path, ...]
     replaced: int
 
     def sentences(self) -> list[str]:
-        """Return what people must know about the copy."""
+        """Return the user's notes on the copy."""
         folder = self.files[0].parent
         return [
             f"wrote {counted(len(self.files), 'host')} to {folder}, {counted(self.replaced, 'word')} of names replaced",
@@ -53,10 +52,10 @@ class Copied(Struct, frozen=True):
 
 
 def anonymize(path: Location, output: Path, *, run: str | Sequence[str] | None = None, force: bool = False) -> Copied:
-    """Write a copy of a run into the logdir `output`, with the names of all hosts replaced alike.
+    """Write a copy of a run into the logdir `output`, with consistent replacements across hosts.
 
-    Everything is written, or nothing. Raises TraceNotFoundError, TraceFormatError, and OutputError where a file exists
-    (but for `force`; a file that is read is never replaced).
+    All files are written, or none. Raises TraceNotFoundError, TraceFormatError, and OutputError if a file exists
+    (unless `force`; input files are never overwritten).
     """
     chosen = choose_run(find_runs(path), run)
     name = chosen.name if _NAMED_BY_TIME.fullmatch(chosen.name) else _UNNAMED_RUN
@@ -83,14 +82,14 @@ def anonymize(path: Location, output: Path, *, run: str | Sequence[str] | None =
 
 
 def _hosts(run: Run) -> Iterator[tuple[str, HostFile]]:
-    """Iterate over the files with what their hosts are called now; they keep their order."""
+    """Yield the new host names with their files, in order."""
     digits = len(str(len(run.files)))
     for number, file in enumerate(run.files, 1):
         yield f"host{number:0{digits}}", file
 
 
 def _refuse(targets: list[Path], run: Run, *, force: bool) -> None:
-    """Raise OutputError where a file would be replaced that must not be."""
+    """Raise OutputError if a file exists that must not be overwritten."""
     sources = {file.path.resolve() for file in run.files}
     if any(target.resolve() in sources for target in targets):
         raise OutputError(f"{targets[0].parent} holds the profile itself; name another folder")
@@ -106,21 +105,21 @@ Rename = Callable[[str], str]
 Renumber = Callable[[str], str]
 _IN_MEMORY = 1 << 24
 _SHORT = 5
-"""Characters of names of hosts that other texts may have by chance."""
+"""Maximum length of host names that other texts may contain by chance."""
 _LEAST_ID = 1000
-"""Lines with smaller ids are no threads of the system."""
+"""Lines with smaller ids are not threads of the system."""
 _NUMBERS = (b"process_id", b"thread_id", b"user_id", b"pid", b"tid", b"uid")
 _PLANE, _ERROR, _WARNING, _HOSTNAME, _LINE = b"\x0a", b"\x12", b"\x1a", b"\x22", b"\x1a"
 
 
 def rewrite(file: TraceFile, out: BinaryIO, rename: Rename, renumber: Renumber, host: str) -> None:
-    """Write the trace with each text as `rename` returns it; all names of hosts become `host`, in other texts too.
+    """Write the trace with texts replaced by `rename`; host names become `host`, in other texts too.
 
-    `renumber` returns the digits that stand for those of a process or thread, whose number is a name in texts too.
-    Raises TraceFormatError if the file is not a whole XSpace.
+    `renumber` returns the digits that replace a process or thread number, which occurs in texts too. Raises
+    TraceFormatError if the file is not a complete XSpace.
     """
     space = walk(file)
-    # Without digits, the words of a name are enough.
+    # Host names without digits are covered by word replacement.
     hosts = [re.escape(name) for name in space.hostnames if len(name) > _SHORT and re.search(r"\d", name)]
     if hosts:
         rename = _hiding(re.compile("|".join(hosts)), host, rename)
@@ -139,7 +138,7 @@ def rewrite(file: TraceFile, out: BinaryIO, rename: Rename, renumber: Renumber, 
 
 @contextmanager
 def _nested(out: BinaryIO, tag: bytes) -> Iterator[BinaryIO]:
-    """Lend a file for what becomes a nested message: its length stands before it, and is known only when it ends."""
+    """Yield a file for a nested message, whose length precedes it but is known only at the end."""
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as body:
         yield body  # type: ignore[misc]
         out.write(tag + one_varint(body.tell()))
@@ -156,7 +155,7 @@ def _hiding(hosts: re.Pattern[str], host: str, rename: Rename) -> Rename:
 
 
 def _plane(file: TraceFile, span: PlaneSpan, out: BinaryIO, rename: Rename, renumber: Renumber) -> str:
-    """Write a plane, its fields in the order of their numbers, as readers expect; return its own name."""
+    """Write a plane with its fields in numeric order, as readers expect; return its original name."""
     span = walk_plane(file, span.start, span.stop, every_field=True)
     plane = _parsed(file, "XPlane", file.read_all(span.header), span.start)
     name: str = plane.name.decode("utf-8", "replace")
@@ -178,7 +177,7 @@ def _plane(file: TraceFile, span: PlaneSpan, out: BinaryIO, rename: Rename, renu
 
 
 def _parsed(file: TraceFile, message: str, payload: bytes, position: int) -> Any:
-    """Return a message without the fields that it does not declare."""
+    """Return a message without undeclared fields."""
     parsed = message_class(message)()
     try:
         parsed.ParseFromString(payload)
@@ -189,9 +188,9 @@ def _parsed(file: TraceFile, message: str, payload: bytes, position: int) -> Any
 
 
 def _has_texts(message: str, payload: bytes) -> bool:
-    """Tell whether the events of serialized lines may have stats that are no numbers, without a look at each of them.
+    """Return whether serialized lines may have events with non-numeric stats, without decoding each event.
 
-    The message declares what holds numbers and leaves out the rest; if that makes it shorter, there was something.
+    The message declares only numeric fields; if dropping the others makes it shorter, there may be texts.
     """
     lines = message_class(message)()
     lines.ParseFromString(payload)
@@ -201,7 +200,7 @@ def _has_texts(message: str, payload: bytes) -> bool:
 
 
 def _header(plane: Any, rename: Rename, renumber: Renumber) -> bytes:
-    """Return the names in a plane and its facts, renamed: all but its lines, its id and its own name."""
+    """Return the names and metadata of a plane, renamed, without its lines, its id and its own name."""
     rewrites = {
         entry.key: _OF_BYTES[entry.value.name] for entry in plane.stat_metadata if entry.value.name in _OF_BYTES
     }
@@ -229,7 +228,7 @@ def _rename_lines(lines: Sequence[Any], rename: Rename, renumber: Renumber, *, m
         if line.id >= _LEAST_ID and re.search(rb"[/ ]%d\Z" % line.id, line.name or line.display_name):
             line.id = int(renumber(str(line.id)))
         line.name, line.display_name = _renamed(line.name, rename), _renamed(line.display_name, rename)
-        if may_have_texts:  # else there is nothing to do for any event
+        if may_have_texts:  # otherwise events need no changes
             for event in line.events:
                 _rename_stats(event.stats, rename, {})
 
@@ -237,7 +236,7 @@ def _rename_lines(lines: Sequence[Any], rename: Rename, renumber: Renumber, *, m
 def _rename_stats(
     stats: Sequence[Any], rename: Rename, rewrites: Mapping[int, Callable[[bytes, Rename], bytes]]
 ) -> None:
-    """Replace texts; of bytes, those stay whose stat has a function in `rewrites`, by its metadata id."""
+    """Replace texts; bytes are kept only if `rewrites` has a function for the metadata id of their stat."""
     for stat in stats:
         if stat.str_value:
             stat.str_value = _renamed(stat.str_value, rename)
@@ -247,7 +246,7 @@ def _rename_stats(
 
 
 def _program(serialized: bytes, rename: Rename) -> bytes:
-    """Return a compiled program with its texts replaced; nothing where it is none."""
+    """Return a compiled program with its texts replaced; empty if it is not a program."""
     program = PROGRAMS.message_class("HloProto")()
     try:
         program.ParseFromString(serialized)
@@ -260,7 +259,7 @@ def _program(serialized: bytes, rename: Rename) -> bytes:
 
 
 def _numeric(message: str) -> Callable[[bytes, Rename], bytes]:
-    """Return the function that keeps the declared fields of a message, all of which are numbers."""
+    """Return a function that keeps the declared fields of a message, all of which are numbers."""
 
     def rewritten(serialized: bytes, _rename: Rename) -> bytes:
         made = message_class(message)()
@@ -284,7 +283,7 @@ _OF_BYTES: Mapping[bytes, Callable[[bytes, Rename], bytes]] = {
 
 
 def _rename_message(message: Any, kind: str, rename: Rename) -> None:
-    """Replace all texts of a message and of those inside it."""
+    """Replace all texts of a message, recursively."""
     for name, _, declared, _ in fields_of(PROGRAMS.messages[kind]):
         field = declared.removeprefix("[]")
         is_list = field != declared
@@ -301,7 +300,7 @@ def _rename_message(message: Any, kind: str, rename: Rename) -> None:
 
 
 def _renamed(text: bytes, rename: Rename) -> bytes:
-    """Return a text replaced; what is no UTF-8 becomes U+FFFD, as tfperf reads it."""
+    """Return the replaced text; invalid UTF-8 becomes U+FFFD, as when tfperf reads it."""
     return rename(text.decode("utf-8", "replace")).encode("utf-8", "replace")
 
 
@@ -315,14 +314,14 @@ _PATH_OR_ID = re.compile(
     r"""(?<![^\s"'=(,;:<\[])(?P<path>(?:~|[A-Za-z]:)?[/\\][^\s"'<>]*)"""
     r"|(?:(?<=[^/]/)|(?i:(?<=thread )|(?<=process )|(?<=pid[ _:=-])|(?<=uid[ _:=-])|(?<=user[ _:=-])))(?P<id>\d{4,})\Z"
 )
-"""Paths of files, and the number at the end of a name such as `main/3116817`; names of ops do not begin with `/`."""
+"""File paths, and the number at the end of a name such as `main/3116817`; op names do not begin with `/`."""
 _PIECE_OF_PATH = re.compile(r"(?<![:0-9A-Za-z-])[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
 _OWNER = re.compile(r"(?i:(?<=/home/)|(?<=[/\\]users[/\\])|(?<=/run/user/))[^/\\]+")
-"""Whose folder it is: replaced even if the name is a word of the list."""
+"""The user name in a path: replaced even if it is a known word."""
 _MOST_DIGITS = 3
-"""More of them in one part of a path are an id; line numbers stand behind a colon."""
+"""A part of a path with more digits is an id; line numbers follow a colon."""
 _FIRST_NUMBER = 900_000_001
-"""No process or thread of a system has such a number."""
+"""Larger than any process or thread number."""
 _FRAME = re.compile(r"(\$)(.+?\.py|<frozen [\w.]+>)(:\d+ .*)", re.DOTALL)
 _FRAME_IN_C = re.compile(r"(\$)(\w+)([. ].*)", re.DOTALL)
 _PARTS = (
@@ -336,25 +335,25 @@ _PARTS = (
     r"|ToLiteral|(?i:memcpy)|InfeedEnqueue|Dataset|Iterator|Collective|Service|ResourceApply|Grad|Backprop|PyFunc"
     r"|(?i:nchwtonhwc|nhwctonchw)"
 )
-"""What tfperf looks for inside words: families of kernels, scopes that a model repeats, hand-overs of tf.data."""
+"""Parts of words that tfperf matches: kernel families, scopes that a model repeats, transfers of tf.data."""
 _KNOWN_PARTS = re.compile(f"({_PARTS})")
 _CACHED = 1 << 16
 
 
 @cache
 def known_words() -> frozenset[str]:
-    """Return the words that stay, apart from the names of Python's files and modules (`python_packages`)."""
+    """Return the words that are kept, without the names of Python's files and modules (`python_packages`)."""
     lines = Path(__file__).with_name("known_words.txt").read_text(encoding="utf-8").splitlines()
     return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
 
 
 def parts_of(word: str) -> list[str]:
-    """Return a word that does not stay in parts: those with odd numbers stay."""
+    """Split a word that is not kept into parts; parts at odd indices are kept."""
     return _KNOWN_PARTS.split(word)
 
 
 class Names:
-    """The replacements of one profile: the same word gets the same one everywhere."""
+    """The replacements of one profile; equal words get the same replacement everywhere."""
 
     def __init__(self) -> None:
         self._known = known_words()
@@ -365,11 +364,11 @@ class Names:
 
     @property
     def count(self) -> int:
-        """Return how many words were replaced."""
+        """Return the number of replaced words."""
         return len(self._words)
 
     def _replace(self, text: str) -> str:
-        """Return the text with all words replaced that are not in the list, and network addresses."""
+        """Return the text with unknown words and network addresses replaced."""
         kept = ""
         if text.startswith("$"):
             kept, text = _frame(text)
@@ -379,7 +378,7 @@ class Names:
         return kept + _WORD.sub(lambda match: self._word(match[0]), text)
 
     def number(self, number: str) -> str:
-        """Return the nine-digit number that replaces an id; the same id always gets the same one."""
+        """Return the nine-digit replacement of an id; equal ids get the same one."""
         return self._numbers.setdefault(number, str(_FIRST_NUMBER + len(self._numbers)))
 
     def _path_or_id(self, match: re.Match[str]) -> str:
@@ -400,12 +399,12 @@ class Names:
         return "".join(piece if odd % 2 else self._numbered(piece) for odd, piece in enumerate(pieces))
 
     def _numbered(self, piece: str) -> str:
-        """Return what stands for a piece: a letter, a number and a letter, so that digits around it change nothing."""
+        """Return the replacement of a piece: letter, number, letter, so that adjacent digits do not affect parsing."""
         if not piece:
             return ""
         if piece not in self._words:
             first, last = ("W" if letter.isupper() else "w" for letter in (piece[0], piece[-1]))
-            # Names with letters of other scripts are no names of ops, and stay none.
+            # Names with non-ASCII letters are not op names, and must not become ones.
             self._words[piece] = f"{first}{len(self._words) + 1}{last if piece.isascii() else 'ø'}"
         return self._words[piece]
 
@@ -415,7 +414,7 @@ class Names:
 
 
 def _frame(text: str) -> tuple[str, str]:
-    """Return what stays of a Python frame, and the rest: files and modules that everybody has stay."""
+    """Return the kept part of a Python frame, and the rest; files and modules of Python and packages are kept."""
     in_file = _FRAME.fullmatch(text)
     if in_file and is_file_of_package(in_file[2]):
         return in_file[1] + in_file[2], in_file[3]

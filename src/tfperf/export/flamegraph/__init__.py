@@ -1,4 +1,4 @@
-"""Flame graphs of a run: what is asked for, its stacks, what another run has, and the file that shows it."""
+"""Flame graphs of a run: the question, its stacks, comparison with another run, and output files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ON, STACKED_BY, VALUES, PERS = (get_args(each) for each in (On, StackedBy, Value
 
 
 class QuestionError(TfperfError, ValueError):
-    """What is asked for means nothing, whatever the profile holds."""
+    """An invalid question, independent of the profile."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """Which time is drawn, by which names, and what it is over.
+    """The values, names and scope of a flame graph.
 
-    `per` None is the capture, and of a comparison the average step where both runs have steps.
+    `per` None is the capture; in a comparison it is the average step if both runs have steps.
     """
 
     on: On = "all"
@@ -32,7 +32,7 @@ class Question(Struct, frozen=True, kw_only=True):
     merge_layers: bool = False
 
     def check(self) -> None:
-        """Raise QuestionError if what is asked for means nothing."""
+        """Raise QuestionError for an invalid combination."""
         if self.by == "python" and self.on == "device":
             raise QuestionError("--by python is about host threads: omit --on device")
         if self.by == "python" and self.value not in ("self-time", "calls"):
@@ -42,7 +42,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """Return the sections that know the answer."""
+        """Return the sections that provide the values."""
         if self.by == "python":
             return ("python_stacks",)
         return ("op_sums", "xla", "roofline") if self.value in ("bytes", "flops") else ("op_sums",)

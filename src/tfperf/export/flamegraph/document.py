@@ -1,4 +1,4 @@
-"""A flame graph as a file: of one run, or of one compared with another."""
+"""The file of a flame graph, of one run or of a comparison: its graphs, notes and formats."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _VALUES = {
 
 
 class FlameGraphs(Struct, frozen=True, kw_only=True):
-    """All that a file shows: its graphs, and sentences about them; `gaps` are those that say what is missing.
+    """The graphs of a file, and notes about them; `gaps` are the notes on missing data.
 
-    Values of devices are sums over `device_count` of them.
+    Device values are sums over `device_count` devices.
     """
 
     title: str
@@ -53,12 +53,12 @@ class FlameGraphs(Struct, frozen=True, kw_only=True):
 
 
 def format_of(path: Location) -> FlameFormat | None:
-    """Return the format that the name of a file asks for; None if it asks for none."""
+    """Return the format of a file by its suffix; None if the suffix is unknown."""
     return next((form for suffix, form in SUFFIXES.items() if path.name.lower().endswith(suffix)), None)
 
 
 def flame_graphs(results: Results, question: Question, other: Results | None = None) -> FlameGraphs:
-    """Return the graphs of a run; `other` is the run that it is compared with. Raises TfperfError without any."""
+    """Return the graphs of a run, compared with the run `other`. Raises TfperfError if there are none."""
     runs = [results] if other is None else [results, other]
     have_steps = all(step_count(each, question) for each in runs)
     per_step = question.per == "step" or (question.per is None and other is not None and have_steps)
@@ -115,7 +115,7 @@ def _meaning(question: Question) -> str:
 
 
 def _over(runs: Sequence[Results], question: Question, *, per_step: bool) -> str:
-    """Say what the values are over, and of a comparison whether that makes the runs alike."""
+    """Return a note on the scope of the values, and for a comparison whether it makes the runs comparable."""
     counts = [step_count(run, question) for run in runs]
     if len(runs) == 1:
         return f"The average of {counted(counts[0], 'step')} that count." if per_step else "The whole capture."
@@ -144,7 +144,7 @@ def flame_text(graphs: FlameGraphs, form: FlameFormat) -> str:
 
 
 def told(graphs: FlameGraphs) -> Iterator[str]:
-    """Iterate over what to tell whoever wrote a file of the graphs: what is in it, and what is missing."""
+    """Yield the notes printed after a file is written: its contents, and missing data."""
     parts = []
     for flame in graphs.flames:
         value = measure_text(int(flame.tree.total[0]) / flame.scale.divisor, flame.scale.unit)
@@ -161,7 +161,7 @@ Amount = Literal["bytes", "flops"]
 
 
 class WorkRow(Struct, frozen=True, kw_only=True):
-    """What all runs of an op amount to, in the capture and in the steps that count."""
+    """The amounts of all runs of an op, in the capture and in the counted steps."""
 
     key: OpOfFunction
     in_capture: float
@@ -169,16 +169,16 @@ class WorkRow(Struct, frozen=True, kw_only=True):
 
 
 class WorkSum(Struct, frozen=True, kw_only=True):
-    """The ops whose amount is known, and the share of the time of their place that they take (None: no time)."""
+    """Ops with a known amount, and their share of the time of their place (None: no time)."""
 
     rows: tuple[WorkRow, ...]
     known_percent: float | None
     knows_steps: bool
-    """Whether it is known what of it is in steps; on a host it is not."""
+    """Whether the amount in steps is known; on a host it is not."""
 
 
 def work_sums(results: Results, place: Literal["host", "device"], amount: Amount) -> WorkSum:
-    """Return the known bytes or operations of what ran on devices, or on host threads."""
+    """Return the known bytes or operations on devices, or on host threads."""
     xla, roofline = results["xla"], results["roofline"]
     is_on_host = xla.place == "cpu"
     ops: list[HloOp | FrameworkOp] = []
@@ -216,15 +216,15 @@ _UNITS: Mapping[str, tuple[Unit, int]] = {
     "bytes": ("bytes", 1),
     "flops": ("count", 1),
 }
-"""The unit in which a value is shown, and how many of what is added up are one: time in picoseconds, and millionths of
-calls, of which an average step has any number."""
+"""Display unit of a value, and the number of stored units in one: time in picoseconds, and millionths of calls, because
+an average step has a fractional number of calls."""
 _TRY = "try --per capture"
 _FOLDED = "({})"
-"""What stands for functions of a package that call each other."""
+"""Frame that replaces functions of a package that call each other."""
 
 
 class Side(Struct, frozen=True, kw_only=True):
-    """Stacks of one place with whole numbers, to be read by `scale`; `gaps` say what is not known."""
+    """Stacks of one place with integer values in units of `scale`; `gaps` list missing data."""
 
     place: Place
     title: str
@@ -234,13 +234,13 @@ class Side(Struct, frozen=True, kw_only=True):
 
 
 def step_count(results: Results, question: Question) -> int:
-    """Return how many steps count, those of all hosts together."""
+    """Return the number of counted steps over all hosts."""
     counted: OpSums | PythonStacks = results["python_stacks" if question.by == "python" else "op_sums"]
     return counted.step_count
 
 
 def answer(results: Results, question: Question, *, per_step: bool) -> tuple[Side, ...]:
-    """Return what was asked for, one part for each place that has any of it. Raises TfperfError if none has."""
+    """Return a part for each place with values. Raises TfperfError if there are none."""
     if per_step and not step_count(results, question):
         raise TfperfError(f"no step counts, so nothing can be averaged over steps: {_TRY}, or --step-marker")
     if question.by == "python":
@@ -284,7 +284,7 @@ def _places(question: Question) -> Iterator[Literal["host", "device"]]:
             yield place
 
 
-# --- ops ---
+# ops
 
 
 def _op_sides(sums: OpSums, question: Question, *, per_step: bool) -> Iterator[Side]:
@@ -307,7 +307,7 @@ def _op_sides(sums: OpSums, question: Question, *, per_step: bool) -> Iterator[S
 
 
 def _stacked(values: Mapping[OpOfFunction, int], question: Question) -> dict[Stack, int]:
-    """Return the values by stack; what repeats in layers and replicas is one, if that is asked for."""
+    """Return the values by stack; repeated layers and replicas are merged on request."""
     keys = list(dict.fromkeys(key.op for key in values))
     common = dict(zip(keys, common_keys(keys) if question.merge_layers else keys, strict=True))
     stack_of = stacker(list(common.values()), "layer" if question.by == "layer" else "scope")
@@ -317,7 +317,7 @@ def _stacked(values: Mapping[OpOfFunction, int], question: Question) -> dict[Sta
     return added_up((known[key.op], value) for key, value in values.items())
 
 
-# --- bytes and operations ---
+# bytes and operations
 
 
 def _work_sides(results: Results, question: Question, *, per_step: bool) -> Iterator[Side]:
@@ -344,7 +344,7 @@ def _unknown_work(work: WorkSum, question: Question, place: str) -> tuple[str, .
     )
 
 
-# --- Python ---
+# Python
 
 
 def _python_side(stacks: PythonStacks, question: Question, *, per_step: bool) -> Side:
@@ -366,7 +366,7 @@ def _python_side(stacks: PythonStacks, question: Question, *, per_step: bool) ->
 
 
 def _folded(stack: PythonStack) -> Stack:
-    """Return the functions; those of a package that call each other are one, of the name of the package."""
+    """Return the functions; functions of a package that call each other are merged under the package name."""
     names: list[str] = []
     for frame in stack:
         name = _FOLDED.format(frame.package) if frame.package else frame.function
@@ -375,15 +375,14 @@ def _folded(stack: PythonStack) -> Stack:
     return tuple(names)
 
 
-# --- folded stacks, and the files of speedscope ---
+# folded stacks and speedscope files
 
 _SPEEDSCOPE_UNITS: Mapping[Unit, str] = {"ms": "nanoseconds", "bytes": "bytes"}
 _NANOSECONDS = 1_000_000
-"""In a millisecond."""
 
 
 def speedscope_text(flames: Sequence[Flame], title: str, other_title: str = "") -> str:
-    """Return the file; of a comparison, the profile of the other run follows each."""
+    """Return a speedscope file; in a comparison, each profile is followed by that of the other run."""
     frames: dict[str, int] = {}
     profiles = []
     for flame in flames:
@@ -421,10 +420,10 @@ _PER_MS = 1000
 
 
 def folded_text(flames: Sequence[Flame]) -> str:
-    """Return a line for each stack: microseconds of time, or whole numbers of what else is counted.
+    """Return a line per stack: time in microseconds, other values as integers.
 
-    Of a comparison a line has two numbers, that of the other run first, as difffolded.pl writes them. Stacks that
-    round to nothing have no line; rounding passes on what it loses, so that sums stay.
+    In a comparison a line has two numbers, the other run first, as difffolded.pl writes them. Stacks that round to 0
+    are left out; rounding carries the remainder over, so that sums are preserved.
     """
     return "".join(line for flame in flames for line in _lines(flame))
 
@@ -444,10 +443,10 @@ def _lines(flame: Flame) -> Iterator[str]:
 
 
 def _by_stack(rows: Sequence[StackRow], divisor: int) -> dict[str, int]:
-    """Return the value of each line; stacks that read the same once they are safe are one."""
+    """Return the value of each line; stacks with the same escaped text are merged."""
     sums: dict[str, int] = {}
     for row, value in zip(rows, whole_numbers([row.own for row in rows], divisor), strict=True):
-        # A semicolon parts frames.
+        # Semicolons separate frames.
         stack = ";".join(frame.replace(";", ":") for frame in row.frames)
         sums[stack] = sums.get(stack, 0) + value
     return sums
@@ -462,6 +461,6 @@ SUFFIXES: Mapping[str, FlameFormat] = {
     ".speedscope.json": "speedscope",
     ".json": "speedscope",
 }
-"""The format of each suffix."""
+"""Format by file suffix."""
 MOST_BOXES = 5_000
-"""Of one graph: more are too narrow to be seen, and make browsers slow."""
+"""Maximum per graph; more boxes are too narrow to be visible, and slow down browsers."""

@@ -1,1 +1,1 @@
-"""SQL over a profile: which tables there are, how they become Arrow columns, and DuckDB, shut in with them."""
+"""SQL over a profile: table declarations, Arrow columns, and a sandboxed DuckDB."""

@@ -1,4 +1,4 @@
-"""What `tfperf query` shows, as a report: an answer, or the tables."""
+"""Reports of `tfperf query`: an answer, or the schema."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TITLE = "Result"
 
 
 def answered(path: Location, sql: str, limits: QueryLimits, *, width: int | None = None, **options: Any) -> Report:
-    """Ask the profile at `path`, and return the answer as `answer_report` does; `options` are those of `source_of`."""
+    """Query the profile at `path`, and return its `answer_report`; `options` are those of `source_of`."""
     answer, described = ask(path, sql, limits, **options)
     return answer_report(answer, sql, described, width=width)
 
 
 def schema_of(path: Location | None, **options: Any) -> Report:
-    """Return all tables; of a profile, those that it has, with their numbers of rows."""
-    # An answer needs none of this here.
+    """Return all tables; with a profile, the tables that it has and their numbers of rows."""
+    # Imported here because queries do not need it.
     from tfperf.export.query.sources import source_of
     from tfperf.export.query.sql_tables import every_table
 
@@ -48,8 +48,8 @@ def schema_of(path: Location | None, **options: Any) -> Report:
 def answer_report(answer: Answer, sql: str, source: Mapping[str, Any], *, width: int | None = None) -> Report:
     """Return the answer as a report with one table.
 
-    `width` is for people: if the columns do not fit into so many cells, each row becomes a block of lines, one per
-    value, so that none is omitted.
+    If the columns do not fit into `width` terminal cells, each row becomes a block of lines, one per value, so that no
+    value is omitted.
     """
     data: dict[str, Sequence[Any]] = dict(zip(answer.names, answer.columns, strict=True))
     columns = tuple(_column(name, values, for_people=width is not None) for name, values in data.items())
@@ -62,11 +62,11 @@ def answer_report(answer: Answer, sql: str, source: Mapping[str, Any], *, width:
 
 
 def _column(name: str, values: Sequence[Any], *, for_people: bool) -> Column:
-    """Return the column, with the unit in which its name ends, as names of tfperf do."""
+    """Return the column, with the unit from the suffix of its name."""
     ending = next((ending for ending in _UNITS if name.endswith(ending)), None)
     kinds = set(map(type, values)) - {type(None)}
     if ending is None or not kinds <= {int, float}:
-        # Shown as a count, large fractions keep their digits: 12,345,678.9 and not 1.23457e+07.
+        # As a count, large fractions keep their digits: 12,345,678.9 and not 1.23457e+07.
         return Column(name, name, _dtype(kinds), "count" if for_people and kinds == {float} else "")
     return Column(name, name.removesuffix(ending) or name, _dtype(kinds), _UNITS[ending])
 

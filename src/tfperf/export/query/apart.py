@@ -1,7 +1,7 @@
-"""A query in a process of its own, which can be ended whatever DuckDB is doing.
+"""A query in a separate process, which can be killed at any time.
 
-DuckDB computes constants while it plans (`repeat('x', 1500000000)`), also for PREPARE; then it looks neither at its
-memory limit nor at an interruption. So this process watches the time and the memory of the other, and kills it.
+DuckDB computes constants while it plans (`repeat('x', 1500000000)`), also for PREPARE, and then ignores its memory
+limit and interruptions. So this process monitors the time and memory of the other, and kills it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from tfperf.analysis.load import Analysis
 
 _LOOK_S = 0.05
-"""How often to look at the other process, and for Ctrl-C."""
+"""Polling interval for the other process, and for Ctrl-C."""
 
 
 def ask(
     profile: str | Location | Analysis, sql: str, limits: QueryLimits | None = None, **options: Any
 ) -> tuple[Answer, Mapping[str, Any]]:
-    """Return the answer to one SELECT about a profile, and what was queried, as reports say it.
+    """Return the answer to one SELECT about a profile, and the description of the source for reports.
 
-    Only the tables whose names occur in the SQL are read. `profile` and `options` are those of `source_of`. Raises what
-    `Query` does, and TfperfError if DuckDB is missing, and for a query that takes more time or memory than it may.
+    Only the tables whose names occur in the SQL are read. `profile` and `options` are those of `source_of`. Raises the
+    errors of `Query`, and TfperfError if DuckDB is missing or the query exceeds its time or memory limit.
     """
     if find_spec("duckdb") is None:
         raise TfperfError("queries need DuckDB: pip install 'tfperf[sql]'")
@@ -52,7 +52,7 @@ def ask(
 
 
 class _Watched:
-    """The process of a query, seen from outside."""
+    """The process of a query, monitored from outside."""
 
     def __init__(self, limits: QueryLimits) -> None:
         self._limits, self._left_s = limits, limits.timeout_s
@@ -63,12 +63,12 @@ class _Watched:
         self._process.end()
 
     def call(self, function: Callable[..., Any], *arguments: Any, memory_bytes: float | None = None) -> Any:
-        """Have the process call a function; with `memory_bytes`, it is one that may take these and the time left."""
+        """Call a function in the process; `memory_bytes` limits its memory, and its time to the rest of the timeout."""
         start_s, start_bytes = time.monotonic(), resident_bytes(self._process.id)
         with ThreadPoolExecutor(1) as pool:
             called = pool.submit(self._process.call, function, *arguments)
             try:
-                # With a timeout: a thread that waits without one does not always get Ctrl-C.
+                # A timeout, because a thread that waits without one does not always receive Ctrl-C.
                 while not called.done():
                     wait([called], timeout=_LOOK_S)
                     if memory_bytes is not None:
@@ -96,10 +96,10 @@ class _Watched:
 def sql(path: str | Location | Analysis, query: str, *, max_rows: int = MOST_ROWS, **options: Any) -> pd.DataFrame:
     """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
 
-    `path` is a logdir, a run folder, a `*.xplane.pb` file, a dataset, or what `tfperf.load` returned; `options` are
-    those of `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay
-    exact: a column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. An
-    answer of more than `max_rows` is refused. DuckDB runs in a process of its own. Raises TfperfError.
+    `path` is a logdir, a run folder, a `*.xplane.pb` file, a dataset, or a result of `tfperf.load`; `options` are those
+    of `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay exact:
+    a column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. An answer with
+    more than `max_rows` rows is refused. DuckDB runs in a separate process. Raises TfperfError.
     """
     import pandas as pd
 

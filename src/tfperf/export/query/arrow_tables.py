@@ -1,7 +1,7 @@
-"""From HostTraces to Arrow tables, over the same memory: numbers are not copied, each name is held once.
+"""Arrow tables of HostTraces that share their memory: numbers are not copied, each name is stored once.
 
-Several hosts are chunks of one table. SQL sees a view (`VIEWS`) over such a table where columns are computed from
-others (`end_ps`), or where one column of bits holds values of several types.
+Several hosts are chunks of one table. SQL sees a view (`VIEWS`) of a table whose columns are computed (`end_ps`) or
+whose 64-bit column holds values of several types.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tfperf.trace.nesting import nest, self_time
 
 Columns = dict[str, Any]
 _AT_ONCE = 2
-"""Lines that are nested at the same time."""
+"""Number of lines nested in parallel."""
 MOST_EVENTS = int(np.iinfo(np.int32).max)
 _KINDS = tuple(kind.name.lower() for kind in StatKind)
 
@@ -46,14 +46,14 @@ VIEWS: Mapping[str, str] = {
     "plane_stats": "SELECT run, host, plane, name, int_text::HUGEINT AS int_value, real_value, text_value",
     "name_stats": "SELECT run, host, event_name, name, int_text::HUGEINT AS int_value, real_value, text_value",
 }
-"""The views that SQL sees instead of tables."""
+"""Views that replace tables in SQL."""
 
 
 def recorded(name: str, hosts: Sequence[HostTrace], run: str) -> Any:
-    """Return a table of what was recorded in a run (one of `sql_tables.RECORDED`) as a `pyarrow.Table`.
+    """Return a recorded table of a run (one of `sql_tables.RECORDED`) as a `pyarrow.Table`.
 
-    The numbers are those of the traces, which must not change afterwards. The traces must have been read with
-    `everything`. Raises TfperfError if there are more events than an int32 can number.
+    It shares the memory of the traces, which must not change afterwards and must have been read with `everything`.
+    Raises TfperfError if there are more events than an int32 can number.
     """
     if sum(len(trace.name) for trace in hosts) > MOST_EVENTS:
         raise TfperfError("there are too many events to number in one query: choose some of the hosts with --host")
@@ -65,7 +65,7 @@ def recorded(name: str, hosts: Sequence[HostTrace], run: str) -> Any:
 
 
 def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:
-    """Return columns as a `pyarrow.Table` of the declared types, or of their own if they do not fit; NaN is unknown."""
+    """Return columns as a `pyarrow.Table` with the declared types, or inferred ones if they do not fit; NaN is null."""
     kinds = {"BIGINT": pa.int64(), "UBIGINT": pa.uint64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
     columns = {}
     for column in declared.columns:
@@ -78,7 +78,7 @@ def as_declared(declared: SqlTable, data: Mapping[str, Sequence[Any]]) -> Any:
 
 
 def _firsts(hosts: Sequence[HostTrace], part: str) -> list[int]:
-    """Return the number of the first event or line of each host, where one count runs over all hosts."""
+    """Return the number of the first event or line of each host; numbers continue across hosts."""
     return list(accumulate((len(getattr(trace, part)) for trace in hosts), initial=0))[:-1]
 
 
@@ -107,7 +107,7 @@ class NestedTrace(Struct, frozen=True):
 
 
 def with_nesting(trace: HostTrace) -> NestedTrace:
-    """Find the depth and the self time of every event."""
+    """Compute the depth and the self time of every event."""
     depth, self_ps, end_ps = np.zeros(len(trace.name), np.int64), trace.duration_ps.copy(), trace.end_ps
 
     def of_line(line: Line) -> None:
@@ -146,12 +146,12 @@ def _lines(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
 
 
 def _stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
-    """Yield the same bits as int64, uint64, float64 and, where they are one, index of a text."""
+    """Yield the same bits as int64, uint64, float64 and, for texts, as text index."""
     for trace, first_event in zip(hosts, _firsts(hosts, "name"), strict=True):
         rows = trace.every_stat or NO_STAT_ROWS
         event = rows.event + np.int32(first_event) if first_event else rows.event
         code = numbers(rows.kind)
-        # A bitmap says which of the numbers are those of a text; the others are null.
+        # A bitmap marks text values; other values are null.
         is_text = pa.py_buffer(np.packbits(rows.kind == StatKind.TEXT, bitorder="little"))
         bits = numbers(rows.value)
         text = pa.Array.from_buffers(bits.type, len(bits), [is_text, bits.buffers()[1]])
@@ -201,7 +201,7 @@ def _name_stats(hosts: Sequence[HostTrace]) -> Iterator[Columns]:
 
 
 def _typed_stats(rows: Sequence[tuple[str, str, str, int | float | str]], owner: str) -> Columns:
-    """Return one column per type; integers as text, since no Arrow type holds both 2^64 - 1 and negative ones."""
+    """Return one column per type; integers are text, because no Arrow type holds both 2^64 - 1 and negative ones."""
     host, owners, stat, values = list(zip(*rows, strict=True)) or ((),) * 4
     return {
         "host": words(host),
@@ -243,22 +243,22 @@ _TABLES: Mapping[str, Callable[[Sequence[HostTrace]], Iterator[Columns]]] = {
 
 
 _SAFE = 1 << 53
-"""Up to here, a float holds every integer."""
+"""Limit below which float64 represents every integer."""
 
 
 def numbers(values: npt.NDArray[Any], type_name: str = "", *, missing: Bools | None = None) -> Any:
-    """Return numbers, over the same memory, null where they are missing; with a type, read their bits as that."""
+    """Return numbers without copying, null if missing; `type_name` reinterprets their bits as that type."""
     kind = pa.type_for_alias(type_name or values.dtype.name)
     return pa.Array.from_buffers(kind, len(values), [_validity(missing), pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def by_index(index: Any, values: Any) -> Any:
-    """Return a column that holds each value once; the index is not checked, because it is our own."""
+    """Return a dictionary column; the index is not validated because it is generated internally."""
     return pa.DictionaryArray.from_arrays(index, values, safe=False)
 
 
 def words(texts: Sequence[str | None]) -> Any:
-    """Return texts in UTF-8, null where they are None; halves of surrogate pairs become U+FFFD."""
+    """Return texts in UTF-8, null for None; unpaired surrogates become U+FFFD."""
     try:
         encoded = [text.encode() if text else b"" for text in texts]
     except UnicodeEncodeError:
@@ -271,7 +271,7 @@ def words(texts: Sequence[str | None]) -> Any:
 
 
 def listed(values: Sequence[Any], kind: Any) -> Any:
-    """Return Python values as a type, or as their own if they do not fit; None and NaN are null."""
+    """Return Python values as a type, or as their inferred type if they do not fit; None and NaN are null."""
     types = {*map(type, values)} - {type(None)}
     missing = np.array([value is None for value in values], np.bool_)
     known = [0 if value is None else value for value in values]
@@ -290,7 +290,7 @@ def listed(values: Sequence[Any], kind: Any) -> Any:
 
 
 def _validity(missing: Bools | None) -> Any:
-    """Return the bitmap of the values that are there; None if all are."""
+    """Return the bitmap of present values; None if all are present."""
     if missing is None or not missing.any():
         return None
     return pa.py_buffer(np.packbits(~missing, bitorder="little"))

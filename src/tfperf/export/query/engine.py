@@ -1,10 +1,9 @@
-"""DuckDB in a sandbox: it sees the tables of a profile and nothing else, and it changes nothing.
+"""DuckDB in a sandbox: read-only access to the tables of a profile and nothing else.
 
-All of this runs in a process of its own (`apart`). The process that asks it imports this module too, but nothing that
-takes long to import.
+It runs in a separate process (`apart`). The calling process imports this module too, so slow imports are deferred.
 
-A query is checked against empty tables first, in a transaction that is taken back, so that mistakes are reported
-before anything is read. Only the tables that it names are made: all of them would take longer than many a query.
+A query is first checked against empty tables in a transaction that is rolled back, so that mistakes are reported before
+data is read. Only the tables named in the query are built: building all of them would take longer than most queries.
 """
 
 from __future__ import annotations
@@ -38,30 +37,30 @@ _CLOSED = (
     "enable_external_access = false",
 )
 _CLOSED_SINCE_1_2 = ("allowed_paths = []", "allowed_directories = []")
-"""Unknown to older versions; newer ones allow files of the database itself without them."""
+"""Unknown to older versions; without them, newer versions allow files of the database itself."""
 
 _ABOUT_TABLES = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
 """Statements with the same answer for empty tables."""
 
 MOST_ROWS = 1_000_000
-"""An answer with more rows is refused, unless it is asked for."""
+"""Default maximum of rows in an answer; more are refused."""
 MOST_CELL_BYTES = 1 << 24
 MEMORY_BYTES = 2_000_000_000
 TIMEOUT_S = 60.0
 _CHUNK_ROWS = 1 << 13
 _VALUE_BYTES = 64
-"""What a Python object and its place in a column take."""
+"""Approximate bytes of a Python object and its reference in a column."""
 _CONVERTED = {Decimal, bytes, bytearray, list, dict, tuple}
 _LONG = {str, bytes, bytearray, list, dict, tuple}
-"""Types of values that have no bound of their own."""
+"""Types of unbounded size."""
 _TEXTS = {str, bytes, bytearray, type(None)}
 ADVICE = "select fewer rows or columns, or allow more with --memory-limit"
 
 
 class QueryLimits(Struct, frozen=True):
-    """What a query may take: DuckDB `memory_bytes`, and its answer as much again.
+    """Limits of a query: `memory_bytes` for DuckDB, and the same again for the answer.
 
-    `timeout_s` is how long DuckDB may work. `top`: fetch only so many rows, without a limit on how many these may be.
+    `timeout_s` limits DuckDB's time. `top` fetches only that many rows, without a limit on `top`.
     """
 
     max_rows: int = MOST_ROWS
@@ -71,16 +70,16 @@ class QueryLimits(Struct, frozen=True):
 
 
 class QueryError(TfperfError):
-    """The SQL is wrong, or does more than read the profile: wrong usage."""
+    """Invalid SQL, or a statement that does more than read the profile; a usage error."""
 
 
 class Answer(Struct, frozen=True):
-    """What a query returned: column names, all different, and the values of each column as plain Python."""
+    """The result of a query: unique column names, and each column's values as plain Python."""
 
     names: tuple[str, ...]
     columns: tuple[Sequence[Any], ...]
     is_cut: bool = False
-    """Whether there are more rows, which `top` left unfetched."""
+    """Whether `top` cut off further rows."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -88,11 +87,11 @@ class Answer(Struct, frozen=True):
 
 
 class Query:
-    """One SELECT about a profile: `check` it, `read` what it names, `fetch` the answer.
+    """One SELECT about a profile: `check` it, `read` its tables, `fetch` the answer.
 
-    These are three steps because whoever watches the process lets reading take its time, but not DuckDB. Raises
-    QueryError if the SQL is wrong or refused, TfperfError if the query exceeds a limit or if the
-    profile lacks a table, TraceNotFoundError and TraceFormatError.
+    The steps are separate so that the watching process can limit the time of DuckDB but not of reading. Raises
+    QueryError if the SQL is invalid or refused, TfperfError if the query exceeds a limit or the profile lacks a table,
+    TraceNotFoundError and TraceFormatError.
     """
 
     def __init__(self, source: Source | Dataset, sql: str, limits: QueryLimits | None = None) -> None:
@@ -102,7 +101,7 @@ class Query:
         self._absent: dict[str, str] = {}
 
     def check(self) -> Answer | None:
-        """Let DuckDB check the query against empty tables; return the answer if it is the same for empty ones."""
+        """Check the query against empty tables; return the answer if it does not depend on their rows."""
         connection, declared = self._connection, self._source.declared
         with _our_errors():
             _refuse_all_but_select(connection, self._sql)
@@ -138,11 +137,11 @@ class Query:
 
 
 _queries: list[Query] = []
-"""In the process of a query: the query."""
+"""The query, in its process."""
 
 
 def begin(profile: str | Location | Analysis, sql: str, limits: QueryLimits, options: Mapping[str, Any]) -> Any:
-    """In the process of a query: open the profile, and the database."""
+    """Open the profile and the database, in the query's process."""
     end_with_parent()
     from tfperf.export.query.sources import source_of
 
@@ -152,22 +151,22 @@ def begin(profile: str | Location | Analysis, sql: str, limits: QueryLimits, opt
 
 
 def check() -> Answer | None:
-    """In the process of a query: do what `Query.check` does."""
+    """Run `Query.check` in the query's process."""
     return _queries[0].check()
 
 
 def read() -> None:
-    """In the process of a query: do what `Query.read` does."""
+    """Run `Query.read` in the query's process."""
     _queries[0].read()
 
 
 def fetch() -> Answer:
-    """In the process of a query: do what `Query.fetch` does."""
+    """Run `Query.fetch` in the query's process."""
     return _queries[0].fetch()
 
 
 def _connect(memory_bytes: float) -> Any:
-    """Return a database in memory that reaches no file, no network, and no variable of this program."""
+    """Return an in-memory database without access to files, network, and variables of this program."""
     import duckdb
 
     connection: Any = duckdb.connect(":memory:")
@@ -184,7 +183,7 @@ def _connect(memory_bytes: float) -> Any:
 
 
 def _refuse_all_but_select(connection: Any, sql: str) -> None:
-    """Raise QueryError unless the text is one statement that only reads."""
+    """Raise QueryError unless the text is a single read-only statement."""
     try:
         sql.encode()
     except UnicodeEncodeError as error:
@@ -204,9 +203,9 @@ def _refuse_all_but_select(connection: Any, sql: str) -> None:
 
 
 def _check(connection: Any, sql: str, declared: Mapping[str, SqlTable], names: Collection[str]) -> None:
-    """Let DuckDB check the query against these tables, empty, in a transaction that stays open.
+    """Check the query against these tables, empty, in a transaction that stays open.
 
-    The others are made only for the message about a table that does not exist, which says what name is near.
+    The other tables are created only for DuckDB's suggestion of a similar name if a table does not exist.
     """
     import duckdb
 
@@ -218,13 +217,13 @@ def _check(connection: Any, sql: str, declared: Mapping[str, SqlTable], names: C
 
 
 def _prepare(connection: Any, sql: str, tables: Iterable[SqlTable]) -> None:
-    """Have DuckDB plan the query. EXPLAIN would draw the plan too: seconds for a constant of megabytes."""
+    """Let DuckDB plan the query. EXPLAIN would also render the plan: seconds for a constant of megabytes."""
     connection.execute(";".join(("BEGIN", *(table.ddl() for table in tables))))
     connection.execute(f"PREPARE checked AS\n{sql}")
 
 
 def _fetch(connection: Any, sql: str, limits: QueryLimits) -> Answer:
-    """Fetch the rows, but not many more than are allowed or asked for."""
+    """Fetch at most slightly more rows than the limit or `top`."""
     cursor = connection.execute(sql)
     names = [column[0] for column in cursor.description]
     columns: list[list[Any]] = [[] for _ in names]
@@ -248,8 +247,8 @@ def _fetch(connection: Any, sql: str, limits: QueryLimits) -> Answer:
 
 
 def _long_bytes(values: Sequence[Any], kinds: set[type]) -> int:
-    """Return how long texts and lists are together; raises TfperfError for one that is too long."""
-    # Texts have no loop in Python: there may be millions.
+    """Return the total length of texts and lists; raises TfperfError for one that is too long."""
+    # No Python loop for texts: there may be millions.
     sizes = [*map(len if kinds <= _TEXTS else _text_bytes, filter(None, values))]
     if sizes and max(sizes) > MOST_CELL_BYTES:
         most = format_bytes(MOST_CELL_BYTES)
@@ -267,7 +266,7 @@ def _text_bytes(value: Any) -> int:
 
 
 def _different(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, with numbers for those that occur again: `n`, `n_2`."""
+    """Return unique names: repeated ones get numbers, as in `n`, `n_2`."""
     different: dict[str, None] = {}
     for name in names:
         number, numbered = 1, name
@@ -279,7 +278,7 @@ def _different(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return decimals as numbers (whole ones exactly) and bytes as hexadecimal digits, also inside lists."""
+    """Return decimals as numbers (integers exactly) and bytes as hexadecimal digits, also inside lists."""
     if isinstance(value, Decimal):
         return int(value) if value.is_finite() and value.as_tuple().exponent == 0 else float(value)
     if isinstance(value, (bytes, bytearray)):
@@ -291,7 +290,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def _our_errors(absent: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Turn DuckDB's errors into ours; `absent` says of tables that exist why this profile does not have them."""
+    """Convert DuckDB's errors; `absent` gives reasons why this profile lacks an existing table."""
     import duckdb
 
     try:
@@ -315,6 +314,6 @@ def _sentence(error: Exception) -> str:
     """Return DuckDB's message on one line, without its excerpt of the SQL and without a Python traceback."""
     text = re.split(r"\n+LINE \d+:|\nTraceback", str(error))[0]
     line = re.search(r"\nLINE (\d+):", str(error))
-    # The check puts a line above the query.
+    # The check adds a line before the query.
     where = f" in line {int(line[1]) - 1}" if line and int(line[1]) > 2 else ""
     return " ".join(text.split()).rstrip(".") + where

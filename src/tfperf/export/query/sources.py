@@ -1,4 +1,4 @@
-"""Where the tables of a query come from: the trace files and the analysis, each read only if a query needs it."""
+"""Sources of a query's tables: trace files and analysis, each read only if a query needs it."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
 
 _NEED_STATS = frozenset({"stats", "name_stats"})
-"""Tables of which the stats of events must be read."""
+"""Tables that need the stats of events."""
 
 
 class Source(Struct, frozen=True, dict=True):
-    """The tables of one run; `analyze(sections)` analyzes it by the sections whose tables are needed."""
+    """The tables of one run; `analyze(sections)` runs the sections whose tables are needed."""
 
     run: Run
     analyze: Callable[[Collection[str]], Analysis]
     omitted: dict[str, str] = field(default_factory=dict)
-    """Tables of sections of other packages that failed when they were asked for, with the reason."""
+    """Tables of failed sections of other packages, with the reason."""
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
-        """Return those that this profile has as `pyarrow.Table`s. Raises TraceNotFoundError and TraceFormatError."""
+        """Return the available tables as `pyarrow.Table`s. Raises TraceNotFoundError and TraceFormatError."""
         from tfperf.export.query.arrow_tables import as_declared, recorded
 
         wanted = [table.name for table in RECORDED if table.name in names]
@@ -69,7 +69,7 @@ class Source(Struct, frozen=True, dict=True):
         return tables
 
     def check_unchanged(self) -> None:
-        """Do nothing: what a query reads of a profile is in memory."""
+        """Do nothing: the data of a profile is in memory."""
 
     @property
     def declared(self) -> dict[str, SqlTable]:
@@ -78,14 +78,14 @@ class Source(Struct, frozen=True, dict=True):
 
     @cached_property
     def views(self) -> Mapping[str, str]:
-        """Return the views that SQL sees instead of tables."""
+        """Return the views that replace tables in SQL."""
         from tfperf.export.query.arrow_tables import VIEWS
 
         return VIEWS
 
     @property
     def described(self) -> dict[str, Any]:
-        """Return what is queried, as reports say it."""
+        """Return the description of the source for reports."""
         run = self.run
         return {"run": run.name, "folder": str(run.folder), "hosts": [file.host for file in run.files]}
 
@@ -97,7 +97,7 @@ class Source(Struct, frozen=True, dict=True):
 
     @cached_property
     def _traces(self) -> tuple[HostTrace, ...]:
-        """Return the traces without stats, which take most of the time."""
+        """Return the traces without stats, which take most of the time to read."""
         from tfperf.trace.read import read_host
 
         if "_whole_traces" in self.__dict__:
@@ -114,10 +114,10 @@ def source_of(
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
 ) -> Source | Dataset:
-    """Return what can be queried of a profile, or of a dataset; nothing is read yet. Raises TraceNotFoundError.
+    """Return the source of a profile or dataset, without reading it. Raises TraceNotFoundError.
 
-    `path` and the options are those of `tfperf.load`; an analysis is used as it is, and completed where a query needs
-    sections that it lacks. A dataset has no such options: raises TfperfError.
+    `path` and the options are those of `tfperf.load`. An analysis is reused, and completed if a query needs further
+    sections. Raises TfperfError for options with a dataset, which supports none.
     """
     if isinstance(path, Analysis):
         return Source(path.run, path.more)
@@ -130,7 +130,7 @@ def source_of(
     chosen = choose_hosts(choose_run(find_runs(place), run), tuple(hosts))
 
     def analyze(sections: Collection[str]) -> Analysis:
-        # The folder of the run: by now, there may be a newer one.
+        # Use the run folder, because a newer run may exist by now.
         return load(
             path,
             sections=tuple(map(OtherSection, sections)),
@@ -144,21 +144,21 @@ def source_of(
 
 
 MARKER = "tfperf_dataset.json"
-"""The file that tells a dataset from other folders."""
+"""File that marks a folder as a dataset."""
 FORMAT = 3
-"""1 had a folder for each table, with runs in it; 2 had no `derived` in events."""
+"""1 had a folder per table, with runs in it; 2 had no `derived` in events."""
 BY_HOST = ("events", "stats")
-"""Tables with a folder for each host."""
+"""Tables with a folder per host."""
 _LONGEST = 240
 
 
 def is_dataset(path: Path) -> bool:
-    """Tell whether a folder is a dataset."""
+    """Return whether a folder is a dataset."""
     return (path / MARKER).is_file()
 
 
 def check_format(path: Path) -> None:
-    """Raise TraceFormatError for a dataset of a format that this version does not read or write."""
+    """Raise TraceFormatError for a dataset in an unsupported format."""
     try:
         found = json.decode((path / MARKER).read_bytes(), type=dict[str, int]).get("format")
     except (DecodeError, ValidationError):
@@ -170,7 +170,7 @@ def check_format(path: Path) -> None:
 
 
 def partition(key: str, value: str) -> str:
-    """Return the name of a folder that holds the rows with this value; one that would be too long ends in a hash."""
+    """Return the name of the partition folder of a value; a long name is shortened with a hash."""
     encoded = quote(value, safe="", errors="replace")
     if len(encoded) > _LONGEST:
         digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -182,14 +182,14 @@ def partition(key: str, value: str) -> str:
 
 
 class Dataset(Struct, frozen=True, dict=True):
-    """The tables of a dataset, which a query can name: those of the runs that it holds when it is opened."""
+    """The tables of a dataset, from the runs that it holds when it is opened."""
 
     folder: Path
     omitted: dict[str, str] = field(default_factory=dict)
 
     @property
     def views(self) -> Mapping[str, str]:
-        """Return the views that SQL sees instead of files: columns of profiles that no file holds are computed."""
+        """Return the views that replace files in SQL, with computed columns that no file holds."""
         columns = [COMPUTED.get(name, name) + f" AS {name}" for name in (column.name for column in EVENTS.columns)]
         whole = "coalesce(int_value::HUGEINT, unsigned_value::HUGEINT) AS int_value"
         stats = [whole if column.name == "int_value" else column.name for column in STAT_TABLE.columns]
@@ -197,16 +197,16 @@ class Dataset(Struct, frozen=True, dict=True):
 
     @property
     def described(self) -> dict[str, Any]:
-        """Return what is queried, as reports say it."""
+        """Return the description of the source for reports."""
         return {"folder": str(self.folder)}
 
     @property
     def declared(self) -> dict[str, SqlTable]:
-        """Return the tables that there are: as they are declared, and other columns as their files have them."""
+        """Return the available tables, as declared, with additional columns from their files."""
         known, tables = dataset_tables(), {}
         for name in self.names:
             of_table = known.get(name, SqlTable(name, "", ()))
-            # The folder of a run is a column of every table.
+            # The run folder is a column of every table.
             declared = {column.name: column for column in (EVENTS.columns[0], *of_table.columns)}
             fields = [] if name in self.views else self._open(name).schema
             columns = [
@@ -223,7 +223,7 @@ class Dataset(Struct, frozen=True, dict=True):
         return tuple(sorted(self._files))
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
-        """Return tables as Arrow datasets, of which a query reads what it needs."""
+        """Return tables as Arrow datasets, which read data on demand."""
         return {name: self._open(name) for name in self.names if name in names}
 
     def check_unchanged(self) -> None:

@@ -1,4 +1,4 @@
-"""Every table that a query may name: what was recorded, declared here, and the tables of the sections."""
+"""Declarations of all SQL tables: the recorded data, and the tables of the sections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Type = Literal["BIGINT", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "UBIGINT", "
 
 
 class SqlColumn(Struct, frozen=True):
-    """A column as SQL sees it; NULL always means "unknown" or "has none"."""
+    """A SQL column; NULL always means "unknown" or "has none"."""
 
     name: str
     type: Type
@@ -23,14 +23,14 @@ class SqlColumn(Struct, frozen=True):
 
 
 class SqlTable(Struct, frozen=True):
-    """A table as SQL sees it."""
+    """A SQL table."""
 
     name: str
     meaning: str
     columns: tuple[SqlColumn, ...]
 
     def ddl(self) -> str:
-        """Return the statement that makes an empty table of this shape."""
+        """Return the statement that creates an empty table."""
         columns = ", ".join(f'"{column.name}" {column.type}' for column in self.columns)
         return f'CREATE TABLE "{self.name}" ({columns})'
 
@@ -67,7 +67,7 @@ COMPUTED = {
     "duration_us": "duration_ps / 1e6",
     "duration_ms": "duration_ps / 1e9",
 }
-"""Columns that no file holds: views compute them of others."""
+"""Columns that views compute and files do not store."""
 _STAT = (
     SqlColumn("name", "VARCHAR", "", "name of the stat"),
     SqlColumn("kind", "VARCHAR", "", "int, unsigned, real, text or bytes: how the file holds it"),
@@ -149,13 +149,13 @@ RECORDED: tuple[SqlTable, ...] = (
         SqlColumn("warnings", "VARCHAR", "", "warnings that the profiler recorded"),
     ),
 )
-"""What was recorded, as it was recorded."""
+"""Tables of recorded data."""
 
 _TYPES: Mapping[type, Type] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR"}
 
 
 def analyzed_tables() -> dict[str, SqlTable]:
-    """Return the tables of all sections by name; a table with another name stands under that too."""
+    """Return the tables of all sections by name, and by their alternative name."""
     tables: dict[str, SqlTable] = {}
     for spec in all_tables():
         columns = tuple(
@@ -168,7 +168,7 @@ def analyzed_tables() -> dict[str, SqlTable]:
 
 
 def every_table() -> dict[str, SqlTable]:
-    """Return every table by name, in the order in which they are shown."""
+    """Return every table by name, in display order."""
     return {table.name: table for table in RECORDED} | analyzed_tables()
 
 
@@ -188,9 +188,9 @@ ID_STATS: Mapping[str, str] = {
     "group_key": "group_key",
     "instance_key": "instance_key",
 }
-"""Columns of whole numbers, and the stats that they hold."""
+"""Integer columns, with their stats."""
 TEXT_STATS: Mapping[str, str] = {name: name for name in ("hlo_op", "hlo_module", "kernel_type", "tf_op")}
-"""Columns of texts, and the stats that they hold."""
+"""Text columns, with their stats."""
 STATS = frozenset((*ID_STATS.values(), *TEXT_STATS.values()))
 
 EVENTS = SqlTable(

@@ -1,1 +1,1 @@
-"""Profiles as files for trace viewers: what to show, on which tracks, in which format."""
+"""Profiles as files for trace viewers: selection, tracks and formats."""

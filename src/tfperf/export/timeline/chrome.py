@@ -1,6 +1,7 @@
-"""Chrome's JSON: one object for each event, as chrome://tracing reads it and most other viewers do.
+"""Chrome's JSON trace format, which chrome://tracing and most other viewers read: one object per event.
 
-Groups are processes, tracks threads. Times are microseconds, of picoseconds with six digits, so nothing is rounded.
+Groups are processes, tracks are threads. Times are microseconds; times in picoseconds have six decimals, so nothing is
+rounded.
 """
 
 from __future__ import annotations
@@ -18,36 +19,36 @@ from tfperf.formats.wire import json_lines as text
 from tfperf.formats.wire.event_columns import StatKind
 
 BATCH = 1 << 16
-"""Events that are made at once, at most."""
+"""Maximum number of events per batch."""
 
 _BATCH_BYTES = 1 << 28
-"""What the longest texts of a batch may add up to."""
+"""Limit for the sum of the longest texts of a batch."""
 
 _END = ",\n"
 
 
 def head() -> bytes:
-    """Return what starts the file."""
+    """Return the start of the file."""
     return b'{"displayTimeUnit":"ns","traceEvents":[\n'
 
 
 def tail(event_count: int) -> bytes:
-    """Return what ends the file: JSON allows no comma before the bracket, so an event of metadata comes last."""
+    """Return the end of the file; a metadata event comes last, because JSON allows no comma before the bracket."""
     return json.dumps({"ph": "M", "pid": 0, "name": "tfperf", "args": {"events": event_count}}).encode() + b"]}\n"
 
 
 def track_count(group: TrackGroup) -> int:
-    """Return how many thread numbers a group takes."""
+    """Return the number of threads of a group."""
     return len(group.tracks)
 
 
 def encode_jobs(groups: Iterable[TrackGroup], process: int = 1, thread: int = 1) -> Iterator[EncodeJob]:
-    """Iterate over what makes the events of groups, in order; each event ends with a comma and a new line."""
+    """Yield jobs that encode the events of groups, in order; each event ends with a comma and a newline."""
     for group in groups:
         ids = GroupIds(process, thread, group.ticks_per_us)
         yield partial(_descriptions, group, ids)
         track = group.track_of_row
-        # Few at once if their texts are huge, because these are written with every event.
+        # Smaller batches if texts are huge, because texts are repeated in every event.
         arguments = group.arguments
         most_arguments = int(np.diff(arguments.stop).max(initial=0))
         longest_argument = max(map(len, (*arguments.keys, *arguments.texts)), default=0)
@@ -65,7 +66,7 @@ def encode_jobs(groups: Iterable[TrackGroup], process: int = 1, thread: int = 1)
 
 
 def _descriptions(group: TrackGroup, ids: GroupIds) -> bytes:
-    """Name the process and its threads, and say in which order to show them."""
+    """Return the events that name and order the process and its threads."""
     events = [
         {"ph": "M", "pid": ids.group, "name": "process_name", "args": {"name": group.title}},
         {"ph": "M", "pid": ids.group, "name": "process_sort_index", "args": {"sort_index": ids.group}},
@@ -91,12 +92,12 @@ def _events(group: TrackGroup, ids: GroupIds, track: Int64s, first_row: int) -> 
 
 
 def _time(ticks: Int64s, ids: GroupIds) -> Any:
-    """Return times in microseconds: of picoseconds with six digits, else whole ones."""
+    """Return times in microseconds: picoseconds with six decimals, other ticks as integers."""
     return text.microseconds(ticks) if ids.ticks_per_us == PS_PER_US else text.whole(ticks // ids.ticks_per_us)
 
 
 def _threads(ids: GroupIds, track: Int64s) -> Any:
-    """Return for each track number the fields of its process and thread, up to the time."""
+    """Return the process and thread fields of each track, up to the time."""
     first = int(track.min(initial=0))
     count = int(track.max(initial=0)) - first + 1
     fields = [f'"pid":{ids.group},"tid":{ids.track + first + i},"ts":' for i in range(count)]
@@ -123,7 +124,7 @@ def _arguments(group: TrackGroup, rows: slice) -> Any:
 
 
 def _arrows(group: TrackGroup, ids: GroupIds, track: Int64s, ends: ArrowEnds, head: str) -> bytes:
-    """Return ends of arrows: they belong to the slice that starts at their time."""
+    """Return the ends of arrows, which belong to the slice that starts at their time."""
     time, number = _time(group.start[ends.row], ids), text.whole(ends.arrow)
     threads = _threads(ids, track[ends.row])
     return text.to_bytes(text.line(head, threads, time, ',"cat":"link","name":"link","id":', number, "}" + _END))

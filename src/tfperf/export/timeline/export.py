@@ -1,4 +1,4 @@
-"""A profile as a file for trace viewers: read each host, lay out what to show, write it, release it."""
+"""Export of a profile to a trace viewer file, host by host, so that memory holds one host at a time."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ FORMATS: dict[str, TimelineFormat] = {
     ".json": "json",
     ".json.gz": "json.gz",
 }
-"""The format of each suffix."""
+"""Format by file suffix."""
 
 
 def format_of(path: Location) -> TimelineFormat | None:
-    """Return the format that the name of a file asks for; None if it asks for none."""
+    """Return the format of a file by its suffix; None if the suffix is unknown."""
     return next((form for suffix, form in FORMATS.items() if path.name.endswith(suffix)), None)
 
 
@@ -49,17 +49,17 @@ _EVERYTHING = Selection()
 _PS_PER_US = 1_000_000
 _WORKERS = 2
 _DERIVED = ("step", "copy")
-"""Categories of events that are made of others."""
+"""Categories of events that are derived from others."""
 _GZIP = 31
-"""What zlib calls the frame of a gzip file."""
+"""`wbits` value of zlib for gzip files."""
 _LEVEL = 1
 
 
 class ExportResult(Struct, kw_only=True):
-    """What is in a timeline file. `omitted` counts by reason the `events` of the profile that are not in it.
+    """Contents of a timeline file. `omitted` counts the profile's `events` that are not in it, by reason.
 
-    `cut_arrows` are not there because one of their ends is not; `backward_arrows` are drawn from target to source,
-    because the target starts before the source.
+    `cut_arrows` are omitted because one of their ends is; `backward_arrows` are drawn from target to source, because
+    the target starts before the source.
     """
 
     path: Location
@@ -76,10 +76,10 @@ class ExportResult(Struct, kw_only=True):
     omitted: Counter[str] = field(default_factory=Counter)
     warnings: tuple[str, ...] = ()
     clocks: str = ""
-    """How the clocks of several hosts were brought together."""
+    """Description of the alignment of the hosts' clocks."""
 
     def add(self, timeline: HostTimeline, warnings: tuple[str, ...]) -> None:
-        """Add what is shown of a host, and what its profiler warned of."""
+        """Add the counts of a host, and the warnings of its profiler."""
         self.events += timeline.events
         self.steps += timeline.steps
         self.copies += timeline.copies
@@ -93,7 +93,7 @@ class ExportResult(Struct, kw_only=True):
         self.warnings += warnings
 
     def sentences(self) -> Iterator[str]:
-        """Iterate over what to tell the user about the file."""
+        """Yield the user's notes on the file."""
         parts = [counted(self.tracks, "track"), counted(self.shown, "event")]
         parts += [counted(self.steps, "step"), counted(self.arrows, "arrow")]
         if self.copies:
@@ -116,18 +116,17 @@ class ExportResult(Struct, kw_only=True):
 
 
 class TimelineParts(TypedDict, total=False):
-    """The parts of a profile that `write_timeline` writes; without any, the whole profile."""
+    """The selected parts of a profile for `write_timeline`; the default is the whole profile."""
 
     hosts: Sequence[str]
-    """Names of hosts."""
     steps: tuple[int, int] | None
     """First and last number of the steps that events overlap."""
     step: WhichStep | None
-    """One step, by its number or by its duration among the others ("median", "slowest")."""
+    """A single step, by number or by duration ("median", "slowest")."""
     threads: Sequence[str]
     """Names of lines or planes; `*` is a wildcard."""
     min_duration_us: float
-    """Duration that an event must have at least, in microseconds."""
+    """Minimum duration of an event, in microseconds."""
 
 
 def write_timeline(
@@ -140,13 +139,13 @@ def write_timeline(
     progress: Progress | None = None,
     **parts: Unpack[TimelineParts],
 ) -> ExportResult:
-    """Write the events of a profile as a file for a trace viewer, and return what is in it.
+    """Write the events of a profile to a trace viewer file, and return a summary of its contents.
 
     `path`, `run`, `hosts` and `step_marker` are those of `tfperf.load`. The suffix of `output` gives the format:
     `.pftrace` for Perfetto, `.json` or `.json.gz` for chrome://tracing and others. `steps` are the first and the last
-    number, `step` is one step (its number, "median" or "slowest"), `threads` patterns of the names of lines or planes,
-    `min_duration_us` is the duration that an event must have at least. A file that exists is replaced only with
-    `force`. `progress` is called with the bytes read so far and the bytes of all hosts. Raises TfperfError.
+    number, `step` is one step (its number, "median" or "slowest"), `threads` are patterns of line or plane names,
+    `min_duration_us` is the minimum duration of events. An existing file is replaced only with `force`. `progress` is
+    called with the bytes read so far and the bytes of all hosts. Raises TfperfError.
     """
     unknown = parts.keys() - TimelineParts.__annotations__.keys()
     if unknown:
@@ -170,8 +169,8 @@ def export(
 ) -> ExportResult:
     """Write the traces of these hosts into one file; its suffix gives the format (`FORMATS`).
 
-    `step_marker` names the events that are steps. Raises TraceNotFoundError, TraceFormatError and OutputError, and
-    TfperfError if there is nothing of what was asked for.
+    `step_marker` names the step events. Raises TraceNotFoundError, TraceFormatError and OutputError, and TfperfError if
+    the selection is empty.
     """
     form = format_of(output)
     if form is None:
@@ -194,7 +193,7 @@ def _host_timelines(
     check: SelectionCheck,
     progress: Progress | None,
 ) -> Iterator[HostTimeline]:
-    """Read host after host; add up what is in it."""
+    """Read the hosts one by one, and add up their contents."""
     clocks = clock_shifts(files)
     result.clocks = clocks.sentence
     for file, report, shift_ps in zip(files, progress_by_file(files, progress), clocks.shifts_ps, strict=True):
@@ -206,13 +205,13 @@ def _host_timelines(
         prefix = f"{file.host} " if len(files) > 1 else ""
         timeline = host_timeline(trace, steps, selection, prefix=prefix, first_arrow=result.arrows + 1)
         result.add(timeline, trace.errors + trace.warnings)
-        # While the timeline is written, which takes long, only what is shown of the trace stays in memory.
+        # Release the rest of the trace, because writing the timeline takes long.
         del trace
         yield timeline
 
 
 def file_chunks(form: TimelineFormat, parts: Iterable[Sequence[TrackGroup]]) -> Iterator[bytes]:
-    """Iterate over the bytes of a file in a format, with groups that come part by part."""
+    """Yield the bytes of a file in a format, from groups that arrive in parts."""
     encoder = import_module(f"tfperf.export.timeline.{'perfetto' if form == 'perfetto' else 'chrome'}")
 
     def chunks() -> Iterator[bytes]:
@@ -228,7 +227,7 @@ def file_chunks(form: TimelineFormat, parts: Iterable[Sequence[TrackGroup]]) -> 
     if form != "json.gz":
         yield from chunks()
         return
-    # One stream: not every viewer reads a gzip file of several.
+    # One stream, because some viewers cannot read a gzip file of several.
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     for chunk in chunks():
         yield packer.compress(chunk)
@@ -236,7 +235,7 @@ def file_chunks(form: TimelineFormat, parts: Iterable[Sequence[TrackGroup]]) -> 
 
 
 def _encoded(jobs: Iterable[EncodeJob]) -> Iterator[bytes]:
-    """Run jobs on several threads and return what they make, in order; few wait, so that memory stays bounded."""
+    """Run jobs on several threads and yield their results in order; few are queued, to bound memory."""
     waiting: deque[Future[bytes]] = deque()
     with ThreadPoolExecutor(_WORKERS) as pool:
         try:
@@ -253,21 +252,21 @@ def _encoded(jobs: Iterable[EncodeJob]) -> Iterator[bytes]:
 
 _NS_PER_MS = 1e6
 _WRONG_NS = 5_000_000
-"""Clocks that differ by less are as good as equal: so far apart are the ends of a collective."""
+"""Maximum clock difference treated as equal; the ends of a collective differ by up to this much."""
 _NO_SHIFT = 0
 
 
 class ClockShifts(Struct, frozen=True):
-    """For each host, picoseconds to add to its times; `sentence` says what was done, empty for one host."""
+    """Picoseconds to add to each host's times; `sentence` describes the alignment, empty for one host."""
 
     shifts_ps: tuple[int, ...]
     sentence: str = ""
 
 
 def clock_shifts(files: Sequence[HostFile]) -> ClockShifts:
-    """Return what brings hosts to one axis: their clocks, corrected by the ends of collectives that they share.
+    """Return the shifts that align the hosts: their clocks, corrected by the ends of shared collectives.
 
-    Hosts of which a clock is unknown are not moved. One host is not read.
+    Hosts with an unknown clock are not shifted. A single host is not read.
     """
     if len(files) < 2:
         return ClockShifts((_NO_SHIFT,) * len(files))
@@ -295,7 +294,7 @@ def clock_shifts(files: Sequence[HostFile]) -> ClockShifts:
 
 
 def shifted(trace: HostTrace, shift_ps: int) -> HostTrace:
-    """Return a trace whose times are all later by so much."""
+    """Return a trace with all times increased by `shift_ps`."""
     if not shift_ps:
         return trace
     memory = trace.allocations

@@ -1,7 +1,4 @@
-"""What a trace viewer shows, as columns: groups of tracks with events, arguments, arrows and counters.
-
-Both formats are written from this.
-"""
+"""Timelines as columns: groups of tracks with events, arguments, arrows and counters; input of both formats."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from tfperf.formats.wire.event_columns import StatKind
 
 PS_PER_NS, PS_PER_US = 1000, 1_000_000
 EncodeJob = Callable[[], bytes]
-"""Makes the bytes of some events, in whichever thread calls it."""
+"""Encodes events; may run in any thread."""
 
 
 class Track(Struct, frozen=True):
-    """Rows `start` to `stop` of a group, on one track; `extra` if it takes what did not nest on the one before."""
+    """Rows `start` to `stop` of a group on one track; `extra` if its events do not nest on the previous one."""
 
     name: str
     start: int
@@ -29,10 +26,10 @@ class Track(Struct, frozen=True):
 
 
 class EventArguments(Struct, frozen=True, kw_only=True):
-    """Stats to show beside events, one entry each, in order of rows; those of row i end at `stop[i + 1]`.
+    """Stats of events, one entry each, in row order; those of row i end at `stop[i + 1]`.
 
-    `kind` is a `StatKind` and says what `value` is: a number, the bits of a uint64 or of a float64, an index into
-    `texts`, or how many bytes there are. `key` is an index into `keys`.
+    `kind` is a `StatKind` and gives the meaning of `value`: a number, the bits of a uint64 or float64, an index into
+    `texts`, or a number of bytes. `key` is an index into `keys`.
     """
 
     stop: Int64s
@@ -44,7 +41,7 @@ class EventArguments(Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return what to call arguments: the keys, then the keys of bytes, of which only the number is known."""
+        """Return the argument names: the keys, then the keys of byte values, of which only the length is known."""
         return (*self.keys, *(f"{key} (bytes)" for key in self.keys))
 
     def label(self, entries: slice) -> Int64s:
@@ -53,7 +50,7 @@ class EventArguments(Struct, frozen=True, kw_only=True):
         return np.asarray(self.key[entries] + len(self.keys) * is_bytes, np.int64)
 
     def of(self, rows: Int64s) -> EventArguments:
-        """Return the arguments of these rows, in that order."""
+        """Return the arguments of these rows in this order."""
         start = self.stop[rows]
         counts = self.stop[rows + 1] - start
         if len(rows) and bool((np.diff(rows) == 1).all()):
@@ -65,7 +62,7 @@ class EventArguments(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def none(cls, count: int) -> EventArguments:
-        """Return no arguments for so many rows."""
+        """Return empty arguments for `count` rows."""
         ends = np.zeros(count + 1, np.int64)
         return cls(
             stop=ends, key=np.empty(0, np.int32), kind=np.empty(0, np.uint8), value=NO_NUMBERS, keys=(), texts=()
@@ -75,7 +72,7 @@ class EventArguments(Struct, frozen=True, kw_only=True):
     def of_columns(
         cls, columns: Sequence[tuple[str, StatKind, Int64s, Bools | None]], texts: Sequence[str] = ()
     ) -> EventArguments:
-        """Return arguments from their keys, kinds, and values for each row; a mask says which rows have one."""
+        """Return arguments from their keys, kinds and values per row; a mask marks the rows that have one."""
         count = len(columns[0][2])
         there = np.stack([np.ones(count, np.bool_) if mask is None else mask for *_, mask in columns], axis=1)
         key = np.tile(np.arange(len(columns), dtype=np.int32), (count, 1))
@@ -91,7 +88,7 @@ class EventArguments(Struct, frozen=True, kw_only=True):
 
 
 class ArrowEnds(Struct, frozen=True):
-    """Ends of arrows: the row of the group (ascending), and the number of the arrow, which its other end has too."""
+    """Ends of arrows: the row in the group (ascending), and the arrow number, which both ends share."""
 
     row: Int64s
     arrow: Int64s
@@ -109,10 +106,10 @@ class Counter(Struct, frozen=True):
 
 
 class TrackGroup(Struct, frozen=True, kw_only=True):
-    """Tracks that belong together, which viewers call a process: a plane of the profile, or the steps of a host.
+    """Related tracks, called a process in viewers: a plane of the profile, or the steps of a host.
 
-    Times are never negative, and picoseconds unless `ticks_per_us` says otherwise. `name` is an index into `names`.
-    Rows are ordered by track, in a track by start, the longer first; on each track all events nest.
+    Times are non-negative picoseconds unless `ticks_per_us` is set. `name` is an index into `names`. Rows are ordered
+    by track, then by start, the longer first; all events of a track nest.
     """
 
     title: str
@@ -135,7 +132,7 @@ class TrackGroup(Struct, frozen=True, kw_only=True):
 
 
 class GroupIds(Struct, frozen=True):
-    """The numbers of a group in a file: its own, the first of its tracks, and how its times are counted."""
+    """Ids of a group in a file: its own and the first of its tracks, and its time unit."""
 
     group: int
     track: int
@@ -143,11 +140,11 @@ class GroupIds(Struct, frozen=True):
 
 
 class HostTimeline(Struct, frozen=True, kw_only=True):
-    """All groups of a host, in the order to show them.
+    """All groups of a host in display order.
 
-    `steps`, `copies` (of TPUs, each made of two events) and `arrows` count what is shown, `events` what is in the
-    profile. `omitted` counts by reason the events that are not shown, `cut_arrows` the arrows that lost an end with
-    them, `backward_arrows` those that are turned around because the target starts before the source.
+    `steps`, `copies` (of TPUs, each made of two events) and `arrows` count displayed items, `events` those of the
+    profile. `omitted` counts hidden events by reason, `cut_arrows` the arrows that lost an end with them,
+    `backward_arrows` the arrows reversed because the target starts before the source.
     """
 
     groups: tuple[TrackGroup, ...]

@@ -1,7 +1,7 @@
-"""Perfetto's own format: packets of track descriptors, names, and starts and ends of slices, compressed.
+"""Perfetto's trace format: packets of track descriptors, names, and starts and ends of slices, compressed.
 
-Each group is a sequence of packets with names and texts of its own, which events refer to by number. Packets are made
-in batches, and each batch is deflated into one packet of compressed packets, so batches can be made side by side.
+Each group is a sequence of packets with its own interned names and texts. Packets are built in batches, each compressed
+into one packet of packets, so batches can be built in parallel.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MESSAGES: Messages = {
         "event_categories 1 []InternedText, event_names 2 []InternedText, debug_annotation_names 3 []InternedText, "
         "debug_annotation_string_values 29 []InternedText"
     ),
-    # An argument is a "debug annotation" there.
+    # Arguments are called "debug annotations" in this format.
     "DebugAnnotation": (
         "name_iid 1 uint64, uint_value 3 uint64, int_value 4 int64, double_value 5 double, string_value_iid 17 uint64"
     ),
@@ -57,7 +57,7 @@ message_class = Schema("tfperf.perfetto", _MESSAGES, syntax="proto2").message_cl
 
 
 def tag(message_name: str, field: str) -> bytes:
-    """Return the bytes that precede the value of a field: its number and how it is stored."""
+    """Return the protobuf tag of a field: its number and wire type."""
     numbers = {name: (number, kind.removeprefix("[]")) for name, number, kind, _ in fields_of(_MESSAGES[message_name])}
     number, kind = numbers[field]
     wire_type = 1 if kind in ("double", "fixed64") else 2 if kind == "bytes" or kind[0].isupper() else 0
@@ -65,14 +65,14 @@ def tag(message_name: str, field: str) -> bytes:
 
 
 BATCH = 1 << 17
-"""Packets that are made at once."""
+"""Number of packets per batch."""
 
 START, END, INSTANT = 1, 2, 3
-"""What a mark is; the numbers are those of events in the format."""
+"""Types of marks, with the numbers of the format."""
 
 _NS_PER_US = 1000
 _LEVEL = 1
-"""Of compression: names repeat so much that more effort gains little."""
+"""Compression level; names repeat so much that a higher level gains little."""
 
 _CLEARED, _NEEDED = 1, 2
 _EXPLICIT, _NO_MERGE = 3, 2
@@ -100,7 +100,7 @@ _TAG_OF_KIND = np.array(
 
 
 def head() -> bytes:
-    """Return the packet that a file starts with: processes and threads are shown in the order of their ranks."""
+    """Return the first packet of a file, which orders processes and threads by rank."""
     trace = message_class("Trace")()
     root = trace.packet.add(trusted_packet_sequence_id=1).track_descriptor
     root.uuid, root.process_ordering, root.thread_ordering = 0, _BY_RANK, _BY_RANK
@@ -108,12 +108,12 @@ def head() -> bytes:
 
 
 def tail(_event_count: int) -> bytes:
-    """Return what ends the file: nothing."""
+    """Return the end of the file, which is empty."""
     return b""
 
 
 def encode_jobs(groups: Iterable[TrackGroup], sequence: int = 1, track: int = 1) -> Iterator[EncodeJob]:
-    """Iterate over what makes the packets of groups, in order; `sequence` and `track` are the first numbers to use."""
+    """Yield jobs that encode the packets of groups, in order; `sequence` and `track` are the first free numbers."""
     for group in groups:
         ids = GroupIds(sequence, track, group.ticks_per_us)
         yield partial(_descriptors, group, ids)
@@ -126,19 +126,19 @@ def encode_jobs(groups: Iterable[TrackGroup], sequence: int = 1, track: int = 1)
 
 
 def track_count(group: TrackGroup) -> int:
-    """Return how many track numbers a group takes."""
+    """Return the number of track numbers that a group uses."""
     return 1 + len(group.tracks) + len(group.counters)
 
 
 def _compressed(trace: memoryview | bytes) -> bytes:
-    """Return serialized packets as one packet that holds them compressed."""
+    """Return serialized packets as one compressed packet."""
     data = zlib.compress(trace, _LEVEL)
     inner = _COMPRESSED_TAG + one_varint(len(data))
     return b"".join((_PACKET_TAG, one_varint(len(inner) + len(data)), inner, data))
 
 
 def _descriptors(group: TrackGroup, ids: GroupIds) -> bytes:
-    """Describe the process and its tracks: threads, the extra tracks of events that do not nest on them, counters."""
+    """Describe the process and its tracks: threads, extra tracks of events that do not nest on them, counters."""
     trace = message_class("Trace")()
     process = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_CLEARED).track_descriptor
     process.uuid, process.name, process.child_ordering = ids.track, _utf8(group.title), _EXPLICIT
@@ -168,7 +168,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _texts(group: TrackGroup, ids: GroupIds) -> bytes:
-    """Give numbers to the names and texts that the events of the group use: their indices plus 1."""
+    """Number the names and texts of the group's events: their indices plus 1."""
     arguments = group.arguments
     trace = message_class("Trace")()
     data = trace.packet.add(trusted_packet_sequence_id=ids.group, sequence_flags=_NEEDED).interned_data
@@ -181,7 +181,7 @@ def _texts(group: TrackGroup, ids: GroupIds) -> bytes:
 
 
 def _intern(target: Any, texts: Sequence[str], index: Int32s | Int64s) -> None:
-    """Add those of the texts that are used, with their numbers."""
+    """Add the used texts with their numbers."""
     used = np.zeros(len(texts), np.bool_)
     used[index] = True
     for number in np.flatnonzero(used).tolist():
@@ -189,7 +189,7 @@ def _intern(target: Any, texts: Sequence[str], index: Int32s | Int64s) -> None:
 
 
 class _Batch(Struct, frozen=True):
-    """Marks of a group; those that are no ends are of the rows from `start` to `stop`, in this order."""
+    """Marks of a group; starts and instants are those of rows `start` to `stop`, in this order."""
 
     group: TrackGroup
     ids: GroupIds
@@ -211,7 +211,7 @@ def _batches(group: TrackGroup, ids: GroupIds) -> Iterator[_Batch]:
 
 
 def _events(batch: _Batch) -> bytes:
-    """Return the events of a batch. Start and end are both cut to nanoseconds, so what nests still does."""
+    """Return the events of a batch. Start and end are both truncated to nanoseconds, which preserves nesting."""
     group, (event, kind) = batch.group, batch.marks
     is_start, count = kind != END, len(kind)
     time = np.where(is_start, group.start[event], group.end[event])
@@ -226,7 +226,7 @@ def _events(batch: _Batch) -> bytes:
 
 
 def _packets(time: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | int = 0) -> Cells:
-    """Return the packets around events, with their lengths before them."""
+    """Return the length-prefixed packets of events."""
     per_ns, rest = divmod(ids.ticks_per_us, _NS_PER_US)
     time_ns = time // per_ns if per_ns else time * (_NS_PER_US // rest)
     head = constant(_SEQUENCE + one_varint(ids.group) + _FLAGS + one_varint(_NEEDED) + _TIMESTAMP, len(time_ns))
@@ -234,7 +234,7 @@ def _packets(time: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | in
 
 
 _Repeated = tuple[Int64s, Cells]
-"""How many each mark has, and all of them in order."""
+"""Number of values per mark, and all values in order."""
 
 
 def _annotations(batch: _Batch, is_start: Bools) -> _Repeated:
@@ -268,17 +268,17 @@ def _counter(counter: Counter, ids: GroupIds, track: int) -> bytes:
 
 
 class Marks(NamedTuple):
-    """What happens on tracks, in order: `kind` at the event in row `event`."""
+    """Events on tracks in order: `kind` for the event in row `event`."""
 
     event: Int64s
     kind: Uint8s
 
 
 def marks_of_tracks(tracks: Sequence[Track], start: Int64s, end: Int64s) -> Marks:
-    """Return the marks of all tracks, one after the other; starts and instants are in order of rows."""
+    """Return the marks of all tracks in sequence; starts and instants are in row order."""
     parts = [Marks(NO_NUMBERS, np.empty(0, np.uint8))]
     for extra, run in groupby(tracks, lambda track: track.extra):
-        # Single tracks, or a run of extra ones: of these there may be very many.
+        # Single tracks, or a run of extra ones, which may be numerous.
         for block in [[*run]] if extra else [[track] for track in run]:
             first, stop = block[0].start, block[-1].stop
             if extra:
@@ -294,8 +294,8 @@ def marks_of_tracks(tracks: Sequence[Track], start: Int64s, end: Int64s) -> Mark
 def nested_marks(start: Int64s, end: Int64s) -> Marks:
     """Return the marks of one track whose events nest; rows are sorted by start, the longer first.
 
-    At one time, ends come first (the inner before the outer), then starts (the outer before the inner), then instants.
-    So the place of a mark is the number of marks before it: those of rows before, and ends up to then.
+    At equal times, ends come first (the inner before the outer), then starts (the outer before the inner), then
+    instants. So the position of a mark is the number of marks of earlier rows plus the number of earlier ends.
     """
     is_slice = end > start
     slices, instants = np.flatnonzero(is_slice), np.flatnonzero(~is_slice)

@@ -1,4 +1,4 @@
-"""From the trace of a host to groups of tracks: the steps, the planes of devices, those of the host, all others."""
+"""Track groups of a host: the steps, device planes, host planes, and other planes."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from tfperf.trace.steps.steps import Steps, WhichStep, chosen_step
 
 _PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
 _IMPOSSIBLE_BYTES = 1 << 62
-"""Bytes that nobody has; two such numbers do not add up."""
+"""Impossible number of bytes; the sum of two would overflow."""
 _LINKS = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})
 """Stats that link events; viewers get arrows for them."""
 
 _LONG_NAME = 128
-"""A name longer than that gives way to the display name, where there is one."""
+"""A longer name is replaced by the display name, if there is one."""
 
 
 class _PlacedPlane(Struct, frozen=True):
-    """A plane: its rows of the trace in the order to show them, and the tracks that they are on."""
+    """A plane: its trace rows in display order, and their tracks."""
 
     plane: int
     rows: Int64s
@@ -51,9 +51,9 @@ class _PlacedPlane(Struct, frozen=True):
 def host_timeline(
     trace: HostTrace, steps: Steps, selection: Selection, *, prefix: str = "", first_arrow: int = 1
 ) -> HostTimeline:
-    """Return what to show of a host; `prefix` goes before the titles of groups, arrows are numbered from `first_arrow`.
+    """Return the timeline of a host, from a trace that was read with `everything`.
 
-    The trace must have been read with everything.
+    `prefix` precedes the titles of groups; arrows are numbered from `first_arrow`.
     """
     selected = selected_steps(steps, selection)
     keep, omitted = select_events(trace, selected, selection)
@@ -78,12 +78,12 @@ def host_timeline(
 
 
 def _origin_ps(trace: HostTrace) -> int:
-    """Return the time from which viewers count: 0, or that of the first event if it is before 0."""
+    """Return the time origin: 0, or the time of the first event if it is before 0."""
     return min(int(trace.start_ps.min(initial=0)), int(trace.memory.start_ps.min(initial=0)), 0)
 
 
 def _place(trace: HostTrace, plane: int, keep: Bools) -> _PlacedPlane:
-    """Put the events of a plane on tracks: one for each line, more where events overlap without nesting."""
+    """Assign the events of a plane to tracks: one per line, more if events overlap without nesting."""
     all_rows: list[Int64s] = []
     tracks: list[Track] = []
     for line in trace.lines:
@@ -100,7 +100,7 @@ def _place(trace: HostTrace, plane: int, keep: Bools) -> _PlacedPlane:
 
 
 def _tracks(name: str, track: Int64s, first_row: int) -> list[Track]:
-    """Return the tracks of a line, whose rows are ordered by track; `track` numbers them from 0."""
+    """Return the tracks of a line, whose rows are ordered by `track`, numbered from 0."""
     stops = (np.concatenate(([0], np.cumsum(np.bincount(track)))) + first_row).tolist()
     return [
         Track(f"{name} ({number + 1})" if number else name, start, stop, extra=number > 0)
@@ -111,7 +111,7 @@ def _tracks(name: str, track: Int64s, first_row: int) -> list[Track]:
 def _plane_groups(
     trace: HostTrace, placed: Sequence[_PlacedPlane], arrows: PlacedArrows, counters: tuple[Counter, ...], prefix: str
 ) -> list[TrackGroup]:
-    """Return a group for each plane; the counters go to the first plane of the host, else to the first of all."""
+    """Return a group per plane; the counters go to the first plane of the host, else to the first plane."""
     origin_ps = _origin_ps(trace)
     names = tuple(
         display_name if display_name and (len(name) > _LONG_NAME or not name) else name
@@ -143,7 +143,7 @@ def _plane_groups(
 
 
 def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
-    """Return the steps as events, with their number, kind, and why one is omitted from averages."""
+    """Return the steps as events, with their number, kind, and the reason for their exclusion from averages."""
     order = np.lexsort((-steps.end_ps, steps.start_ps))
     track = assign_tracks(steps.start_ps[order], steps.end_ps[order])
     order = order[np.argsort(track, kind="stable")]
@@ -173,9 +173,9 @@ _WAYS = {"to_device": "to the chip", "to_host": "to the host", "on_device": "on 
 
 
 def _copies_group(trace: HostTrace, steps: Steps, selection: Selection, prefix: str) -> TrackGroup | None:
-    """Return what chips copy or exchange beside their ops, each from its start to its end, with a track for each chip.
+    """Return asynchronous copies and exchanges of chips, from start to end, with a track per chip.
 
-    Both are ops. The profiler's own line of such copies is not on every chip.
+    Both ends are ops. Not every chip has the profiler's own line of these copies.
     """
     from tfperf.trace.device.tpu_copies import async_runs, bytes_of  # few traces are of TPUs
 
@@ -222,7 +222,7 @@ def _copies_group(trace: HostTrace, steps: Steps, selection: Selection, prefix: 
 
 
 def _memory_counters(trace: HostTrace, steps: Steps, selection: Selection, origin_ps: int) -> tuple[Counter, ...]:
-    """Return the bytes that each allocator has in use, wherever it notes them."""
+    """Return the bytes in use of each allocator over time."""
     memory = trace.memory
     names, allocator = trace.allocators
     allocated, reserved = memory.number("bytes_allocated", -1), memory.number("bytes_reserved", 0)
@@ -240,7 +240,7 @@ def _memory_counters(trace: HostTrace, steps: Steps, selection: Selection, origi
 
 
 def _trace_arguments(trace: HostTrace, shown_names: Sequence[str]) -> EventArguments:
-    """Return the arguments of all events, in order of rows, of a trace that was read with everything."""
+    """Return the arguments of all events in row order, from a trace that was read with `everything`."""
     stats = trace.every_stat or NO_STAT_ROWS
     shown = np.array([key not in _LINKS for key in stats.keys], np.bool_)
     which = np.flatnonzero(shown[stats.key])
@@ -261,7 +261,7 @@ def _trace_arguments(trace: HostTrace, shown_names: Sequence[str]) -> EventArgum
 def _of_events(
     trace: HostTrace, stat: str, values: Mapping[int, int | float | str], keys: list[str], texts: list[str]
 ) -> tuple[Int32s, Int32s, Uint8s, Int64s]:
-    """Return events, keys, kinds and values for all events whose names carry a stat; adds its key and texts."""
+    """Return events, keys, kinds and values of all events whose names have a stat; adds its key and texts."""
     value_of = np.zeros(len(trace.names), np.int64)
     kind_of = np.full(len(trace.names), len(StatKind), np.uint8)
     for name, value in values.items():
@@ -281,19 +281,20 @@ _NO_STEP = (1, 0)
 
 
 class Selection(Struct, frozen=True):
-    """What to show: steps of these numbers (both included), lines or planes of these names (`*` is a wildcard), and
-    events that are at least that long. By default everything.
+    """The displayed steps (first and last number), lines or planes (`*` is a wildcard), and minimum duration.
+
+    The default is everything.
     """
 
     steps: tuple[int, int] | None = None
     threads: tuple[str, ...] = ()
     min_duration_ps: int = 0
     step: WhichStep | None = None
-    """One step; of several hosts, the first that has steps tells its number (`SelectionCheck.choose`)."""
+    """A single step; with several hosts, the first host with steps determines its number (`SelectionCheck.choose`)."""
 
 
 def selected_steps(steps: Steps, selection: Selection) -> Steps:
-    """Return the steps of the numbers asked for."""
+    """Return the steps with the selected numbers."""
     if selection.steps is None:
         return steps
     return steps.only(np.flatnonzero(_between(steps.numbers, selection.steps)))
@@ -304,7 +305,7 @@ def _between(numbers: Int64s, limits: tuple[int, int]) -> Bools:
 
 
 def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple[Bools, dict[str, int]]:
-    """Return which rows to show, and how many are omitted for which reason; `steps` are the selected ones."""
+    """Return the displayed rows, and the number of omitted ones by reason; `steps` are the selected steps."""
     keep = np.ones(len(trace.name), np.bool_)
     masks: dict[str, Bools] = {}
     if counters := [line for line in trace.lines if line.raw_name == COUNTER_LINE]:
@@ -326,7 +327,7 @@ def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple
 
 
 def overlaps(windows: Intervals, start: Int64s, end: Int64s) -> Bools:
-    """Tell which events overlap the (flat) windows; one without duration must lie in one."""
+    """Return which events overlap the (flat) windows; an event without duration must be inside one."""
     if not len(windows.start):
         return np.zeros(len(start), np.bool_)
     place = np.searchsorted(windows.end, start, side="right")
@@ -335,7 +336,7 @@ def overlaps(windows: Intervals, start: Int64s, end: Int64s) -> Bools:
 
 
 def rows_of(trace: HostTrace, lines: Iterable[Line]) -> Bools:
-    """Tell which rows are on one of the lines."""
+    """Return which rows are on one of the lines."""
     rows = np.zeros(len(trace.name), np.bool_)
     for line in lines:
         rows[line.start : line.stop] = True
@@ -343,14 +344,14 @@ def rows_of(trace: HostTrace, lines: Iterable[Line]) -> Bools:
 
 
 def matching_lines(trace: HostTrace, patterns: tuple[str, ...]) -> list[Line]:
-    """Return the lines that a pattern matches, by the name of the line or of its plane."""
+    """Return the lines whose name or plane name matches a pattern."""
     matches = re.compile("|".join(translate(pattern) for pattern in patterns)).match
     planes = [matches(plane.name) is not None for plane in trace.planes]
     return [line for line in trace.lines if planes[line.plane] or matches(line.name)]
 
 
 class SelectionCheck(Struct):
-    """Whether any host has something of a selection, and what there is, for the message if none has."""
+    """Checks whether any host matches a selection, and collects the available names for the error message."""
 
     selection: Selection
     matches: bool = False
@@ -358,7 +359,7 @@ class SelectionCheck(Struct):
     numbers: list[Int64s] = field(default_factory=list)
 
     def choose(self, steps: Steps) -> Selection:
-        """Return what to show of a host: a step that is asked for by its duration is known once a host has steps."""
+        """Return the selection of a host; a step selected by duration is determined once a host has steps."""
         which = self.selection.step
         if which is not None and (row := chosen_step(steps, which)) is not None:
             number = int(steps.numbers[row])
@@ -368,7 +369,7 @@ class SelectionCheck(Struct):
         return self.selection if self.selection.step is None else replace(self.selection, steps=_NO_STEP)
 
     def add(self, trace: HostTrace, numbers: Int64s) -> None:
-        """Note what a host has; `numbers` are those of its steps."""
+        """Add a host; `numbers` are the numbers of its steps."""
         steps, threads = self.selection.steps, self.selection.threads
         has_steps = steps is None or bool(_between(numbers, steps).any())
         has_threads = not threads or bool(matching_lines(trace, threads))
@@ -377,7 +378,7 @@ class SelectionCheck(Struct):
         self.threads += [line.name for line in trace.lines]
 
     def raise_if_empty(self) -> None:
-        """Raise TfperfError, with what there is, if no host has anything of the selection."""
+        """Raise TfperfError with the available values if no host matches the selection."""
         if self.selection.step is not None:
             raise TfperfError("the profile has no steps; omit --step, or name the step events with --step-marker")
         if self.matches:
@@ -408,7 +409,7 @@ class EventPairs(NamedTuple):
 
 
 def launches(trace: HostTrace) -> EventPairs:
-    """Return from which event of a host thread each event of a device was launched (same `correlation_id`)."""
+    """Return the host event that launched each device event (same `correlation_id`)."""
     stat = trace.stat("correlation_id")
     on_device = np.zeros(len(trace.name), np.bool_)
     for line in trace.lines:
@@ -421,15 +422,15 @@ def launches(trace: HostTrace) -> EventPairs:
 
 
 def handovers(trace: HostTrace) -> EventPairs:
-    """Return which event produced what each event consumes.
+    """Return the producer of each consumer event.
 
-    `_pt` and `_p` are kind and id of what is produced, `_ct` and `_c` those of what is consumed.
+    `_pt` and `_p` are kind and id of the produced item, `_ct` and `_c` those of the consumed one.
     """
     return _match(trace, _ends(trace, "_pt", "_p"), _ends(trace, "_ct", "_c"))
 
 
 def enqueued_runs(trace: HostTrace) -> EventPairs:
-    """Return from which event of the host each run of a program on a TPU chip was enqueued."""
+    """Return the host event that enqueued each program run on a TPU chip."""
     if trace.device_kind != "tpu":
         return EventPairs(NO_NUMBERS, NO_NUMBERS)
     from tfperf.trace.device.tpu_runs import find_runs  # few traces are of TPUs
@@ -440,7 +441,6 @@ def enqueued_runs(trace: HostTrace) -> EventPairs:
 
 
 _Ends = tuple[Int64s, Int64s, Int64s]
-"""Kinds, ids and rows."""
 
 
 def _ends(trace: HostTrace, kind_stat: str, id_stat: str) -> _Ends:
@@ -454,13 +454,13 @@ def _ends(trace: HostTrace, kind_stat: str, id_stat: str) -> _Ends:
 
 
 def _match(trace: HostTrace, sources: _Ends, targets: _Ends) -> EventPairs:
-    """Match targets with sources: of several with the same key the last that starts no later, else the first."""
+    """Match targets with sources of the same key: the last one that starts no later, else the first."""
     rows = np.concatenate((sources[2], targets[2]))
     is_source = np.arange(len(rows)) < len(sources[2])
     if not len(sources[2]) or not len(targets[2]):
         return EventPairs(rows[:0], rows[:0])
     kind, number = (np.concatenate((sources[i], targets[i])) for i in (0, 1))
-    # Kind and id as one key where that is possible, since each takes a round of sorting.
+    # One combined key if possible, because each key costs a sort.
     narrow = bool(((kind >= 0) & (kind < _NARROW_TYPES) & (number >= 0) & (number < _NARROW_IDS)).all())
     keys = (number * _NARROW_TYPES + kind,) if narrow else (number, kind)
     order = np.lexsort((~is_source, trace.start_ps[rows], *keys))
@@ -475,7 +475,7 @@ def _match(trace: HostTrace, sources: _Ends, targets: _Ends) -> EventPairs:
 
 
 def _nearest_source(is_source: Bools, new_key: Bools) -> Int64s:
-    """Return for each place the last source up to it with the same key, else the next one, else -1."""
+    """Return for each position the last source up to it with the same key, else the next one, else -1."""
     place, count = np.arange(len(new_key)), len(new_key)
     first = np.maximum.accumulate(np.where(new_key, place, 0))
     ends = np.concatenate((np.flatnonzero(new_key), [count]))
@@ -486,9 +486,9 @@ def _nearest_source(is_source: Bools, new_key: Bools) -> Int64s:
 
 
 class PlacedArrows(Struct, frozen=True):
-    """Arrows between places: numbers of rows in the order in which the groups show them.
+    """Arrows between row numbers in display order.
 
-    `cut` counts the arrows that lost an end, `backward` those that are turned around.
+    `cut` counts the arrows with a missing end, `backward` the arrows that are reversed.
     """
 
     first_number: int
@@ -499,20 +499,20 @@ class PlacedArrows(Struct, frozen=True):
 
     @classmethod
     def between(cls, trace: HostTrace, shown: Sequence[Int64s], first_number: int) -> PlacedArrows:
-        """Return the arrows between shown rows; `shown` are the rows of each group."""
+        """Return the arrows between displayed rows; `shown` are the rows of each group."""
         place = np.full(len(trace.name), -1, np.int64)
         rows = np.concatenate(shown) if shown else NO_NUMBERS
         place[rows] = np.arange(len(rows))
         kinds = (launches(trace), handovers(trace), enqueued_runs(trace))
         source, target = (np.concatenate(ends) for ends in zip(*kinds, strict=True))
-        if len(kinds[2].source):  # a flow may lead from the one to the other, too
+        if len(kinds[2].source):  # flows may contain the same pairs
             first = np.unique(source * len(place) + target, return_index=True)[1]
             source, target = source[np.sort(first)], target[np.sort(first)]
         source, target = place[source], place[target]
         whole = (source >= 0) & (target >= 0)
         cut = int(len(whole) - whole.sum())
         source, target = source[whole], target[whole]
-        # A viewer meets the ends of an arrow in order of time, and loses it if the end for the target comes first.
+        # A viewer processes arrow ends in time order, and drops the arrow if the target end comes first.
         start_ns = trace.start_ps[rows] // PS_PER_NS
         early = start_ns[target] < start_ns[source]
         turned = early | ((start_ns[target] == start_ns[source]) & (target < source))
@@ -520,7 +520,7 @@ class PlacedArrows(Struct, frozen=True):
         return cls(first_number, source, target, cut, int(early.sum()))
 
     def ends(self, start: int, stop: int) -> tuple[ArrowEnds, ArrowEnds]:
-        """Return where arrows leave and arrive in the places from `start` to `stop`."""
+        """Return the ends of arrows that leave and arrive in the rows from `start` to `stop`."""
         ends = []
         for places in (self.source, self.target):
             inside = np.flatnonzero((places >= start) & (places < stop))
@@ -530,18 +530,18 @@ class PlacedArrows(Struct, frozen=True):
 
 
 _FIRST_FREE = 200
-"""Lanes that are filled one after the other."""
+"""Number of lanes that are filled one after the other."""
 _ROUNDS = 8
-"""Of dealing out events to tracks, before the rest goes to tracks on which nothing nests."""
+"""Maximum number of rounds, after which the remaining events go to tracks without nesting."""
 
 
 def assign_tracks(start: Int64s, end: Int64s) -> Int64s:
-    """Return the track of each event of a line, 0 where all of them nest.
+    """Return the track of each event of a line, 0 if all of them nest.
 
     Rows are sorted by start, the longer first. An event that starts inside an earlier one and ends after it crosses it.
-    Those that cross none nest among each other and stay on track 0. Of the others, the outermost are dealt out to
-    tracks on which they do not overlap, and what is inside goes with them; what crosses even then has another round.
-    An event without duration crosses nothing.
+    Events that cross none nest among each other and stay on track 0. The outermost others are distributed to tracks on
+    which they do not overlap, together with the events inside them; events that still cross go to the next round. An
+    event without duration crosses nothing.
     """
     track = np.zeros(len(start), np.int64)
     rest = np.flatnonzero(end > start)
@@ -577,10 +577,10 @@ def _round(start: Int64s, end: Int64s) -> tuple[Int64s, Bools]:
 
 
 def _crosses(lane: Int64s, start: Int64s, end: Int64s) -> Bools:
-    """Tell which events end after an earlier one that they started in; rows are sorted by lane, start, longer first.
+    """Return which events end after an earlier one in which they started; rows are sorted by lane, start, longer first.
 
-    Walk through starts and ends in order. After the start of an event, the first end of it or of an earlier row is its
-    own, or it crosses that row. Rows from behind and ends from the last make that a search for a parent.
+    In order of time, the first end after the start of an event, among its own and those of earlier rows, is its own
+    unless it crosses that row. With rows and ends reversed, this is a search for a parent.
     """
     count = len(start)
     order = start_end_order(lane, start, end)
@@ -592,9 +592,9 @@ def _crosses(lane: Int64s, start: Int64s, end: Int64s) -> Bools:
 
 
 def start_end_order(lane: Int64s, start: Int64s, end: Int64s) -> Int64s:
-    """Return starts (numbers of rows) and ends (those plus the count) by lane and time.
+    """Return starts (row numbers) and ends (row numbers plus the row count) by lane and time.
 
-    At one time, ends come first, the inner before the outer, then starts, the outer before the inner.
+    At equal times, ends come first, the inner before the outer, then starts, the outer before the inner.
     """
     row = np.arange(len(start))
     is_start = np.arange(2 * len(start)) < len(start)
@@ -605,9 +605,9 @@ def start_end_order(lane: Int64s, start: Int64s, end: Int64s) -> Int64s:
 def lanes(start: Int64s, end: Int64s) -> Int64s:
     """Return for each event the first lane that is free when it starts; rows are sorted by start.
 
-    An event without duration takes its lane for a moment all the same. A lane is a chain: from an event to the first
-    that starts when it has ended. Pointers that double find it, without a step for each event. What is left when
-    `_FIRST_FREE` lanes are filled takes as many more as run at once, in the order in which they become free.
+    An event without duration still occupies its lane for a moment. A lane is a chain from each event to the first one
+    that starts after its end. Pointer doubling finds it without a step per event. After `_FIRST_FREE` lanes, the
+    remaining events take as many lanes as run at once, in the order in which these become free.
     """
     lane = np.zeros(len(start), np.int64)
     end = np.maximum(end, start + 1)
@@ -624,7 +624,7 @@ def lanes(start: Int64s, end: Int64s) -> Int64s:
             further = jump[taken]
         lane[rest[taken]] = number
         rest = np.delete(rest, taken)
-    # The k-th event after one that ends gets its lane, if k run at once.
+    # If k events run at once, the k-th event after one that ends takes its lane.
     count, by_end = len(rest), np.argsort(end[rest], kind="stable")
     running = np.arange(1, count + 1) - np.searchsorted(end[rest][by_end], start[rest], side="right")
     most = int(running.max(initial=0))

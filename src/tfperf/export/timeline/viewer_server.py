@@ -1,7 +1,7 @@
-"""Serves one file to the viewer in the browser, from this machine to itself.
+"""A local server that passes one file to the trace viewer in the browser.
 
-ui.perfetto.dev loads a trace from an address only if that is port 9001 of this machine: its page forbids itself all
-others. Nothing leaves the machine; the page runs in the browser.
+The content security policy of ui.perfetto.dev allows only port 9001 of this machine. No data leaves the machine; the
+page runs in the browser.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ ADDRESS, PORT = "127.0.0.1", 9001
 class FileServer(ThreadingHTTPServer):
     """Serves one file to the viewer on the loopback interface, until it is fetched once.
 
-    Each connection has a thread, so that one that says nothing holds up no other. Raises TfperfError if the port is
-    taken.
+    Each connection has a thread, so that an idle one does not block others. Raises TfperfError if the port is in use.
     """
 
     fetched = False
     sent_on: object = None
     """The connection on which the file was sent."""
     timeout = 0.5
-    """Seconds until the wait for a request begins anew: a Ctrl-C that comes just before the wait does not end it."""
+    """Seconds per wait for a request; waits are short because a Ctrl-C just before one does not end it."""
 
     def __init__(self, path: Path, port: int = PORT) -> None:
         self.path = path
@@ -49,26 +48,26 @@ class FileServer(ThreadingHTTPServer):
 
     @property
     def viewer_url(self) -> str:
-        """Return the address of the viewer with the file in it."""
+        """Return the address of the viewer with the file loaded."""
         return f"{VIEWER}/#!/?url={self.url}"
 
     def serve(self) -> None:
-        """Wait until the file is fetched, and free the port, after Ctrl-C too."""
+        """Wait until the file is fetched, and free the port, also after Ctrl-C."""
         with self:
             while not self.fetched:
                 self.handle_request()
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection; after that of the file, nothing is left to send."""
+        """Close a connection; the server stops after the connection of the file."""
         super().shutdown_request(request)
         self.fetched = self.fetched or request is self.sent_on
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: browsers hang up all the time."""
+        """Do nothing: browsers close connections all the time."""
 
 
 def has_browser() -> bool:
-    """Tell whether a browser could open in front of whoever started this."""
+    """Return whether a browser can open for the user of this process."""
     if os.environ.get("SSH_CONNECTION"):
         return False
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
@@ -77,7 +76,7 @@ def has_browser() -> bool:
 class _Handler(BaseHTTPRequestHandler):
     server: FileServer
     timeout = 10.0
-    """Seconds for which a connection may say nothing, or take nothing."""
+    """Maximum seconds for which a connection may be idle."""
 
     def do_GET(self) -> None:
         if self._start_reply():
@@ -86,11 +85,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.sent_on = self.connection
 
     def do_HEAD(self) -> None:
-        """Say how large the file is."""
+        """Send the size of the file."""
         self._start_reply()
 
     def do_OPTIONS(self) -> None:
-        """Allow the viewer to ask a machine of the local network, which browsers check first."""
+        """Allow the viewer to access a local network address, which browsers check first."""
         if not self._is_from_the_viewer():
             return
         self.send_response(204)
@@ -102,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def _is_from_the_viewer(self) -> bool:
-        """Refuse other pages, and what was sent to another name: its owner can have it lead here (DNS rebinding)."""
+        """Reject other pages, and requests with another host name, which could resolve here (DNS rebinding)."""
         port = self.server.server_port
         if self.headers.get_all("Host") not in ([f"{ADDRESS}:{port}"], [f"localhost:{port}"]):
             self.send_error(421)
@@ -113,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _start_reply(self) -> bool:
-        """Send what comes before the file, if the file is what is asked for."""
+        """Send the headers, and return whether the file was requested."""
         if not self._is_from_the_viewer():
             return False
         if unquote(urlsplit(self.path).path) != f"/{self.server.path.name}":

@@ -1,7 +1,7 @@
-"""Checkpoints of TensorFlow, read without it: names, shapes, types, and values when they are asked for.
+"""Reader of TensorFlow checkpoints without TensorFlow: names, shapes, types, and values on demand.
 
-A checkpoint of version 2 is a table in `PREFIX.index`, with a `BundleEntryProto` for each tensor, and the values in
-`PREFIX.data-00000-of-0000N`. One of version 1 is a single table, with the values in it (`SavedTensorSlices`).
+A checkpoint of version 2 is a table in `PREFIX.index` with a `BundleEntryProto` per tensor, and the values in
+`PREFIX.data-00000-of-0000N`. Version 1 is a single table that contains the values (`SavedTensorSlices`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tfperf.formats.models.messages import TENSORFLOW
 from tfperf.formats.wire.trace_file import open_regular
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""The string tensor that describes the objects whose variables a `tf.train.Checkpoint` holds."""
+"""String tensor with the object graph of a `tf.train.Checkpoint`."""
 
 _KIND = "checkpoint"
 _DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")
@@ -55,14 +55,14 @@ class Checkpoint:
         self.tensors: Mapping[str, Tensor] = self._store.tensors
 
     def pieces(self, name: str) -> Iterator[tuple[Place | None, Iterator[Numbers]]]:
-        """Yield where each piece of a tensor lies in it (None: it is whole), and its numbers, flat, part by part.
+        """Yield the slice of each piece of a tensor (None: all of it), and its numbers, flat, in parts.
 
-        A type that has no numbers has no parts. Raises TfprofInputError and KeyError.
+        A non-numeric type has no parts. Raises TfprofInputError and KeyError.
         """
         return self._store.pieces(name)
 
     def read(self, name: str) -> Numbers | None:
-        """Return a tensor; None for a type that has no numbers. Raises TfprofInputError and KeyError."""
+        """Return a tensor; None for a non-numeric type. Raises TfprofInputError and KeyError."""
         tensor = self.tensors[name]
         size = tensor.elements * (bytes_of_element(tensor.dtype) or 0)
         if size > LARGE and (free := available_bytes()) < 2 * size:
@@ -78,12 +78,12 @@ class Checkpoint:
         return whole
 
     def object_graph(self) -> bytes | None:
-        """Return the serialized description of objects (`TrackableObjectGraph`) of a `tf.train.Checkpoint`."""
+        """Return the serialized object graph (`TrackableObjectGraph`) of a `tf.train.Checkpoint`."""
         return self._store.text(OBJECT_GRAPH) if OBJECT_GRAPH in self.tensors else None
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Tell whether a path names a checkpoint: a prefix, a file, or a folder with a file `checkpoint`."""
+    """Return whether a path is a checkpoint: a prefix, a file, or a folder with a file `checkpoint`."""
     if path.is_dir():
         return (path / "checkpoint").is_file() or only_index(path) is not None
     if path.name.endswith(".index") or _DATA.search(path.name) or Path(f"{path}.index").is_file():
@@ -97,7 +97,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def checkpoint_file(path: Path) -> Path:
-    """Return the file with the table of a checkpoint that is named in any of the ways people do."""
+    """Return the table file of a checkpoint from any of the supported paths."""
     if path.is_dir():
         if not (path / "checkpoint").is_file() and (index := only_index(path)):
             return index
@@ -121,13 +121,13 @@ def only_index(folder: Path) -> Path | None:
 
 
 def _latest(folder: Path) -> Path:
-    """Return the prefix that the file `checkpoint` of a folder names."""
+    """Return the prefix in the file `checkpoint` of a folder."""
     file = InputFile(folder / "checkpoint", "list of checkpoints")
     found = _LATEST.search(file.data.decode("utf-8", "replace"))
     prefix = re.sub(r"\\(.)", r"\1", found[1]) if found else ""
     if not found or not prefix.isprintable():
         raise file.refused("names no checkpoint (model_checkpoint_path): give the prefix of one, such as model.ckpt")
-    # Where the folder was moved since, the path in it is that of the machine that wrote it.
+    # If the folder was moved, the stored path refers to the machine that wrote it.
     return next(
         (each for each in (folder / prefix, folder / Path(prefix).name) if is_checkpoint(each)), folder / prefix
     )
@@ -135,24 +135,24 @@ def _latest(folder: Path) -> Path:
 
 Numbers = npt.NDArray[np.generic]
 Place = tuple[slice, ...]
-"""Where a piece lies in its tensor."""
+"""Slice of a piece in its tensor."""
 LARGE = 1 << 26
-"""Bytes of values that are looked at together."""
+"""Bytes of values that are processed together."""
 _MOST_ELEMENTS = 1 << 60
 _MOST_DIMS = 254
-"""Of a tensor in TensorFlow."""
+"""TensorFlow's limit for the dimensions of a tensor."""
 _END_OF_NAME = b"\0\x01"
 
 
 class Tensor(Struct, frozen=True):
-    """A tensor: its dimensions, and the name of its type."""
+    """Dimensions and type name of a tensor."""
 
     shape: tuple[int, ...]
     dtype: str
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return math.prod(self.shape)
 
 
@@ -165,7 +165,7 @@ def message(file: InputFile, kind: str, data: bytes) -> Any:
 
 
 def tensor_of(file: InputFile, name: str, shape: Any, number: int) -> Tensor:
-    """Return a tensor of a `Shape` and the number of a type; raises TfprofInputError."""
+    """Return a tensor from a `Shape` and a type number; raises TfprofInputError."""
     dims = tuple(int(dim.size) for dim in shape.dim)
     is_odd = shape.unknown_rank or len(dims) > _MOST_DIMS or any(size < 0 for size in dims)
     if is_odd or math.prod(dims) > _MOST_ELEMENTS:
@@ -174,12 +174,12 @@ def tensor_of(file: InputFile, name: str, shape: Any, number: int) -> Tensor:
 
 
 def place_of(file: InputFile, name: str, tensor: Tensor, cut: Any) -> Place:
-    """Return where a slice (`TensorSlice`) lies in its tensor; raises TfprofInputError."""
+    """Return the position of a `TensorSlice` in its tensor; raises TfprofInputError."""
     extents = [(dim.start, dim.length) for dim in cut.extent] or [(0, 0)] * len(tensor.shape)
     if len(extents) != len(tensor.shape):
         raise file.damaged(0, f"a piece of {name} has other dimensions")
     sizes = dict(enumerate(tensor.shape))
-    # Without a length it is all of the dimension.
+    # Without a length, it covers the dimension.
     ends = [(start, start + length if length > 0 else sizes[at]) for at, (start, length) in enumerate(extents)]
     if any(not 0 <= start <= stop <= sizes[at] for at, (start, stop) in enumerate(ends)):
         raise file.damaged(0, f"a piece of {name} lies outside of it")
@@ -187,14 +187,14 @@ def place_of(file: InputFile, name: str, tensor: Tensor, cut: Any) -> Place:
 
 
 def elements_of(place: Place) -> int:
-    """Return how many elements a piece has."""
+    """Return the number of elements of a piece."""
     return math.prod(each.stop - each.start for each in place)
 
 
 def by_name(keys: Iterable[bytes]) -> Mapping[bytes, list[bytes]]:
-    """Return the keys of pieces by the name of their tensor, in the order of where the pieces start.
+    """Return the keys of pieces by tensor name, ordered by the start of the pieces.
 
-    Such a key is a zero, the name, its end, and numbers that are written so that they are in order as bytes.
+    A key is a zero byte, the name, a terminator, and numbers in an order-preserving encoding.
     """
     found: dict[bytes, list[bytes]] = {}
     for key in sorted(keys):
@@ -209,7 +209,7 @@ _CHECKSUM = 4
 
 
 class Bundle:
-    """The tensors of a checkpoint; their values are read from their shard when they are asked for."""
+    """The tensors of a version 2 checkpoint; values are read from their shards on demand."""
 
     def __init__(self, file: InputFile, header: bytes, table: Mapping[bytes, bytes]) -> None:
         self._file = file
@@ -219,7 +219,7 @@ class Bundle:
         self._shards = int(described.num_shards)
         if not 0 < self._shards <= _MOST_SHARDS:
             raise file.damaged(0, f"{self._shards} files of values")
-        # Keys that start with a zero are those of pieces.
+        # Keys that start with a zero byte are pieces.
         self._entries = {key: message(file, "BundleEntry", value) for key, value in table.items()}
         self._shard_bytes: Counter[int] = Counter()
         for entry in self._entries.values():
@@ -232,7 +232,7 @@ class Bundle:
         }
 
     def pieces(self, name: str) -> Iterator[tuple[Place | None, Iterator[Numbers]]]:
-        """Yield where each piece of a tensor lies in it (None: it is whole), and its numbers, flat, part by part."""
+        """Yield the slice of each piece of a tensor (None: all of it), and its numbers, flat, in parts."""
         tensor, entry = self.tensors[name], self._entry(name)
         if not entry.slices:
             yield None, self._numbers(name, tensor.elements, tensor.dtype, entry)
@@ -246,11 +246,11 @@ class Bundle:
             yield place, self._numbers(name, elements_of(place), tensor.dtype, self._entries[key])
 
     def text(self, name: str) -> bytes:
-        """Return the only element of a tensor of strings; raises TfprofInputError."""
+        """Return the only element of a string tensor; raises TfprofInputError."""
         entry = self._entry(name)
         if self.tensors[name].elements != 1 or entry.size > _LONGEST_TEXT:
             raise self._file.damaged(0, f"{name} is not one text")
-        # Its length, a checksum of that, and the text; the checksum of the entry takes the length as four bytes.
+        # Length, checksum of the length, text; the checksum of the entry covers the length as four bytes.
         data = b"".join(self._bytes(name, entry))
         length, at = _varint(self._file, data, 0)
         text = data[at + _CHECKSUM :]
@@ -280,7 +280,6 @@ class Bundle:
             raise self._wrong_checksum(name, entry)
 
     def _bytes(self, name: str, entry: Any) -> Iterator[bytes]:
-        """Yield the bytes of an entry, in parts."""
         shard = self._shard(entry)
         try:
             with open_regular(shard) as file:
@@ -316,12 +315,12 @@ _FIELDS: Mapping[str, str] = {
     "uint64": "uint64_val",
     **dict.fromkeys(("int32", "int16", "int8", "uint8", "uint16"), "int_val"),
 }
-"""The field of a `TensorProto` that holds the values of a type."""
+"""Field of a `TensorProto` with the values of each type."""
 _WIDE = {"int": "int64", "boo": "int64", "uin": "uint64"}
 
 
 class FirstVersion:
-    """The tensors of a checkpoint; their values are decoded when they are asked for."""
+    """The tensors of a version 1 checkpoint; values are decoded on demand."""
 
     def __init__(self, file: InputFile, header: bytes, table: Mapping[bytes, bytes]) -> None:
         self._file, self._table = file, table
@@ -333,7 +332,7 @@ class FirstVersion:
         }
 
     def pieces(self, name: str) -> Iterator[tuple[Place | None, Iterator[Numbers]]]:
-        """Yield where each piece of a tensor lies in it, and its numbers, flat."""
+        """Yield the slice of each piece of a tensor, and its numbers, flat."""
         tensor = self.tensors[name]
         left = tensor.elements
         for key in self._pieces.get(name.encode(), []):
@@ -345,14 +344,14 @@ class FirstVersion:
             raise self._file.damaged(0, f"the pieces of {name} are not as many as it has elements")
 
     def text(self, name: str) -> bytes:
-        """Raise TfprofInputError: what has texts is written as version 2."""
+        """Raise TfprofInputError, because object graphs exist only in version 2."""
         raise self._file.damaged(0, f"{name} in a checkpoint of version 1")
 
     def _numbers(self, name: str, count: int, dtype: str, proto: Any) -> Iterator[Numbers]:
         if dtype in _FIELDS:
             numbers: Numbers = np.array(getattr(proto, _FIELDS[dtype]), _WIDE.get(dtype[:3], dtype)).astype(dtype)
         elif dtype == "float16":
-            # Their bits, as numbers.
+            # Their bits as integers.
             numbers = as_numbers(np.array(proto.half_val, np.int64).astype("<u2").tobytes(), dtype)
         else:
             return
@@ -366,12 +365,12 @@ _FOOTER = 48
 _TRAILER = 5
 _LONGEST_KEY = 1 << 16
 _MOST_KEY_BYTES, _TIMES = 1 << 24, 8
-"""Bytes of all keys, and as many times those of the file: entries leave out what they share with the key before."""
+"""Limit for the bytes of all keys, also as a multiple of the file size: keys are prefix-compressed."""
 _COMPRESSIONS = {1: "snappy", 2: "zlib", 4: "zstd"}
 
 
 def is_table(data: bytes) -> bool:
-    """Tell whether a file ends as a table does."""
+    """Return whether the file ends with a table footer."""
     return len(data) >= _FOOTER and data.endswith(_MAGIC)
 
 
@@ -403,7 +402,7 @@ def read_table(file: InputFile) -> dict[bytes, bytes]:
 
 
 def _block(file: InputFile, offset: int, size: int, body: int) -> bytes:
-    """Return a block without its trailer; `body` is where the footer starts."""
+    """Return a block without its trailer; `body` is the start of the footer."""
     if offset + size + _TRAILER > body:
         raise file.damaged(offset, f"a block of {size} bytes at byte {offset} of {body}")
     stop = offset + size
@@ -424,7 +423,7 @@ def _compressed(file: InputFile, compression: int) -> TfprofInputError:
 
 
 def _entries(file: InputFile, block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Iterate over the keys of a block, whole, and their values."""
+    """Yield the complete keys of a block, and their values."""
     stop = len(block) - 4
     restarts = int.from_bytes(block[stop:], "little") if stop >= 0 else 0
     stop -= 4 * restarts
@@ -444,7 +443,7 @@ def _entries(file: InputFile, block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(file: InputFile, data: bytes, at: int) -> tuple[tuple[int, int], int]:
-    """Return offset and size of a block, and where their text ends."""
+    """Return offset and size of a block, and the end of their encoding."""
     offset, at = _varint(file, data, at)
     size, at = _varint(file, data, at)
     return (offset, size), at
@@ -464,16 +463,16 @@ _ALL = 0xFFFFFFFF
 _MASK_DELTA = 0xA282EAD8
 _SEED_BYTES = 4
 _FEW = 1 << 11
-"""Bytes that are done one after the other."""
+"""Number of bytes below which they are processed sequentially."""
 
 _States = npt.NDArray[np.uint32]
 
 
 def crc32c(data: bytes, before: int = 0) -> int:
-    """Return the checksum of `data`, behind bytes whose checksum is `before`.
+    """Return the CRC32C of `data` after bytes whose checksum is `before`.
 
-    The bytes are cut into rows of equal length, which are advanced together, two bytes at a time; zeros in front change
-    nothing.
+    The bytes are split into rows of equal length, which are advanced together, two bytes at a time; leading zeros do
+    not change the result.
     """
     state = before ^ _ALL
     if len(data) < _FEW:
@@ -498,20 +497,20 @@ def crc32c(data: bytes, before: int = 0) -> int:
 
 
 def masked(crc: int) -> int:
-    """Return a checksum as it is stored among the bytes that it is of."""
+    """Return a checksum as it is stored among the bytes that it covers."""
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL
 
 
 @cache
 def _byte_table() -> list[int]:
-    """Return for each byte what becomes of it behind eight bits."""
+    """Return the state of each byte after eight bits."""
     table: list[int] = _shifted(np.arange(1 << 8, dtype=np.uint32), 8).tolist()
     return table
 
 
 @cache
 def _table() -> _States:
-    """Return for each two bytes what becomes of them behind sixteen bits."""
+    """Return the state of each byte pair after sixteen bits."""
     return _shifted(np.arange(1 << 16, dtype=np.uint32), 16)
 
 
@@ -524,7 +523,7 @@ def _shifted(states: _States, bits: int) -> _States:
 
 @lru_cache(4)
 def _behind_zeros(count: int) -> tuple[list[int], list[int]]:
-    """Return for each half of a state what becomes of it behind `count` times two zeros; the halves join by xor."""
+    """Return each half of a state after `count` pairs of zeros; halves combine by xor."""
     bits = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32))
     for _ in range(count):
         bits = _table()[bits & 0xFFFF] ^ (bits >> 16)

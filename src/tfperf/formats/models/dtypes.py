@@ -1,4 +1,4 @@
-"""Tensors: the types of their elements, as TensorFlow numbers them (`DataType`), and their shapes."""
+"""Tensor element types with TensorFlow's numbers (`DataType`), and tensor shapes."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ _SMALL_FLOATS = frozenset(
     ("float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float4_e2m1fn")
 )
 _SMALL_INTEGERS = frozenset(("int4", "uint4", "int2", "uint2"))
-"""They take a byte each, in files as in memory."""
+"""Stored with one byte each, in files and in memory."""
 _NO_SIZE = frozenset(("string", "resource", "variant"))
 _WRITTEN = {"float": "float32", "double": "float64", "half": "float16"}
 _REFERENCE = 100
-"""What is added to the number of a type for a reference to it."""
+"""Offset of the type numbers of references."""
 RESOURCE = 20
 
 
 def dtype_name(number: int) -> str:
-    """Return the name of a type as people write it: `float32`; empty for a number that is none."""
+    """Return the name of a type number, such as `float32`; empty for an unknown number."""
     return _NUMBERS.get(number - _REFERENCE if number > _REFERENCE else number, "")
 
 
 def dtype_number(written: str) -> int:
-    """Return the number of a type as it stands in protobuf's text format, without `DT_`; 0 for one that is none."""
+    """Return the number of a type in protobuf text format, without `DT_`; 0 for an unknown type."""
     name = written.removesuffix("_REF").lower()
     name = _WRITTEN.get(name, name)
     number = next((number for number, known in _NUMBERS.items() if known == name), 0)
@@ -73,7 +73,7 @@ def dtype_number(written: str) -> int:
 
 
 def bytes_of_element(name: str) -> int | None:
-    """Return how many bytes an element takes; None where they differ, or the type is not known."""
+    """Return the bytes per element; None if they vary or the type is unknown."""
     if not name or name in _NO_SIZE:
         return None
     if name in _SMALL_FLOATS or name in _SMALL_INTEGERS:
@@ -87,21 +87,21 @@ def bytes_of_element(name: str) -> int | None:
 
 
 def holds_parameters(name: str) -> bool:
-    """Tell whether variables of a type may be parameters.
+    """Return whether variables of a type may be parameters.
 
-    Those of 16 bits and more that are whole numbers count or seed something; smaller ones are quantized weights.
+    Integers of 16 bits or more are counters or seeds; smaller ones are quantized weights.
     """
     is_real = not name or "float" in name or "complex" in name
     return is_real or name in ("int8", "uint8") or name.startswith("q") or name in _SMALL_INTEGERS
 
 
 def has_numbers(name: str) -> bool:
-    """Tell whether elements of a type can be read as numbers."""
+    """Return whether elements of a type can be read as numbers."""
     return bytes_of_element(name) is not None and name not in _SMALL_FLOATS and name not in _SMALL_INTEGERS
 
 
 def as_numbers(data: bytes, name: str) -> npt.NDArray[np.generic]:
-    """Return stored elements of a type that `has_numbers`; of bfloat16 as float32."""
+    """Return stored elements of a type that `has_numbers`; bfloat16 becomes float32."""
     if name == "bfloat16":
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
     dtype = np.dtype(name.removeprefix("q")).newbyteorder("<")
@@ -109,9 +109,9 @@ def as_numbers(data: bytes, name: str) -> npt.NDArray[np.generic]:
 
 
 class Shapes(Struct, frozen=True):
-    """Shapes of tensors: `size[ends[i]:ends[i + 1]]` are the dimensions of the i-th, -1 where one is not known.
+    """Shapes of tensors: `size[ends[i]:ends[i + 1]]` are the dimensions of the i-th, -1 if unknown.
 
-    `known` says which shapes have a rank. A scalar has one dimension of size 1, as tfprof writes it.
+    `known` marks the shapes with a rank. A scalar has one dimension of size 1, as in tfprof.
     """
 
     ends: Int64s
@@ -126,7 +126,7 @@ class Shapes(Struct, frozen=True):
         return tuple(self.size[self.ends[shape] : self.ends[shape + 1]].tolist())
 
     def elements(self) -> Int64s:
-        """Return how many elements each shape has: 0 where that is not known, or is more than an int64 holds."""
+        """Return the number of elements of each shape: 0 if it is unknown or exceeds an int64."""
         count = np.zeros(len(self), np.int64)
         rows = np.flatnonzero(np.diff(self.ends) > 0)
         if len(rows):
@@ -138,7 +138,7 @@ class Shapes(Struct, frozen=True):
         return count
 
     def take(self, rows: Int64s) -> Shapes:
-        """Return these shapes, in this order; -1 stands for one that is not known."""
+        """Return these shapes in this order; -1 gives an unknown shape."""
         there = rows >= 0
         at = np.maximum(rows, 0)
         if not len(self):
@@ -148,7 +148,7 @@ class Shapes(Struct, frozen=True):
         return Shapes(ends, self.size[ranges(self.ends[at], length)], there & self.known[at])
 
     def followed_by(self, more: Shapes) -> Shapes:
-        """Return these shapes and more."""
+        """Return these shapes followed by `more`."""
         return Shapes(
             np.concatenate((self.ends, self.ends[-1] + more.ends[1:])),
             np.concatenate((self.size, more.size)),
@@ -157,7 +157,7 @@ class Shapes(Struct, frozen=True):
 
 
 def shapes(dims: Sequence[Sequence[int] | None]) -> Shapes:
-    """Return shapes from their dimensions; None for one that is not known."""
+    """Return shapes from their dimensions; None is an unknown shape."""
     ends = np.zeros(len(dims) + 1, np.int64)
     np.cumsum([len(shape or ()) for shape in dims], out=ends[1:])
     size = [number for shape in dims for number in shape or ()]
@@ -165,5 +165,5 @@ def shapes(dims: Sequence[Sequence[int] | None]) -> Shapes:
 
 
 def shape_text(dims: Sequence[int]) -> str:
-    """Return dimensions as people write them: `784x128`."""
+    """Format dimensions, for example `784x128`."""
     return "x".join(map(str, dims)) or "scalar"

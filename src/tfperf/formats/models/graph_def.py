@@ -1,4 +1,4 @@
-"""Graphs of TensorFlow: GraphDef (binary or text), MetaGraphDef, SavedModel."""
+"""TensorFlow graphs: GraphDef (binary or text), MetaGraphDef, SavedModel."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from tfperf.formats.wire.other_formats import is_meta_graph, is_saved_model, is_
 _HEAD = 1 << 16
 _TYPE = re.compile(r"\b(type|dtype)\s*:\s*DT_(\w+)")
 _NHWC = b"\x12\x04NHWC"
-"""The serialized value of an attribute."""
+"""Serialized attribute value."""
 
 
 class Graph(Struct, frozen=True, kw_only=True):
-    """The nodes of a graph in the order of the file, and their inputs, an entry each, in order of nodes."""
+    """The nodes of a graph in file order, and their inputs, one entry each, in node order."""
 
     names: list[str]
     ops: list[str]
     shape: Shapes
-    """The attribute `shape` of each node: of variables and placeholders."""
+    """Attribute `shape` of each node; variables and placeholders have one."""
     input_of: Int64s
-    """For each input, the node that it goes into."""
+    """Node of each input."""
     input_source: Int64s
-    """For each input, the node that it comes from; -1 for one that is not in the graph."""
+    """Source node of each input; -1 if it is not in the graph."""
     input_slot: Int64s
-    """For each input, the output of its source; -1 for a control input."""
+    """Output index in the source of each input; -1 for a control input."""
     output_first: Int64s
-    """For each node, where its outputs start among `output_shapes`; one more for the end."""
+    """Start of each node's outputs in `output_shapes`, plus the end."""
     output_shapes: Shapes
     dtype: Int64s
-    """The attribute `dtype` of each node, as TensorFlow numbers types; 0 where there is none."""
+    """Attribute `dtype` of each node, as a TensorFlow type number; 0 if there is none."""
     is_nhwc: Bools
-    """Which nodes have the attribute `data_format` with the value NHWC."""
+    """Whether the attribute `data_format` of each node is NHWC."""
 
 
 def read_graph(file: InputFile) -> Graph:
@@ -53,14 +53,14 @@ def read_graph(file: InputFile) -> Graph:
 def graph_bytes(file: InputFile, text_message: str = "TextGraphDef") -> bytes:
     """Return the serialized GraphDef of a graph, MetaGraphDef or SavedModel; raises TfprofInputError.
 
-    Of a graph in text, what `text_message` declares is kept.
+    From a text graph, only the fields of `text_message` are kept.
     """
     data, head = file.data, file.data[:_HEAD]
     if not data:
         raise file.refused("is empty: it should be a graph (GraphDef); write it with as_graph_def(add_shapes=True)")
     file.is_none_of_others("MetaGraphDef", "SavedModel", "a text file")
     if is_text(head):
-        with suppress(UnicodeDecodeError):  # later bytes need not look like text
+        with suppress(UnicodeDecodeError):  # later bytes may not look like text
             return _from_text(file, data.decode(), text_message)
     graphs = [data]
     if is_saved_model(head):
@@ -81,7 +81,7 @@ def texts_of(batch: Any, field: str) -> list[bytes]:
 
 
 def _from_text(file: InputFile, text: str, message: str) -> bytes:
-    """Return a graph in protobuf's text format as bytes; attributes that the message lacks are left out."""
+    """Return a graph in protobuf text format as bytes, without attributes that `message` does not declare."""
     graph = TENSORFLOW.message_class(message)()
     try:
         text_format.Parse(
@@ -135,7 +135,7 @@ def _graph(file: InputFile, data: bytes) -> Graph:
 
 
 def with_nhwc(attr: Any) -> Bools:
-    """Tell for each list of attributes whether `data_format` is NHWC."""
+    """Return for each list of attributes whether `data_format` is NHWC."""
     pairs = items(attr)
     owner = np.repeat(np.arange(len(attr)), np.diff(offsets(attr)))
     rows = _with_key(pairs.field("key"), b"data_format")
@@ -145,14 +145,13 @@ def with_nhwc(attr: Any) -> Bools:
 
 
 def _with_key(keys: Any, key: bytes) -> Int64s:
-    """Return the attributes with this key."""
     from pyarrow import compute
 
     return np.flatnonzero(compute.equal(keys, key).to_numpy(zero_copy_only=False))
 
 
 def _inputs(nodes: Any, names: list[str]) -> tuple[Int64s, Int64s, Int64s]:
-    """Return of each input the node that it goes into, the one that it comes from, and the output of that."""
+    """Return each input's node, its source node, and the output index in the source."""
     import pyarrow
     from pyarrow import compute
 
@@ -182,7 +181,7 @@ def _dims(shapes: Any) -> tuple[Int64s, Int64s]:
 
 
 def _output_shapes(decoder: Decoder, values: Any, owner: Int64s, count: int) -> tuple[Int64s, Shapes]:
-    """Return where the outputs of all nodes start, and their shapes, from the serialized attributes of some."""
+    """Return the starts of all nodes' outputs, and their shapes, from the serialized attributes of some nodes."""
     lists = decoder.all("ShapeAttr", values).column("list").field("shape")
     each = np.zeros(count, np.int64)
     each[owner] = np.diff(offsets(lists))

@@ -1,4 +1,4 @@
-"""Graphs of files as rules see them: functions of a SavedModel with all that they call, in one graph each."""
+"""Graphs of files for the linter: each SavedModel function becomes one graph with its callees inlined."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tfperf.formats.models.op_graph import Node, OpGraph
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _MOST_PUT_IN, _MOST_LETTERS = 200_000, 1 << 24
-"""Nodes (with their inputs and outputs) and letters of names that functions may add to eight times what the file has:
-models call a function a few times, and those made to harm double at each level."""
+"""Limits for nodes (with inputs and outputs) and name letters that inlining may add to eight times those of the file:
+models call a function a few times, but a malicious one can double at each level."""
 _TIMES = 8
 _DEEPEST = 100
 _MOST_DIMS, _MOST_ELEMENTS = 254, 1 << 53
-"""Of a tensor: TensorFlow does not allow more dimensions, and more elements do not fit into any machine."""
+"""Limits of a tensor: TensorFlow allows no more dimensions, and more elements do not fit into memory."""
 _WRAPPER = "signature_wrapper"
 _NOT_RUN = re.compile(r"__inference__traced_(save|restore)|__forward_|_backward_")
-"""Functions that a SavedModel keeps beside those that are run: its own saving, and gradients of what is run."""
+"""Functions of a SavedModel that inference does not run: saving, and gradients."""
 _OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "FusedBatchNorm": ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"),
     "TopK": ("values", "indices"),
@@ -38,7 +38,7 @@ _OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "SoftmaxCrossEntropyWithLogits": ("loss", "backprop"),
     "Unique": ("y", "idx"),
 }
-"""Names of outputs of ops that have several, by how the name of the op begins."""
+"""Names of the outputs of ops with several outputs, by prefix of the op name."""
 
 
 def read_graphs(path: Path) -> list[OpGraph]:
@@ -75,26 +75,26 @@ def graphs_of(file: InputFile) -> list[OpGraph]:
 
 
 class _Op(Struct, frozen=True, kw_only=True):
-    """A node of the file, to be put in as often as its function is called."""
+    """A node of the file, inlined once per call of its function."""
 
     name: str
     op: str
     inputs: tuple[str, ...]
-    """Of data, as they are written."""
+    """Data inputs, as written in the file."""
     attrs: Mapping[str, Any]
     shapes: list[Dims | None]
     device: str
     calls: str
-    """The function that is to stand in its place; empty for none."""
+    """Function to inline in its place; empty if none."""
 
     @property
     def entries(self) -> int:
-        """Return what it adds to a graph: itself, its inputs and its outputs."""
+        """Return the number of graph entries of the node: itself, its inputs and its outputs."""
         return 1 + len(self.inputs) + len(self.shapes)
 
 
 class _Body(Struct, frozen=True):
-    """A function of the file: the names of its arguments, its nodes, and where its results come from."""
+    """A function of the file: names of its arguments, its nodes, and the sources of its results."""
 
     arguments: tuple[str, ...]
     ops: list[_Op]
@@ -102,7 +102,7 @@ class _Body(Struct, frozen=True):
 
 
 class _Size(NamedTuple):
-    """How much a function is with all that it calls: nodes; these with their inputs and outputs; letters of names."""
+    """Size of a function with its callees: nodes; nodes with inputs and outputs; letters of names."""
 
     nodes: int
     entries: int
@@ -110,7 +110,7 @@ class _Size(NamedTuple):
 
 
 class _Library:
-    """The functions of a graph, put in where they are called."""
+    """The functions of a graph, inlined at their calls."""
 
     def __init__(self, file: InputFile, whole: Any) -> None:
         self._file, self._whole = file, whole
@@ -133,7 +133,7 @@ class _Library:
         others = [name for name in self._functions if name not in called and not _NOT_RUN.search(name)]
         for name in dict.fromkeys((*first, *others)):
             function = self._functions[name]
-            # Signatures of a model are wrappers of one function: what an earlier graph holds is not judged twice.
+            # Signatures wrap the same function, so functions in an earlier graph are not checked again.
             if self._done.isdisjoint((name, *map(_called, function.node_def))):
                 arguments = [*_arguments(function, from_host=_WRAPPER in name)]
                 yield self._graph(_plain(name), self._body(name).ops, arguments)
@@ -148,7 +148,7 @@ class _Library:
         return OpGraph(name, nodes)
 
     def _size(self, ops: Sequence[_Op], known: dict[str, _Size], inside: tuple[str, ...]) -> _Size:
-        """Count what is put in without doing it, each function once; a function that calls itself is a node there."""
+        """Return the size after inlining, counting each function once; a recursive call counts as a node."""
         nodes = entries = letters = 0
         for op in ops:
             nodes += 1
@@ -173,7 +173,7 @@ class _Library:
         return (*inside, function)
 
     def _refuse(self, entries: int, letters: int) -> None:
-        """Raise TfprofInputError for more than is put in."""
+        """Raise TfprofInputError if the limits of inlining are exceeded."""
         if entries <= self._most_entries and letters <= self._most_letters:
             return
         most = f"{self._most_letters:,} letters of names"
@@ -192,11 +192,11 @@ class _Library:
         visited: set[str],
         inside: tuple[str, ...],
     ) -> None:
-        """Append nodes, those of called functions in place of the call; `outputs` has the outputs of each by name."""
+        """Append nodes, inlining called functions; `outputs` has the outputs of each node by name."""
         prefix = "".join(f"{_plain(function)}/" for function in inside[1:])
         for op in ops:
             inputs = [_output(text, None, outputs) for text in op.inputs]
-            # Functions that call each other in circles are more than was counted.
+            # Functions that call each other in cycles exceed the counted size.
             self._entries += op.entries
             self._letters += len(prefix) + len(op.name)
             self._refuse(self._entries, self._letters)
@@ -226,7 +226,7 @@ class _Library:
         visited: set[str],
         inside: tuple[str, ...],
     ) -> list[tuple[int, int]]:
-        """Append the nodes of a function, and return where its results come from."""
+        """Append the nodes of a function, and return the sources of its results."""
         body = self._body(name)
         self._entries += len(body.arguments) + len(body.results)
         local: dict[str, list[tuple[int, int]]] = {
@@ -265,7 +265,7 @@ class _Library:
         )
 
     def _ordered(self, defs: Sequence[Any]) -> Iterable[Any]:
-        """Return nodes so that inputs come first; a loop of TensorFlow 1 is cut at the edge that closes it."""
+        """Return nodes in topological order; a loop of TensorFlow 1 is cut at its back edge."""
         by_name = {_text(node.name): node for node in defs}
         if len(by_name) < len(defs):
             self._file.named_once([_text(node.name) for node in defs])
@@ -300,7 +300,7 @@ def _arguments(function: Any, *, from_host: bool) -> Iterator[Node]:
 def _output(
     text: str, nodes: Sequence[Node] | None, outputs: Mapping[str, list[tuple[int, int]]]
 ) -> tuple[int, int] | None:
-    """Return the output that a text names: `node`, `node:1` (graphs) or `node:output:1` (functions)."""
+    """Return the output for a reference `node`, `node:1` (graphs) or `node:output:1` (functions)."""
     name, *rest = text.split(":")
     of_node = outputs.get(name)
     if not of_node:
@@ -334,7 +334,7 @@ def _called(node: Any) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return the name of a function without what TensorFlow puts around it."""
+    """Return the name of a function without TensorFlow's prefix and suffix."""
     start = name.removeprefix("__inference_")
     if start != name:
         start = start.removeprefix("signature_wrapper_").lstrip("_")

@@ -1,4 +1,4 @@
-"""A file that tfprof reads: whole, with errors that say what it should be."""
+"""An input file of tfprof, read as a whole, with errors that name its expected type."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tfperf.formats.wire.trace_file import described, open_regular
 _LARGE = 1 << 20
 _HEAD = 1 << 16
 _DECODED = 4
-"""Memory that a file takes while it is decoded, as a multiple of its bytes."""
+"""Memory for decoding a file, as a multiple of its size."""
 
 
 class TfprofInputError(TfperfError):
-    """What was given to tfprof cannot be used: a file of another kind, a damaged one, a step that is not there."""
+    """Unusable input of tfprof: a file of another type, a damaged file, or a missing step."""
 
 
 class InputFile:
-    """The bytes of a file, and what it should be: `kind` names the message.
+    """The bytes of a file, and its expected type: `kind` is the name of the message.
 
-    Without a file, they are given as `data`, and `path` is what errors call them.
+    Without a file, the bytes are `data`, and errors refer to them as `path`.
     """
 
     def __init__(self, path: Path, kind: str, data: bytes | None = None) -> None:
@@ -34,20 +34,20 @@ class InputFile:
         self._given = data
 
     def source(self) -> Source:
-        """Return how to open it again, without the bytes if they are in a file."""
+        """Return the source to open it again, without the bytes if they are in a file."""
         return Source(self.path, self.kind, self._given)
 
     def damaged(self, position: int, what: str) -> TfprofInputError:
-        """Return the error for bytes that are not what they should be."""
+        """Return the error for damaged bytes at a position."""
         kind = self._kind()
         if kind and self.kind not in kind:
             return TfprofInputError(f"{self.path} is {kind}, not {self._a_kind}")
         return TfprofInputError(f"{self.path} is damaged, or not {self._a_kind}: {what}")
 
     def is_none_of_others(self, *accepted: str) -> None:
-        """Raise the error for a file of another kind, whose fields might pass for those of this one.
+        """Raise the error for a file of another type, whose fields could be mistaken for this type's.
 
-        `accepted` are words in the names of what else can be read in its place.
+        `accepted` are words in the names of other types that are accepted too.
         """
         kind = self._kind()
         if kind and not any(word in kind for word in (self.kind, *accepted)):
@@ -58,12 +58,12 @@ class InputFile:
         return f"{'an' if self.kind[:1] in 'AEIOU' else 'a'} {self.kind}"
 
     def _kind(self) -> str:
-        """Return what the file is, if its first bytes tell surely."""
+        """Return the type of the file, if its first bytes identify it."""
         found = described(self.data[:_HEAD]) if self.data else ""
         return found.partition(";")[0].removesuffix(", not an XSpace")
 
     def named_once(self, names: list[str]) -> None:
-        """Raise the error for nodes that have the same name: nothing could tell them apart."""
+        """Raise the error for nodes with the same name, which would be indistinguishable."""
         if len({*names}) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
             raise self.refused(
@@ -71,24 +71,23 @@ class InputFile:
             )
 
     def refused(self, why: str) -> TfprofInputError:
-        """Return the error for a file that parses and still cannot be used."""
+        """Return the error for a file that can be parsed but not used."""
         return TfprofInputError(f"{self.path} {why}")
 
 
 class Source(Struct, frozen=True):
-    """Where an `InputFile` comes from; what is read of it only now and then is read from there when somebody asks."""
+    """Source of an `InputFile`, to read rarely needed data on demand."""
 
     path: Path
     kind: str
     data: bytes | None = None
 
     def open(self) -> InputFile:
-        """Return it, read again; raises TfprofInputError if it is no longer there."""
+        """Read the file again; raises TfprofInputError if it no longer exists."""
         return InputFile(self.path, self.kind, self.data)
 
 
 def _read(path: Path) -> bytes:
-    """Return all that is in a file; raises TfprofInputError."""
     try:
         with open_regular(path) as file:
             size = file.seek(0, 2)

@@ -1,4 +1,4 @@
-"""The variables of what Keras saves: `.keras`, `.weights.h5`, and the older `.h5`. Only shapes are read, no values."""
+"""Variables of Keras files: `.keras`, `.weights.h5`, and the older `.h5`. Only shapes are read, no values."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tfperf.formats.wire.trace_file import open_regular
 
 _WEIGHTS, _CONFIG = "model.weights.h5", "config.json"
 _LARGEST_CONFIG, _MOST_VALUES = 1 << 24, 1 << 20
-"""Bytes and values of the configuration of a model, unpacked: a thousand layers take one megabyte."""
+"""Limits for bytes and values of a model's unpacked configuration: a thousand layers take one megabyte."""
 _MOST_LINKS, _MOST_LETTERS = 200_000, 1 << 26
-"""Names in the groups of a weights file, and letters of the paths of its variables."""
+"""Limits for names in the groups of a weights file, and for letters of variable paths."""
 _LOCAL_HEADER = 30
 _DEEPEST = 100
 _CONTAINERS = ("layers", "_layer_checkpoint_dependencies")
-"""Groups of a weights file that stand for a list of layers, and have no name of their own."""
+"""Groups of a weights file for a list of layers, which have no name of their own."""
 _OLD_WEIGHTS, _OLD_OPTIMIZER = "model_weights", "optimizer_weights"
 _APART = {"optimizer": OPTIMIZER, _OLD_OPTIMIZER: OPTIMIZER, "metrics": COUNTER, "compile_metrics": COUNTER}
 _BATCH_NORMALIZATION = "BatchNormalization"
@@ -37,11 +37,11 @@ _ALL_TRAINED = frozenset(
         "SimpleRNN",
     )
 )  # fmt: skip
-"""Layers of Keras all of whose weights are trained, unless they are frozen."""
+"""Keras layers whose weights are all trainable, unless the layer is frozen."""
 
 
 class _Dataset(NamedTuple):
-    """A dataset of a file: the groups that it lies in, the names of its layers, its own name, shape and type."""
+    """A dataset of a file: its groups, the names of its layers, its name, shape and type."""
 
     groups: tuple[str, ...]
     layers: tuple[str, ...]
@@ -79,7 +79,7 @@ def h5_variables(path: Path) -> list[Variable]:
 
 
 class _Window(io.RawIOBase):
-    """The bytes of a member of a zip file that is stored as it is, to be read at any place: `zipfile` reads on only."""
+    """The bytes of an uncompressed zip member with random access, because `zipfile` decodes sequentially."""
 
     def __init__(self, file: BinaryIO, member: zipfile.ZipInfo) -> None:
         self._file, self._size, self._at = file, member.file_size, 0
@@ -110,7 +110,7 @@ class _Window(io.RawIOBase):
 
 
 def _config(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo | None) -> Mapping[str, Any]:
-    """Return the configuration of a model; an empty one where it is missing or cannot be read."""
+    """Return the configuration of a model; empty if it is missing or cannot be read."""
     if member is None or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         return {}
     if member.file_size > _LARGEST_CONFIG:
@@ -125,7 +125,7 @@ def _config(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo | None
 
 def _decoded(path: Path, text: str | bytes) -> Mapping[str, Any]:
     data = text.encode() if isinstance(text, str) else text
-    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:  # each value takes ten times its text
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:  # a value takes ten times its text
         raise TfprofInputError(
             f"{path} is damaged: the configuration in it has more than the {_MOST_VALUES:,} values that are read; save "
             "the model again"
@@ -150,7 +150,7 @@ def _variables(path: Path, file: Any, config: Mapping[str, Any]) -> list[Variabl
             datasets = [*_datasets(path, h5py, root)]
     except (MemoryError, TfprofInputError):
         raise
-    except Exception as error:  # What a damaged file makes h5py raise is not declared.
+    except Exception as error:  # h5py does not declare its errors for damaged files
         why = " ".join(str(error).split())[:200]
         raise TfprofInputError(f"{path} is damaged, or not a file of HDF5: {why}") from error
     if not is_old and not any("vars" in dataset.groups for dataset in datasets):
@@ -160,7 +160,7 @@ def _variables(path: Path, file: Any, config: Mapping[str, Any]) -> list[Variabl
 
 
 def _datasets(path: Path, h5py: Any, root: Any) -> Iterator[_Dataset]:
-    """Iterate over the datasets below a group, each once; links to other files, and back, are not followed."""
+    """Yield the datasets below a group, each once; links to other files and cycles are not followed."""
     seen: set[int] = set()
     links = letters = 0
     left: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = [(root, (), ())]
@@ -175,7 +175,7 @@ def _datasets(path: Path, h5py: Any, root: Any) -> Iterator[_Dataset]:
             raise TfprofInputError(f"{path} is damaged: it has over {_MOST_LINKS:,} links; save the model again")
         above = sum(map(len, groups))
         for name in group:
-            # Another name of what was seen is found by its address: opening it takes twenty times as long.
+            # Aliases are detected by address, because opening one takes twenty times as long.
             link = group.id.links.get_info(name.encode("utf-8", "surrogateescape"))
             if link.type != h5py.h5l.TYPE_HARD or link.u in seen:
                 continue
@@ -192,7 +192,7 @@ def _datasets(path: Path, h5py: Any, root: Any) -> Iterator[_Dataset]:
             elif name == "vars" or name in _CONTAINERS:
                 left.append((child, (*groups, name), layers))
             else:
-                # The key of the group of a layer is named after its class.
+                # The key of a layer's group is its class name.
                 found = child["vars"].attrs.get("name", name) if "vars" in child else name
                 layer = found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
                 left.append((child, (*groups, name), (*layers, layer)))
@@ -201,7 +201,7 @@ def _datasets(path: Path, h5py: Any, root: Any) -> Iterator[_Dataset]:
 def _variable(dataset: _Dataset, config: _Layers, *, is_old: bool) -> Variable:
     apart = _APART.get(dataset.groups[0], "") if dataset.groups else ""
     groups = [each for each in dataset.groups if each not in (_OLD_WEIGHTS, _OLD_OPTIMIZER)]
-    # The older format has a group for each layer, and in it the paths of its weights.
+    # The older format has a group per layer, which contains the paths of its weights.
     layers = (groups[1:] if len(groups) > 1 and not apart else groups) if is_old else dataset.layers
     variable = Variable(
         layer="/".join(layers),
@@ -214,7 +214,7 @@ def _variable(dataset: _Dataset, config: _Layers, *, is_old: bool) -> Variable:
 
 
 def _is_trained(config: _Layers, layers: Sequence[str], name: str) -> bool | None:
-    """Tell whether a weight is trained: not in what is frozen, and else by the class of its layer, if Keras has it."""
+    """Return whether a weight is trainable: false in a frozen layer, else by the class if it is from Keras."""
     chain = config.chain(layers)
     if any(_settings(each).get("trainable") is False for each in chain):
         return False
@@ -229,14 +229,14 @@ def _is_trained(config: _Layers, layers: Sequence[str], name: str) -> bool | Non
 
 
 class _Layers:
-    """The configurations of a model and of its layers, by the path of a layer."""
+    """The configurations of a model and of its layers, by layer path."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         self._model = model
         self._below: dict[int, dict[str, Mapping[str, Any]]] = {}
 
     def chain(self, layers: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return the configurations of the model, and of the layers on a path, as far as it has them."""
+        """Return the known configurations of the model and of the layers on a path."""
         found = [self._model]
         for name in layers:
             below = self._named(found[-1]).get(name)
@@ -246,7 +246,7 @@ class _Layers:
         return found
 
     def _named(self, config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-        """Return the layers in a configuration by name; of one name, the first counts."""
+        """Return the layers in a configuration by name; the first of equal names counts."""
         if id(config) not in self._below:
             below = _settings(config).get("layers")
             named = [each for each in below if isinstance(each, dict)] if isinstance(below, list) else []

@@ -1,7 +1,7 @@
-"""The messages of TensorFlow that describe graphs and their runs, as far as tfprof reads them.
+"""Protobuf messages of TensorFlow graphs and runs, with the fields that tfprof reads.
 
-Field numbers are those of the published `.proto` files. Numbers are declared int64, whatever kind of varint they are:
-their bytes are the same. A nested message that is decoded later, or not at all, is bytes.
+Field numbers are those of the published `.proto` files. All varints are declared int64, because their encoding is the
+same. A nested message that is decoded later, or not at all, is declared as bytes.
 """
 
 from __future__ import annotations

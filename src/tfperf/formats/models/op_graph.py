@@ -1,4 +1,4 @@
-"""A graph as rules see it: nodes with op, attributes, inputs and shapes, and who uses what."""
+"""A graph for the linter: nodes with ops, attributes, inputs, shapes and users."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from tfperf.formats.models.dtypes import Dims, bytes_of_element, dtype_name
 from tfperf.formats.models.input_file import TfprofInputError
 
 FOLLOWED = frozenset(("Identity", "StopGradient", "Cast", "PreventGradient", "Snapshot", "CheckNumerics"))
-"""Ops that leave values as they are: edges go through them."""
+"""Ops that do not change values, which edges skip."""
 _CHANNELS_FIRST = ("NCHW", "NCDHW")
 _BINARY_FLOAT = 4
 _MOST_STEPS, _STEPS_OF_NODE = 1_000_000, 50
-"""How many links between ops rules may follow in a graph, and how many more for each of its nodes: those of models take
-a tenth, and those that are made to harm the square of the nodes."""
+"""Limits for the links that rules may follow, per graph and additionally per node: models need a tenth, malicious
+graphs the square of their nodes."""
 _LONGEST_TEXT = 1 << 10
 
 
 class Node(Struct, kw_only=True):
-    """A node: its data inputs as pairs of a node and its output, and the dimensions of its outputs (-1: not known)."""
+    """A node; inputs are pairs of a data source and its output index, dimensions of outputs are -1 if unknown."""
 
     name: str
     op: str
     inputs: list[tuple[int, int]]
     attrs: Mapping[str, Any]
-    """Messages `AttrValue` by name."""
+    """`AttrValue` messages by name."""
     shapes: list[Dims | None]
     device: str = ""
     is_argument: bool = False
-    """Whether it is an argument of the function that the graph is."""
+    """Whether it is an argument of the graph's function."""
     from_host: bool = False
     """Whether the host passes it in each step."""
 
 
 class OpGraph:
-    """A graph, or a function with all that it calls, whose nodes stand in an order in which inputs come first."""
+    """A graph, or a function with its callees inlined, in topological order."""
 
     def __init__(self, name: str, nodes: Sequence[Node]) -> None:
         self.name, self.nodes = name, list(nodes)
@@ -50,7 +50,7 @@ class OpGraph:
         self._origins: dict[frozenset[str], list[int]] = {}
         self._readers: dict[int, list[tuple[int, int]]] = {}
         self.values: dict[int, Numbers | None] = {}
-        """What `value_of` found, by node."""
+        """Cache of `value_of`, by node."""
 
     @cached_property
     def _users(self) -> list[list[tuple[int, int]]]:
@@ -61,7 +61,7 @@ class OpGraph:
         return users
 
     def of(self, *groups: frozenset[str] | Mapping[str, Any]) -> Iterator[int]:
-        """Iterate over nodes whose op is in one of these groups."""
+        """Yield the nodes whose op is in one of these groups."""
         ops = frozenset().union(*groups)
         return (index for index, node in enumerate(self.nodes) if node.op in ops)
 
@@ -74,7 +74,7 @@ class OpGraph:
         return self.nodes[index].name
 
     def shape(self, index: int, slot: int = 0) -> Dims | None:
-        """Return the dimensions of an output, -1 where one is not known; None without a rank."""
+        """Return the dimensions of an output, -1 if unknown; None without a rank."""
         shapes = self.nodes[index].shapes
         return shapes[slot] if slot < len(shapes) else None
 
@@ -89,12 +89,12 @@ class OpGraph:
         return self.shape(*inputs[place]) if place < len(inputs) else None
 
     def source(self, index: int, place: int) -> int:
-        """Return the node that an input comes from, through ops that leave values as they are; -1 for none."""
+        """Return the source node of an input, skipping ops that do not change values; -1 if there is none."""
         inputs = self.nodes[index].inputs
         return self.origin(inputs[place][0]) if place < len(inputs) else -1
 
     def origin(self, index: int, through: frozenset[str] = FOLLOWED) -> int:
-        """Return the node that a value comes from, through the first inputs of ops of a group; of others, itself."""
+        """Return the origin of a value through the first inputs of ops of a group; for other nodes, the node itself."""
         origins = self._origins.get(through)
         if origins is None:
             origins = self._origins[through] = []
@@ -103,7 +103,7 @@ class OpGraph:
         return origins[index]
 
     def users(self, index: int) -> list[tuple[int, int]]:
-        """Return who uses a node, through ops that leave values as they are, and at which input; not the caller."""
+        """Return the users of a node (without the caller) and their inputs, skipping ops that do not change values."""
         if index not in self._readers:
             found, waiting = [], list(self._users[index])
             while waiting:
@@ -118,7 +118,7 @@ class OpGraph:
         return self._readers[index]
 
     def follow(self, links: int) -> None:
-        """Count links that a rule goes along; raises TfprofInputError for more than those of any model."""
+        """Count links that a rule follows; raises TfprofInputError above the limit."""
         self._steps_left -= links
         if self._steps_left < 0:
             raise TfprofInputError(
@@ -127,21 +127,21 @@ class OpGraph:
             )
 
     def constant(self, index: int) -> npt.NDArray[np.int64] | None:
-        """Return whole numbers that a node holds, or that follow from known shapes; None if they are not known."""
+        """Return the integers in a node, or those inferred from known shapes; None if unknown."""
         return value_of(self, index)
 
     def constant_input(self, index: int, place: int) -> list[int] | None:
-        """Return whole numbers that an input holds, as a list; None if they are not known."""
+        """Return the integers of an input as a list; None if unknown."""
         found = self.constant(self.source(index, place))
         return None if found is None else found.reshape(-1).tolist()
 
     def text(self, index: int, attr: str) -> str:
-        """Return an attribute that is text; empty if there is none."""
+        """Return a text attribute; empty if there is none."""
         found = self.nodes[index].attrs.get(attr)
         return found.s[:_LONGEST_TEXT].decode("utf-8", "replace") if found is not None else ""
 
     def number(self, index: int, attr: str) -> int:
-        """Return an attribute that is a number; 0 if there is none."""
+        """Return a numeric attribute; 0 if there is none."""
         found = self.nodes[index].attrs.get(attr)
         return int(found.i) if found is not None else 0
 
@@ -150,36 +150,36 @@ class OpGraph:
         return any(attr in self.nodes[index].attrs and self.nodes[index].attrs[attr].b for attr in attrs)
 
     def dtype(self, index: int) -> str:
-        """Return the type of the elements of a node's first output; empty if it is not known."""
+        """Return the element type of a node's first output; empty if unknown."""
         attrs = self.nodes[index].attrs
         found = next((attrs[name] for name in ("DstT", "dtype", "T") if name in attrs), None)
         return dtype_name(found.type) if found is not None else ""
 
     def element_bytes(self, index: int) -> int:
-        """Return how many bytes an element takes: those of float32 where that is not known."""
+        """Return the bytes per element; those of float32 if unknown."""
         return bytes_of_element(self.dtype(index)) or _BINARY_FLOAT
 
     def batch_and_features(self, index: int, rank: int) -> tuple[int, int]:
-        """Return which dimensions of an activation hold the batch and the features."""
+        """Return the batch and feature dimensions of an activation."""
         return 0, 1 if self.text(index, "data_format") in _CHANNELS_FIRST else rank - 1
 
     @cached_property
     def devices(self) -> frozenset[str]:
-        """Return kinds of devices that nodes are placed on, in lower case."""
+        """Return the kinds of devices in the placements of nodes, in lower case."""
         found = {node.device.lower() for node in self.nodes if node.device}
         return frozenset(kind for kind in ("tpu", "gpu") if any(f"{kind}:" in name for name in found))
 
 
 Numbers = npt.NDArray[np.int64]
 _MOST = 1 << 10
-"""Numbers of a value: shapes have up to 254, and pieces of a tensor are some tens."""
+"""Limit for the numbers of a value: shapes have up to 254, and splits a few dozen."""
 _SCALAR_OPS = {"Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply}
 
 
 def value_of(graph: OpGraph, index: int) -> Numbers | None:
-    """Return the whole numbers that a node holds, or that follow from known shapes; None if they are not known.
+    """Return the integers in a node, or those inferred from known shapes; None if unknown.
 
-    -1 stands for a dimension that is not known.
+    An unknown dimension is -1.
     """
     if index < 0:
         return None
@@ -232,7 +232,7 @@ def _computed(graph: OpGraph, index: int, inputs: list[Numbers]) -> Numbers | No
     if op == "StridedSlice":
         return _sliced(graph, index, inputs)
     if any((each < 0).any() for each in inputs):
-        return np.array(-1, np.int64)  # of what is not known
+        return np.array(-1, np.int64)  # unknown dimensions
     if op == "Prod":
         product = 1
         for value in inputs[0].reshape(-1).tolist():
@@ -246,13 +246,13 @@ def _computed(graph: OpGraph, index: int, inputs: list[Numbers]) -> Numbers | No
 
 
 def _refuse_many(count: int) -> None:
-    """Raise ValueError for more numbers than a shape or its pieces have: each op may double those of another."""
+    """Raise ValueError for more numbers than a shape or its pieces have, because each op may double its input."""
     if count > _MOST:
         raise ValueError(count)
 
 
 def _sliced(graph: OpGraph, index: int, inputs: list[Numbers]) -> Numbers:
-    """Return part of a vector, or one of its numbers."""
+    """Return a slice or an element of a vector."""
     values, begin, end, stride = inputs
     odd = graph.number(index, "new_axis_mask") or graph.number(index, "ellipsis_mask")
     if values.ndim != 1 or begin.size != 1 or odd:
@@ -265,7 +265,7 @@ def _sliced(graph: OpGraph, index: int, inputs: list[Numbers]) -> Numbers:
 
 
 def whole_numbers(tensor: Any) -> Numbers | None:
-    """Return the numbers of a message of a tensor; None if it is damaged, large, or of another type."""
+    """Return the integers of a tensor message; None if it is damaged, large, or of another type."""
     dims = tuple(int(dim.size) for dim in tensor.tensor_shape.dim)
     stored = {"int32": "<i4", "int64": "<i8"}.get(dtype_name(tensor.dtype))
     if stored is None or any(size < 0 for size in dims):
@@ -281,5 +281,5 @@ def whole_numbers(tensor: Any) -> Numbers | None:
     if len(written) > count > 0:
         return None
     values = np.array(written, np.int64)
-    # What is not written repeats the last value.
+    # Missing values repeat the last one.
     return np.concatenate((values, np.full(max(count - len(values), 0), values[-1])))[:count].reshape(dims)

@@ -1,4 +1,4 @@
-"""Variables of a model, whatever file lists them: which are parameters, and of those, which are trained."""
+"""Variables of a model from any file: which ones are parameters, and which parameters are trainable."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ OPTIMIZER = "optimizer"
 COUNTER = "counter or seed"
 
 _STATISTICS = ("moving_mean", "moving_variance")
-"""What batch normalization keeps: it is updated in training, but not trained."""
+"""Statistics of batch normalization, which are updated in training but not trained."""
 _MOST = 1 << 50
 _MOST_DIMS = 254
-"""Of a tensor in TensorFlow."""
+"""TensorFlow's limit for the dimensions of a tensor."""
 _MOST_SCOPES = 100
 _OF_OPTIMIZERS = re.compile(r"(beta[12]_power|learning_rate)(_\d+)?")
 
 
 class Variable(Struct, frozen=True, kw_only=True):
-    """A variable: `name` is unique in its layer, which is a path of names; empty for one that is in none."""
+    """A variable. `name` is unique in its layer, which is a path of names; the path is empty outside of layers."""
 
     layer: str
     name: str
     shape: tuple[int, ...] | None
-    """None: not known."""
+    """None if unknown."""
     dtype: str
-    """Name of the type of its elements; empty if not known."""
+    """Name of the element type; empty if unknown."""
     trainable: bool | None = None
-    """None: the source does not say."""
+    """None if the source does not record it."""
     apart: str = ""
-    """Why it is not counted; empty for a parameter."""
+    """Reason why it is not counted; empty for a parameter."""
 
     @property
     def path(self) -> str:
@@ -50,7 +50,7 @@ class Variable(Struct, frozen=True, kw_only=True):
 
     @property
     def elements(self) -> int | None:
-        """How many elements it has; None if that is not known, or more than any machine holds."""
+        """Number of elements; None if unknown, or more than any machine holds."""
         if self.shape is None or len(self.shape) > _MOST_DIMS:
             return None
         count = math.prod(self.shape)
@@ -58,7 +58,7 @@ class Variable(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int | None:
-        """How many bytes it takes; None if that is not known."""
+        """Size in bytes; None if unknown."""
         each = bytes_of_element(self.dtype)
         return None if self.elements is None or each is None else self.elements * each
 
@@ -70,7 +70,7 @@ def named(path: str, shape: tuple[int, ...] | None, dtype: str, trainable: bool 
 
 
 def judged(variables: Sequence[Variable]) -> list[Variable]:
-    """Return the variables, with what their types and names say for sure: counters, statistics."""
+    """Return the variables, with counters and statistics marked if their type and name are conclusive."""
     found = []
     for variable in variables:
         if not variable.apart and not holds_parameters(variable.dtype):
@@ -82,9 +82,10 @@ def judged(variables: Sequence[Variable]) -> list[Variable]:
 
 
 def without_slots(variables: Sequence[Variable]) -> list[Variable]:
-    """Return the variables of a graph of TensorFlow 1, those of optimizers set apart by their names.
+    """Return the variables of a TensorFlow 1 graph, with optimizer variables marked by their names.
 
-    What an optimizer keeps for a variable is named below it: `hidden1/kernel/Adam`, or `train/hidden1/kernel/m`.
+    Optimizer variables have the name of their variable as a prefix or infix: `hidden1/kernel/Adam`, or
+    `train/hidden1/kernel/m`.
     """
     paths = {variable.path for variable in variables}
     return [
@@ -102,14 +103,14 @@ def without_slots(variables: Sequence[Variable]) -> list[Variable]:
 def _is_slot(layer: str, paths: Collection[str]) -> bool:
     if layer in paths:
         return True
-    # A name alone says too little: behind a prefix, two parts of the path must be the same.
+    # A name is not enough: after a prefix, two parts of the path must match.
     parts = layer.rsplit("/", _MOST_SCOPES)
     return any("/".join(parts[start:]) in paths for start in range(1, len(parts) - 1))
 
 
 VARIABLE_OPS = frozenset(("Variable", "VariableV2", "AutoReloadVariable", "VarHandleOp"))
 _APPLY = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
-"""Ops that train: the first input is what is trained, others are what the optimizer keeps."""
+"""Ops that train their first input; other inputs are optimizer variables."""
 _ASSIGN = re.compile(r"Assign(Add|Sub)?VariableOp")
 _IS_OF_VARIABLES = re.compile(
     r"ReadVariableOp|VariableShape|VarIsInitializedOp|Assign(Add|Sub)?VariableOp|Resource(Gather|Scatter|Sparse|Apply)\w*"
@@ -119,20 +120,20 @@ _READ = re.compile(r"[/_](ReadVariableOp|readvariableop)(_\d+)?[/_]resource(_\d+
 
 
 _FILLED_FORWARD = "EmptyTensorList"
-"""An op among the gradients whose output a loop fills before: what the gradients need of each round."""
+"""Op among the gradients whose output is filled earlier, by a loop that stores values for the gradients."""
 
 
 class GraphVariables(NamedTuple):
-    """The variables of a graph, and how many resources it only hands on to functions, which may be variables too."""
+    """The variables of a graph, and the number of resources, possibly variables, that it only passes to functions."""
 
     variables: list[Variable]
     hidden: int
     is_function: bool
-    """Whether they are named after the ops that read them: a function of TensorFlow 2 does not know their names."""
+    """Whether names come from the reading ops, because a TensorFlow 2 function has no variable names."""
 
 
 def graph_variables(graph: Graph, trainable: Collection[str] | None) -> GraphVariables:
-    """Return the variables of a graph; `trainable` are the names of those that are trained, None: not known."""
+    """Return the variables of a graph; `trainable` are the names of the trainable ones, None if unknown."""
     nodes = [node for node, op in enumerate(graph.ops) if op in VARIABLE_OPS]
     if nodes:
         return GraphVariables(_of_session(graph, nodes, trainable), 0, is_function=False)
@@ -162,7 +163,7 @@ def _of_session(graph: Graph, nodes: list[int], trainable: Collection[str] | Non
 
 
 def _uses(graph: Graph) -> Iterator[tuple[int, int, bool]]:
-    """Iterate over inputs that carry data: the node that takes it, that which gives it, and whether it is the first."""
+    """Yield data inputs: the node, its source node, and whether it is the first input."""
     data = np.flatnonzero((graph.input_slot >= 0) & (graph.input_source >= 0))
     user = graph.input_of[data]
     is_first = data == np.searchsorted(graph.input_of, user)
@@ -170,7 +171,7 @@ def _uses(graph: Graph) -> Iterator[tuple[int, int, bool]]:
 
 
 def _of_function(graph: Graph) -> GraphVariables:
-    """Return the variables that a function captures: placeholders of resources that ops of variables take."""
+    """Return the variables that a function captures: resource placeholders that variable ops take."""
     handles = {node for node, op in enumerate(graph.ops) if op == "Placeholder" and graph.dtype[node] == RESOURCE}
     users: dict[int, list[tuple[int, bool]]] = {handle: [] for handle in handles}
     for user, source, is_first in _uses(graph):
@@ -199,7 +200,7 @@ def _of_function(graph: Graph) -> GraphVariables:
 
 
 def _captured(graph: Graph, name: str, users: list[int]) -> Variable:
-    """Return a variable that is known by the ops that read it."""
+    """Return a variable that is identified by the ops that read it."""
     read = [user for user in users if graph.ops[user] == "ReadVariableOp"]
     shape, dtype = None, ""
     for user in read:
@@ -214,9 +215,9 @@ def _captured(graph: Graph, name: str, users: list[int]) -> Variable:
 def _updates(
     graph: Graph, captured: Mapping[int, list[tuple[int, bool]]]
 ) -> tuple[dict[int, list[int]], set[int], set[int]]:
-    """Return which variables are trained (and the ops that do it), kept by an optimizer, or updated otherwise.
+    """Return the trained variables (with their training ops), optimizer variables, and otherwise updated ones.
 
-    What trains depends on gradients, and is in a scope of its own; what an optimizer keeps is updated in its scope.
+    A training op depends on gradients and has a scope of its own; optimizer variables are updated in its scope.
     """
     of_gradients = _behind_gradients(graph)
     trained: dict[int, list[int]] = {}
@@ -236,7 +237,7 @@ def _updates(
 
 
 def _behind_gradients(graph: Graph) -> set[int]:
-    """Return the nodes whose values depend on a gradient; what is read of a variable behind its update does too."""
+    """Return the nodes that depend on a gradient, including reads of a variable after its update."""
     read_from = {
         user: source for user, source, is_first in _uses(graph) if is_first and graph.ops[user] == "ReadVariableOp"
     }
@@ -266,13 +267,13 @@ def _scope(name: str) -> str:
 
 _TRAINED = ("trainable_variables", "_trainable_variables")
 _EVERYTHING, _TWICE = "variables", "_all_variables"
-"""An export of Keras writes each variable in both lists."""
+"""Keras exports list each variable in both."""
 _VALUE = "VARIABLE_VALUE"
 _OPTIMIZER_CHILDREN = ({"_iterations", "_learning_rate"}, {"iter", "learning_rate"}, {"iter", "decay"})
-"""What hangs on an optimizer: of Keras 3 and of Keras 2."""
+"""Children of an optimizer in Keras 3 and Keras 2."""
 _KERAS_LAYER = "_inbound_nodes"
 _LONGEST_PATH = 1 << 9
-"""Letters of a path of objects; of a longer one, the end is kept."""
+"""Maximum letters of an object path; a longer path keeps its end."""
 
 
 def saved_variables(file: InputFile, serialized: bytes) -> list[Variable]:
@@ -315,15 +316,15 @@ def _nodes(file: InputFile, serialized: bytes) -> list[Any]:
 
 
 class _Walk:
-    """What is found from the root of an object graph: how each object is reached first, and who lists it."""
+    """A traversal from the root of an object graph: the first path to each object, and the lists that contain it."""
 
     def __init__(self, nodes: Sequence[Any], *, into_optimizers: bool) -> None:
         self._nodes, self._into_optimizers = nodes, into_optimizers
         self.found: dict[int, tuple[int, str]] = {0: (-1, "")} if nodes else {}
-        """By object: the one that it is a child of, and its name there."""
+        """Parent and name of each object."""
         self._lists: dict[str, set[int]] = {_TRAINED[0]: set(), _TWICE: set()}
         self.of_layer: set[int] = set()
-        """Children of layers of Keras, which keep to themselves whether they are trained."""
+        """Children of Keras layers, which do not record whether they are trainable."""
         queue = deque(self.found)
         while queue:
             number = queue.popleft()
@@ -336,7 +337,7 @@ class _Walk:
         )
 
     def path(self, number: int) -> str:
-        """Return the shortest path of an object that was found; of one that is very deep, the end."""
+        """Return the shortest path of an object; only the end of a very deep path."""
         names: list[str] = []
         letters = 0
         while number > 0 and letters < _LONGEST_PATH:
@@ -355,7 +356,7 @@ class _Walk:
         if _KERAS_LAYER in names:
             self.of_layer |= {child for _, child in children}
         if not self._into_optimizers and (node.slot_variables or any(each <= names for each in _OPTIMIZER_CHILDREN)):
-            # The variables that it trains are the model's, also where nothing else of the model was saved.
+            # The optimizer's variables belong to the model, even if nothing else of the model was saved.
             return [pair for pair in children if pair[0] in _TRAINED]
         if _EVERYTHING in names:
             self._lists[_TWICE].update(child for name, child in children if name == _TWICE)
@@ -383,9 +384,9 @@ def _variables(nodes: Sequence[Any], stored: Mapping[int, Variable]) -> list[Var
 
 
 def _is_trained(number: int, flag: bool | None, walk: _Walk, root: set[str]) -> bool | None:
-    """Tell whether a variable is trained: by the lists of variables, else by its own flag.
+    """Return whether a variable is trainable: by the lists of variables, else by its own flag.
 
-    A layer of Keras that is frozen leaves the flags of its variables as they are.
+    Freezing a Keras layer does not change the flags of its variables.
     """
     if number in walk.trained:
         return True

@@ -1,1 +1,1 @@
-"""What the shapes and ops of a program waste on a TPU or a GPU, told before it runs: rules, and what they find."""
+"""Rules that find shapes and ops that waste TPU or GPU resources, before a program runs."""

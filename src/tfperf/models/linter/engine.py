@@ -1,4 +1,4 @@
-"""Rules applied to a program: what is chosen, what is found, what could not be judged."""
+"""The linter's entry points: rule selection, application to programs, and results."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ _NO_DEVICE = "The {} names no device: the rules of TPUs were applied; --device g
 
 
 class LintError(TfperfError, ValueError):
-    """What is asked of the rules means nothing: a rule that is not there, an object that is no model."""
+    """An unknown rule, or an object that is not a model."""
 
 
 class LintOptions(Struct, frozen=True, kw_only=True):
-    """What is asked: of which device, with which batch, and which rules."""
+    """Device, batch size and rules of a run."""
 
     device: Literal["tpu", "gpu", "auto"] = "auto"
     batch: int | None = None
     rules: tuple[str, ...] = ()
-    """Only these; empty: all of the device."""
+    """Ids of the rules to apply; empty means all rules of the device."""
     ignore: tuple[str, ...] = ()
     supported_ops: Path | None = None
 
 
 class LintResult(Shown, Struct, frozen=True, kw_only=True):
-    """What rules found in a program, the most important first."""
+    """Findings of the rules in a program, the most important first."""
 
     source: str
     device: Device
     rules: tuple[str, ...]
-    """The ids of those that were applied."""
+    """Ids of the applied rules."""
     violations: tuple[Violation, ...]
     evaluated: int
-    """Ops that all rules that are about them could look at."""
+    """Number of ops that all of their rules could check."""
     unknown: dict[str, str]
-    """Other ops, and why a rule could not look at them."""
+    """Other ops, with the reason why a rule could not check them."""
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -63,12 +63,12 @@ class LintResult(Shown, Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no rule could look at anything."""
+        """Return whether the rules could not check any op."""
         return not self.evaluated and not self.violations
 
     @property
     def headline(self) -> str:
-        """Say how many findings there are, in how many ops, and what could not be judged."""
+        """Return the number of findings, of their ops, and of unchecked ops as a sentence."""
         counts = Counter(violation.level for violation in self.violations)
         levels = ", ".join(f"{counts[level]} {level}" for level in LEVELS if counts[level])
         text = f"{counted(len(self.violations), 'finding')} in {counted(self.evaluated, 'op')} evaluated"
@@ -79,15 +79,12 @@ class LintResult(Shown, Struct, frozen=True, kw_only=True):
         return text
 
     def at_least(self, level: Level) -> tuple[Violation, ...]:
-        """Return the findings that matter as much as this level, or more."""
+        """Return the findings that are at least this severe."""
         return tuple(violation for violation in self.violations if at_least(violation.level, level))
 
 
 def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
-    """Apply rules to a graph, a SavedModel, a program of XLA, or the programs that ran in a profile.
-
-    Raises TfperfError.
-    """
+    """Apply rules to a graph, a SavedModel, an XLA program, or the programs in a profile; raises TfperfError."""
     options = options or LintOptions()
     by_name = "TPU-BN-2" in chosen_rules(options)
     if is_profile(path):
@@ -99,14 +96,14 @@ def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
 
 
 def _lint_programs(programs: Programs, source: str, options: LintOptions, reads: Sequence[Reads]) -> LintResult:
-    """Apply rules to compiled programs; where their times are known, what takes most and wastes most comes first."""
+    """Apply rules to compiled programs; with known times, findings are sorted by time and waste."""
     if options.batch is not None:
         raise LintError("compiled programs have sizes of their own: leave --batch out for programs of XLA")
     if options.supported_ops is not None:
         raise LintError("the rule about supported ops needs a graph: leave --supported-ops out for programs of XLA")
     device, notes = options.device, tuple[str, ...]()
     if device == "auto":
-        # The device that ran the programs, else a TPU, which is noted.
+        # The default is the device that ran the programs, else TPU with a note.
         is_gpu = any(rule.upper().startswith("GPU") for rule in options.rules)
         device = "gpu" if is_gpu else programs.device or "tpu"
         notes = () if is_gpu or programs.device else (_NO_DEVICE.format("program"),)
@@ -142,10 +139,10 @@ def _lint_programs(programs: Programs, source: str, options: LintOptions, reads:
 
 
 def lint_model(model: Any, options: LintOptions | None = None) -> LintResult:
-    """Apply rules to a path, a concrete function of TensorFlow, a Keras model, or a serialized GraphDef.
+    """Apply rules to a path, a TensorFlow concrete function, a Keras model, or a serialized GraphDef.
 
-    Of a Keras model, the call in inference is looked at; without a batch size in its inputs or in the options, that of
-    its inputs stays open. Raises TfperfError.
+    A Keras model is checked in inference mode; without a batch size in its inputs or in the options, the batch size
+    stays unknown. Raises TfperfError.
     """
     options = options or LintOptions()
     chosen_rules(options)
@@ -157,7 +154,7 @@ def lint_model(model: Any, options: LintOptions | None = None) -> LintResult:
 
 
 def _graph_of(model: Any, name: str) -> bytes:
-    """Return the serialized graph of what a program holds."""
+    """Return the serialized graph of a model object."""
     if not hasattr(model, "graph") and hasattr(model, "inputs"):
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow is None or not model.inputs:
@@ -208,9 +205,9 @@ _SOURCES: dict[Reads, str] = {"graph": "a graph", "program": "a compiled program
 
 
 def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequence[Reads] = ()) -> list[str]:
-    """Return the ids of the rules that are asked for: of this device, and for what there is to read.
+    """Return the ids of the selected rules that match the device and the inputs.
 
-    Raises LintError for one that is not there, and if none is left.
+    Raises LintError for an unknown rule, and if no rule matches.
     """
     by_key = {rule.lower(): rule for rule in RULES}
     for rule in (*options.rules, *options.ignore):
@@ -236,7 +233,7 @@ def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequ
 
 
 def _check_supported(graph: OpGraph, ledger: Ledger, path: Path) -> None:
-    """TPU-OP-1: ops that a list does not have, each kind once."""
+    """TPU-OP-1: unsupported ops, each kind once."""
     supported = _supported_ops(path)
     by_op: dict[str, list[str]] = {}
     for node in graph.nodes:

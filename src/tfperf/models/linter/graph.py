@@ -1,4 +1,4 @@
-"""Graphs of TensorFlow as rules see them: groups of ops, places of findings, and dimensions that a batch size fixes."""
+"""Graph helpers for rules: groups of ops, places of findings, and propagation of the batch size."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ POOL_GRADIENTS = frozenset(
     ("MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad", "MaxPoolGradWithArgmax", "AvgPoolGrad", "AvgPool3DGrad")
 )
 OPEN = "a dimension of its tensors is not known; give the batch size with --batch, or save it with fixed shapes"
-"""Why an op could not be judged: the reason that rules share."""
+"""Common reason why an op could not be checked."""
 
 
 def place(graph: OpGraph, *nodes: int) -> dict[str, Any]:
-    """Return the fields of `Violation` about some nodes; the type is that of the first."""
+    """Return the `Violation` fields about nodes; the type is that of the first node."""
     return {"ops": tuple(map(graph.name_of, nodes)), "op_type": graph.op(nodes[0])}
 
 
 def is_known(dims: Dims | None) -> bool:
-    """Tell whether all dimensions are known."""
+    """Return whether all dimensions are known."""
     return dims is not None and -1 not in dims
 
 
@@ -59,13 +59,13 @@ _OF_FIRST_INPUT = (
     | {"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "FusedBatchNormGradV3", "BiasAdd", "Squeeze"}
     | {"Softmax", "LogSoftmax", "ExpandDims", "_FusedConv2D", "_FusedMatMul", "ResizeBilinear"}
 )
-"""Ops whose first dimension is that of their first input, if it is open in both."""
+"""Ops whose first dimension equals that of their first input, if both are unknown."""
 
 
 def with_batch(graph: OpGraph, batch: int) -> None:
-    """Write the size of a batch into a graph: into its arguments, and from there on.
+    """Set the batch size of the arguments of a graph, and propagate it.
 
-    Only what follows surely is written: a dimension that cannot be told stays open.
+    Only certain results are written: a dimension that cannot be inferred stays unknown.
     """
     for index, node in enumerate(graph.nodes):
         if node.op in _ARGUMENTS:
@@ -98,7 +98,7 @@ def _inferred(graph: OpGraph, index: int, dims: Dims | None) -> Dims | None:
 
 
 def _first_size(graph: OpGraph, index: int, inputs: list[Dims | None], rank: int) -> int:
-    """Return the first dimension of an output; -1 if it does not follow surely from the inputs."""
+    """Return the first dimension of an output; -1 if it cannot be inferred from the inputs."""
     op, given = graph.op(index), inputs[0]
     first = given[0] if given else -1
     if op in REDUCTIONS:
@@ -113,14 +113,14 @@ def _first_size(graph: OpGraph, index: int, inputs: list[Dims | None], rank: int
         axis = graph.constant_input(index, len(inputs) - 1)
         return first if axis and axis[0] % rank else -1
     if op in ELEMENTWISE:
-        # Sizes of 1 are repeated.
+        # Dimensions of size 1 are broadcast.
         found = {dims[0] for dims in inputs if dims and len(dims) == rank} - {1}
         return found.pop() if len(found) == 1 else -1
     return -1
 
 
 def _reshaped(given: Dims | None, wanted: list[int] | None, dims: Dims) -> Dims:
-    """Return dimensions of as many elements as were given; `wanted` is what the reshape asks for, if that is known."""
+    """Return dimensions with as many elements as `given`; `wanted` is the requested shape, if known."""
     if wanted is not None and len(wanted) == len(dims):
         dims = tuple(asked if size == -1 else size for asked, size in zip(wanted, dims, strict=True))
     rest = math.prod(size for size in dims if size != -1)
@@ -130,7 +130,7 @@ def _reshaped(given: Dims | None, wanted: list[int] | None, dims: Dims) -> Dims:
 
 
 def _einsum(equation: str, inputs: list[Dims | None], dims: Dims) -> Dims:
-    """Return the dimensions of a result by the letters of its equation."""
+    """Return the dimensions of an einsum result from the letters of its equation."""
     left, arrow, result = equation.replace(" ", "").partition("->")
     size_of: dict[str, int] = {}
     for letters, given in zip(left.split(","), inputs, strict=False):

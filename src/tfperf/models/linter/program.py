@@ -1,4 +1,4 @@
-"""A program of XLA as rules see it: its fusions and calls put in, so that producers and readers are neighbours."""
+"""An XLA program as a graph with inlined fusions and calls, so that producers and readers are adjacent."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _BYTE = 8
 _PUT_IN = ("fusion", "call")
 _BODIES = ("while", "conditional")
 _MOST_PUT_IN, _TIMES = 200_000, 8
-"""Instructions and operands that fusions and calls may add to those of a program, and to eight times these: compilers
-call a fusion once, and programs made to harm double at each level."""
+"""Limit for the instructions and operands that inlining may add, and for their multiple of the program's: compilers
+call a fusion once, but a malicious program can double at each level."""
 _MOST_STEPS, _STEPS_OF_NODE = 1_000_000, 50
-"""How many links between instructions rules may follow in a graph, and how many more for each of its nodes."""
+"""Limits for the links that rules may follow, per graph and additionally per node."""
 _DEEPEST = 100
 PASSED = frozenset(("bitcast", "reshape", "convert", "copy", "get-tuple-element", "broadcast"))
-"""Opcodes that leave values as they are: edges go through them."""
+"""Opcodes that do not change values, which edges skip."""
 
 
 class HloNode(Struct, frozen=True):
-    """An instruction, the nodes that it works on, and the instruction that has an event: itself, or its fusion."""
+    """An instruction, its operand nodes, and the instruction with an event: itself, or its fusion."""
 
     instruction: Instruction
     operands: tuple[int, ...]
     runs_in: str
     is_fused: bool
     reducer: str
-    """The opcode by which a reduction combines two values; empty for others."""
+    """Opcode with which a reduction combines two values; empty for other instructions."""
 
 
 class HloGraph:
@@ -45,7 +45,7 @@ class HloGraph:
         self.root = self._walk(at, None, "", 0)
 
     def _walk(self, at: int, arguments: tuple[int, ...] | None, fusion: str, depth: int) -> int:
-        """Append the nodes of a computation, and return the one of its root."""
+        """Append the nodes of a computation, and return its root node."""
         computation = self.module.computations[at]
         self._steps_left += _STEPS_OF_NODE * len(computation.instructions)
         if depth > _DEEPEST:
@@ -70,14 +70,14 @@ class HloGraph:
         return here[computation.root]
 
     def _part(self, of: int, instruction: Instruction) -> int:
-        """Return the node that a part of a tuple is; -1 if the tuple is no list of nodes."""
+        """Return the node of a tuple element; -1 if the tuple is not a list of nodes."""
         node = self.nodes[of]
         is_there = node.instruction.opcode == "tuple" and instruction.tuple_index < len(node.operands)
         return node.operands[instruction.tuple_index] if is_there else -1
 
     @cached_property
     def users(self) -> list[list[int]]:
-        """Return who works on each node."""
+        """Return the users of each node."""
         found: list[list[int]] = [[] for _ in self.nodes]
         for index, node in enumerate(self.nodes):
             for operand in dict.fromkeys(node.operands):
@@ -85,15 +85,15 @@ class HloGraph:
         return found
 
     def readers(self, index: int) -> list[int]:
-        """Return who works on a node, through opcodes that leave values as they are."""
+        """Return the users of a node, skipping opcodes that do not change values."""
         return self._through(index, lambda node: self.users[node])
 
     def sources(self, index: int) -> list[int]:
-        """Return what a node works on, through opcodes that leave values as they are."""
+        """Return the operands of a node, skipping opcodes that do not change values."""
         return self._through(index, lambda node: self.nodes[node].operands)
 
     def follow(self, links: int) -> None:
-        """Count links that a rule goes along; raises ProgramError for more than those of any program."""
+        """Count links that a rule follows; raises ProgramError above the limit."""
         self._steps_left -= links
         if self._steps_left < 0:
             raise ProgramError(
@@ -102,7 +102,7 @@ class HloGraph:
             )
 
     def _through(self, index: int, following: Callable[[int], Sequence[int]]) -> list[int]:
-        """Return the nodes next to one, each once, beyond opcodes that leave values as they are."""
+        """Return the distinct neighbors of a node, skipping opcodes that do not change values."""
         found, waiting, seen = [], list(following(index)), set[int]()
         while waiting:
             node = waiting.pop()
@@ -117,7 +117,7 @@ class HloGraph:
 
 
 def _operands_first(instructions: Sequence[Instruction]) -> Sequence[int]:
-    """Return the positions of instructions, each after its operands; `link` made sure that there is such an order."""
+    """Return instruction positions in topological order, which `link` has verified to exist."""
     operands = [each.operands for each in instructions]
     if all(not each or max(each) < place for place, each in enumerate(operands)):
         return range(len(operands))
@@ -139,9 +139,9 @@ def _operands_first(instructions: Sequence[Instruction]) -> Sequence[int]:
 
 
 def graphs_of_program(module: Module) -> Iterator[HloGraph]:
-    """Yield the graph of the entry, then those of bodies of loops and branches; raises ProgramError for too large ones.
+    """Yield the graph of the entry, then of loop and branch bodies; raises ProgramError if they are too large.
 
-    How large they are is counted first, each computation once.
+    Their sizes are counted first, once per computation.
     """
     bodies = {
         call
@@ -167,14 +167,14 @@ def graphs_of_program(module: Module) -> Iterator[HloGraph]:
 
 
 class Place(Struct, frozen=True):
-    """A node of a graph: what a rule looks at."""
+    """A node of a graph that a rule checks."""
 
     graph: HloGraph
     index: int
 
     @property
     def node(self) -> HloNode:
-        """The instruction, with its operands and what it runs in."""
+        """The instruction, with its operands and its timed instruction."""
         return self.graph.nodes[self.index]
 
     @property
@@ -184,12 +184,12 @@ class Place(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of the op that it was compiled from; empty for what the compiler made."""
+        """Name of the source op; empty for an instruction that the compiler generated."""
         return self.instruction.metadata.op_name
 
     @property
     def where(self) -> dict[str, Any]:
-        """The fields of `Violation` that say which op it is."""
+        """The `Violation` fields that identify the op."""
         return {
             "ops": (self.name or self.instruction.name,),
             "op_type": self.instruction.opcode,
@@ -198,12 +198,12 @@ class Place(Struct, frozen=True):
         }
 
     def operand(self, number: int) -> Shape | None:
-        """Return the shape of an operand; None if it has fewer, or this one is a tuple or is not known."""
+        """Return the shape of an operand; None if it is missing, unknown or a tuple."""
         operands = self.node.operands
         shape = self.graph.nodes[operands[number]].instruction.shape if number < len(operands) else None
         return None if shape is None or shape.is_tuple or not shape.is_known else shape
 
 
 def element_bytes(shape: Shape) -> int:
-    """Return the bytes of an element; 1 where several share a byte."""
+    """Return the bytes of an element; 1 if several share a byte."""
     return max(BITS.get(shape.type, _BYTE) // _BYTE, 1)

@@ -1,4 +1,4 @@
-"""What rules found, as a report: the answer, what to change for each rule, every finding, and what was not judged."""
+"""The linter's report: the answer, the change for each rule, all findings, and the ops that were not checked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNKNOWN_COLUMNS = (
 
 
 def lint_report(result: LintResult) -> Report:
-    """Return what rules found as a report; `summary` counts findings by level, ops judged, and ops that were not."""
+    """Return the report; `summary` counts findings by level, checked ops and unchecked ops."""
     counts = {level: sum(each.level == level for each in result.violations) for level in LEVELS}
     summary: dict[str, Any] = {
         "findings": len(result.violations),
@@ -66,7 +66,7 @@ def lint_report(result: LintResult) -> Report:
 
 
 def _by_rule(result: LintResult) -> Iterator[Finding]:
-    """Yield a finding for each rule: its worst place, and what to change."""
+    """Yield a finding for each rule, with its worst place and the change."""
     found: dict[str, list[Violation]] = {}
     for violation in result.violations:
         found.setdefault(violation.rule, []).append(violation)

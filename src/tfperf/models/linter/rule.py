@@ -1,4 +1,4 @@
-"""What a rule is, what it finds, and what a run of rules notes."""
+"""Rules of the linter, their findings, and the ledger of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Device = Literal["tpu", "gpu"]
 Reads = Literal["graph", "program", "names"]
-"""Graphs, compiled programs of XLA, and names of the ops of a profile that holds no program of them."""
+"""Inputs of a rule: graphs, compiled XLA programs, and op names in a profile without their program."""
 BOTH: tuple[Reads, ...] = ("graph", "program")
 _NEEDS: Mapping[Reads, str] = {
     "graph": "ops, shapes and attributes of a graph",
@@ -29,83 +29,83 @@ TPU_NOTES = (
     "(Japanese page, translated)"
 )
 Certainty = Literal["exact", "estimated", "weak"]
-"""exact: shapes with the layout of the device. estimated: by the usual layout. weak: by names only."""
+"""exact: shapes with the device's layout. estimated: the usual layout. weak: names only."""
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A rule about programs, declared once: what it looks at, what it advises, and where it is from."""
+    """A rule about programs, declared once: its inputs, its advice, and its source."""
 
     id: str
     title: str
     device: Device
     level: str
-    """How much its findings matter: one of `LEVELS`, or several."""
+    """Severity of its findings: one of `LEVELS`, or several."""
     reads: tuple[Reads, ...]
-    """What it can be applied to."""
+    """Supported inputs."""
     when: str
     """The condition."""
     advice: str
     unless: str
-    """When the advice does not apply."""
+    """Exceptions in which the advice does not apply."""
     says: str
-    """The sentence that it rests on, shortened."""
+    """The sentence in the source that states the rule, shortened."""
     source: str
     reads_what: str = ""
-    """What it reads of that, where it is not what other rules read."""
+    """Text for the part of its input that it reads, if it differs from other rules."""
 
     @property
     def needs(self) -> str:
-        """What it reads, in words."""
+        """Description of the input."""
         return self.reads_what or ", or ".join(_NEEDS[kind] for kind in self.reads)
 
     def found(self, where: Mapping[str, Any], level: Level, what: str, **fields: Any) -> Violation:
-        """Return a finding; `where` has the fields about the op. Texts of the finding may replace those of the rule."""
+        """Return a finding; `where` has the fields about the op. `fields` may override texts of the rule."""
         texts = {"advice": self.advice, "unless": self.unless}
         return Violation(rule=self.id, level=level, what=what, **where, **{**texts, **fields})
 
 
 class Violation(Shown, Struct, frozen=True, kw_only=True):
-    """What a rule found at one place of a program; numbers are sums over its tensors."""
+    """A finding of a rule at one place of a program; numbers are sums over its tensors."""
 
     rule: str
     level: Level
     ops: tuple[str, ...]
     op_type: str
     what: str
-    """The finding in words, with its numbers."""
+    """Sentence with the numbers of the finding."""
     advice: str
     unless: str
     certainty: Certainty = "estimated"
     tensors: tuple[PaddedTensor, ...] = ()
     moved_bytes: int = 0
-    """Bytes that are read and written for nothing, padded; 0 where nothing is moved."""
+    """Bytes read and written unnecessarily, including padding; 0 if nothing is moved."""
     source_line: str = ""
-    """File and line of the program, where it says so."""
+    """File and line in the source code, if recorded."""
     runs_in: str = ""
-    """The instruction of a program of XLA that has a time: the op, or the fusion that it is part of."""
+    """The timed XLA instruction: the op, or the fusion that contains it."""
     share: float | None = None
-    """Share of the device time that the op took (0 to 1), where a trace says so."""
+    """Share of the op in the device time (0 to 1), if a profile records it."""
 
     @property
     def wasted_bytes(self) -> int:
-        """Bytes that are computed on or moved for nothing, at least."""
+        """Minimum number of bytes that are computed on or moved unnecessarily."""
         return self.moved_bytes + sum(tensor.wasted_bytes for tensor in self.tensors)
 
 
 class Topic(Struct, frozen=True, kw_only=True):
-    """Rules about one kind of op, and how graphs and compiled programs are checked by them."""
+    """Rules about one kind of op, with their checks of graphs and compiled programs."""
 
     rules: tuple[Rule, ...]
     check_graph: tuple[Callable[[OpGraph, Ledger], None], ...] = ()
     check_program: Mapping[str, Callable[[Place, Ledger], None]] = {}
-    """By the opcode of an instruction."""
+    """Checks by the opcode of an instruction."""
 
 
 _MOST_FINDINGS = 50_000
 
 
 class Ledger:
-    """What a run of rules notes: what was found, which ops were judged, and which could not be."""
+    """Collects the findings of a run of rules, the checked ops, and the ops that could not be checked."""
 
     def __init__(self, rules: Collection[str]) -> None:
         self._rules = frozenset(rules)
@@ -114,15 +114,15 @@ class Ledger:
         self.unknown: dict[str, str] = {}
 
     def judge(self, op: str) -> None:
-        """Note that a rule could look at an op."""
+        """Record that a rule checked an op."""
         self.judged.add(op)
 
     def cannot(self, op: str, why: str) -> None:
-        """Note that a rule would have had to look at an op, and could not."""
+        """Record that a rule applies to an op but could not check it."""
         self.unknown.setdefault(op, why)
 
     def add(self, violation: Violation) -> None:
-        """Note what was found, if the rule was asked for; raises TfperfError for more than anybody reads."""
+        """Add a finding if its rule is selected; raises TfperfError if there are too many."""
         if violation.rule in self._rules:
             if len(self.violations) >= _MOST_FINDINGS:
                 raise TfperfError(
@@ -141,7 +141,7 @@ class Ledger:
         least: tuple[float, int] = (1.25, MIB),
         **texts: str,
     ) -> None:
-        """Note the padding of tensors by the one that wastes most, if any has the `least` ratio and padded bytes."""
+        """Report the most wasteful tensor's padding, if any tensor reaches the `least` ratio and padded bytes."""
         wasteful = [
             each
             for each in tensors
@@ -154,10 +154,10 @@ class Ledger:
 
 
 def worst(levels: Collection[Level]) -> Level:
-    """Return the level that matters most."""
+    """Return the most severe level."""
     return min(levels, key=LEVELS.index)
 
 
 def at_least(level: Level, limit: Level) -> bool:
-    """Tell whether a level matters as much as a limit, or more."""
+    """Return whether a level is at least as severe as a limit."""
     return LEVELS.index(level) <= LEVELS.index(limit)

@@ -1,4 +1,4 @@
-"""Programs of XLA that rules look at: one of a file, or those that ran in a profile, with the time of their parts."""
+"""XLA programs to check: the program in a file, or the programs that ran in a profile with their times."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ _NAMES_ONLY = (
 
 
 class Programs(Struct, frozen=True, kw_only=True):
-    """Programs, the share of the device time (0 to 1) of each instruction by program and name, and what to know.
+    """Programs, the share of each instruction in the device time (0 to 1) by program and name, and notes.
 
-    `named_ops` are ops of a profile that no program holds.
+    `named_ops` are ops of a profile that are in no program.
     """
 
     modules: dict[int, Module]
-    """By the id that events have."""
+    """Programs by the id in events."""
     shares: dict[tuple[int, str], float] = {}
     device: Device | None = None
-    """On which they ran, if a profile says so."""
+    """Device on which they ran, if a profile records it."""
     named_ops: tuple[NamedOp, ...] = ()
     notes: tuple[str, ...] = (_COMPILED,)
 
 
 def is_profile(path: Path) -> bool:
-    """Tell whether a path is a profile, and no model; raises TfprofInputError for a folder without either."""
+    """Return whether a path is a profile and not a model; raises TfprofInputError for a folder with neither."""
     if not path.is_dir():
         return path.name.endswith(TRACE_SUFFIXES)
     if any((path / name).is_file() for name in _GRAPHS):
@@ -65,9 +65,9 @@ def is_profile(path: Path) -> bool:
 
 
 def program_of(path: Path) -> Programs | None:
-    """Return the program of a file (HloProto, HloModuleProto, HloSnapshot or text); None if it is a graph, or a folder.
+    """Return the program in a file (HloProto, HloModuleProto, HloSnapshot or text); None for a graph or folder.
 
-    Raises ProgramError for text of XLA that cannot be read.
+    Raises ProgramError for XLA text that cannot be parsed.
     """
     if path.is_dir():
         return None
@@ -84,9 +84,9 @@ def program_of(path: Path) -> Programs | None:
 
 
 def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
-    """Return the programs of which the newest run of a logdir has events, and (`by_name`) ops that only have names.
+    """Return the programs with events in the newest run of a logdir, and (`by_name`) ops outside programs.
 
-    Raises TfperfError if there is neither a program nor an op in a scope that a rule is about.
+    Raises TfperfError without a program and without an op in a scope that a rule checks.
     """
     analysis = load(path, sections=("xla", "ops") if by_name else ("xla",))
     xla = analysis["xla"]
@@ -123,7 +123,7 @@ def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
 
 
 def _named_ops(analysis: Analysis, modules: Mapping[int, Module]) -> tuple[NamedOp, ...]:
-    """Return the ops of a profile that no program names: what it names is judged there."""
+    """Return the ops of a profile that no program contains; ops in programs are checked there."""
     judged = {
         item.metadata.op_name
         for module in modules.values()

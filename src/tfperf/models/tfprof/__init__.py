@@ -1,4 +1,4 @@
-"""tfprof: what a model costs, by name scope, graph, op and line of code. Its public names are in `tfperf.tfprof`."""
+"""tfprof: the cost of a model by name scope, graph, op and line of code. `tfperf.tfprof` has the public names."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from tfperf.base.errors import TfperfError
 
 
 class OptionError(TfperfError, ValueError):
-    """What is asked of tfprof means nothing, or its model does not have it: an option, a step, an output of a view."""
+    """An invalid option, or a step or output that the model or view does not have."""

@@ -1,4 +1,4 @@
-"""What to look at first: the four checkers of tfprof, as findings with what to do."""
+"""The four checkers of tfprof, as findings with actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tfperf.models.tfprof.views import ends, show_ops, show_tree
 from tfperf.report.model import Column, Finding, Level, Report, Section, Severity, Table, table_of
 
 CHECKERS = ("AcceleratorUtilization", "Operation", "ExpensiveOperation", "Job")
-"""The checkers by their names in tfprof, without the ending `Checker`."""
+"""Names of tfprof's checkers, without the suffix `Checker`."""
 _LOW, _VERY_LOW = 50.0, 20.0
 _MOST_OF_ALL = 50.0
 _MUCH_RECEIVED = 0.2
@@ -32,7 +32,7 @@ _Builder = Callable[[Model], Section]
 
 
 def checker_of(text: str) -> str:
-    """Return the checker of this name, however it is written; raises ValueError for what is none."""
+    """Return the checker of this name, in any spelling; raises ValueError for an unknown name."""
     plain = text.replace("-", "").replace("_", "").lower().removesuffix("checker")
     for name in CHECKERS:
         if name.lower() == plain:
@@ -41,7 +41,7 @@ def checker_of(text: str) -> str:
 
 
 def advise_report(model: Model, *, checkers: Sequence[str] = CHECKERS, every_frame: bool = False) -> Report:
-    """Return a report with a section for each checker, also where it finds nothing.
+    """Return a report with a section per checker, including checkers without findings.
 
     `every_frame` keeps frames of installed packages among the lines of code. Raises ValueError for an unknown checker.
     """
@@ -71,7 +71,7 @@ _GIVE_RUNS = "give RunMetadata files with --run-meta"
 
 
 def _accelerator_utilization(model: Model) -> Section:
-    """Judge for which part of its last recorded step each accelerator computes."""
+    """Check the share of the last recorded step in which each accelerator computes."""
     devices = used_devices(model)
     findings = [*_no_times(model), *map(_of_device, devices)]
     if not findings:
@@ -100,7 +100,7 @@ def _of_device(device: UsedDevice) -> Finding:
 
 
 def _operation(model: Model) -> Section:
-    """Look for ops that have a faster form."""
+    """Find ops that have a faster form."""
     findings = []
     unfused = unfused_batch_norms(model)
     if unfused:
@@ -124,7 +124,7 @@ def _operation(model: Model) -> Section:
 
 
 def _expensive_operation(model: Model, *, every_frame: bool) -> Section:
-    """Name what takes most of the mean step: op types, scopes, lines of code."""
+    """Return the most expensive op types, scopes and lines of the mean step."""
     ops, scopes = costly_ops(model), costly_scopes(model)
     lines = costly_lines(model, every_frame=every_frame)
     findings = [*_no_times(model), *map(_of_op, ops[:1])]
@@ -142,7 +142,7 @@ def _expensive_operation(model: Model, *, every_frame: bool) -> Section:
 
 
 def _table(name: str, title: str, head: str, rows: Sequence[CostlyRow]) -> Iterator[Table]:
-    """Yield the table of some rows, if there are any; people see columns only that say something."""
+    """Yield the table of the rows, if there are any; terminal and page omit columns without values."""
     if not rows:
         return
     parts: Level = "brief" if any(row.accelerator_ms for row in rows) else "data"
@@ -161,7 +161,7 @@ def _table(name: str, title: str, head: str, rows: Sequence[CostlyRow]) -> Itera
 
 
 def _of_op(row: CostlyRow) -> Finding:
-    """Say which type of op takes most, and what really ran if that is another kernel."""
+    """Return a finding on the most expensive op type, with its kernel if another one ran."""
     text = f"{_named(row.name)} takes {format_percent(row.time_percent)}% of the time of all ops"
     if row.kernels:
         text += f"; what runs there is {_named(row.kernels)}"
@@ -172,7 +172,7 @@ def _of_op(row: CostlyRow) -> Finding:
 
 
 def _job(model: Model) -> Section:
-    """Compare the hosts of a job: how long they wait for tensors of others, and how far apart they end."""
+    """Compare the hosts of a job: waiting time for tensors of other hosts, and differences in end times."""
     hosts = host_times(model.hosts)
     findings = [*_no_times(model), *_of_ends(model), *filter(None, map(_of_received, hosts))]
     if not findings:
@@ -229,22 +229,21 @@ _US_PER_MS = 1000.0
 
 
 class UsedDevice(Struct, frozen=True, kw_only=True):
-    """An accelerator in the last step that has kernels of it; times in ms, by the microseconds of the records."""
+    """An accelerator in its last step with kernels; times in ms, from the microseconds of the records."""
 
     device: str
     step: int
     kernel_ms: float
-    """Summed time of its kernels."""
     step_ms: float
     """From the first start to the last end of its nodes, on any device."""
     utilization_percent: float
-    """What tfprof calls utilization: kernels that run at once add up, so it may be more than 100."""
+    """tfprof's utilization: overlapping kernels are added up, so it can exceed 100."""
     busy_percent: float
-    """The part of the step in which at least one kernel runs."""
+    """Share of the step in which at least one kernel runs."""
 
 
 def used_devices(model: Model) -> list[UsedDevice]:
-    """Return the accelerators that nodes ran on, by name; those without kernels are left out."""
+    """Return the accelerators with kernels, sorted by name."""
     devices = sorted({device for device in model.device if is_accelerator(device)})
     number = {device: place for place, device in enumerate(devices)}
     of_node = np.array([number.get(device, -1) for device in model.device], np.int64)
@@ -258,7 +257,7 @@ def used_devices(model: Model) -> list[UsedDevice]:
 
 
 def _in_step(model: Model, devices: list[str], step: int, of_node: Int64s) -> Iterator[UsedDevice]:
-    """Yield what accelerators did in a step: those of its nodes that have kernels."""
+    """Yield the accelerators of a step whose nodes have kernels."""
     executions: Executions = model.steps[step]
     device = of_node[executions.node]
     timed = (device >= 0) & (executions.started > 0)
@@ -281,7 +280,7 @@ def _in_step(model: Model, devices: list[str], step: int, of_node: Int64s) -> It
 
 
 def _busy(model: Model, executions: Executions, of_node: Int64s) -> dict[int, int]:
-    """Return for accelerators, by number, how many microseconds at least one kernel runs."""
+    """Return the microseconds in which at least one kernel runs, by accelerator number."""
     singles = executions.intervals
     streams = np.array([is_all_streams(each) for each in model.devices], np.bool_)
     rows = np.flatnonzero(streams[singles.device] & (of_node[singles.node] >= 0)) if len(streams) else NO_NUMBERS
@@ -297,14 +296,14 @@ def _busy(model: Model, executions: Executions, of_node: Int64s) -> dict[int, in
 _BATCH_NORM = re.compile(r"batch_?norm", re.IGNORECASE)
 _FUSED = re.compile(r"_?FusedBatchNorm(?:Ex)?(?:V2|V3)?")
 _ROOT_OF_VARIANCE = "Rsqrt"
-"""Every batch norm of single ops has one; scopes that hold only variables have none."""
+"""Every batch norm of single ops has an Rsqrt; scopes that hold only variables do not."""
 
 
 def unfused_batch_norms(model: Model) -> list[str]:
-    """Return the scopes named after batch norm that compute one of single ops, sorted.
+    """Return the scopes named after batch norm that compute it from single ops, sorted.
 
-    A scope is the outermost whose name says so. Gradients are not counted: they follow the forward ops. The reference
-    knows the type `FusedBatchNorm` only, so that graphs of today, which have `FusedBatchNormV3`, alarm it (D11).
+    The outermost matching scope is used. Gradients are not counted because they follow the forward ops. tfprof accepts
+    only the type `FusedBatchNorm`, so it reports current graphs, which use `FusedBatchNormV3` (D11).
     """
     single, fused = set(), set()
     for name, op in zip(model.names, model.ops, strict=True):
@@ -321,9 +320,9 @@ def unfused_batch_norms(model: Model) -> list[str]:
 
 
 MOST = 3
-"""So many ops, scopes, and lines of a level."""
+"""Maximum number of ops, of scopes, and of lines per level."""
 _LEAST_OP, _LEAST_SCOPE, _LEAST_LINE = 1_000, 100_000, 1_000_000
-"""In nanoseconds: less is not named."""
+"""Minimum times in ns; smaller rows are left out."""
 _LEVELS = 4
 _NS_PER_MS = 1e6
 
@@ -337,12 +336,12 @@ class CostlyRow(Struct, frozen=True, kw_only=True):
     cpu_ms: float
     time_percent: float
     kernels: str = ""
-    """What ran in the place of ops of this type, where it has another name; empty elsewhere."""
+    """Kernels that ran for ops of this type, if their names differ; else empty."""
     depth: int = 0
 
 
 def costly_ops(model: Model) -> list[CostlyRow]:
-    """Return the op types that take most; each with all of its nodes."""
+    """Return the most expensive op types, each with all of its nodes."""
     values = nano_values(model, AVERAGE)
     shown = show_ops(model, Options(order_by="micros", max_depth=MOST - 1), values)
     whole = int(values[PLACE["micros"]].sum())
@@ -356,7 +355,7 @@ def costly_ops(model: Model) -> list[CostlyRow]:
 
 
 def costly_scopes(model: Model) -> list[CostlyRow]:
-    """Return the outermost scopes that take most, with all that is in them."""
+    """Return the most expensive outermost scopes, with all nodes in them."""
     values = nano_values(model, AVERAGE)
     number: dict[str, int] = {}
     scope = np.array([number.setdefault(name.partition("/")[0], len(number)) for name in model.names], np.int64)
@@ -368,10 +367,10 @@ def costly_scopes(model: Model) -> list[CostlyRow]:
 
 
 def costly_lines(model: Model, *, every_frame: bool = False) -> list[CostlyRow]:
-    """Return the lines of code that take most, below the first that calls several; if none does, the innermost.
+    """Return the most expensive lines, below the first line with several callees; if there is none, the innermost.
 
-    Three of each level and four levels at most, each with all that it calls. Without `every_frame`, frames of installed
-    packages are left out.
+    At most three lines per level and four levels, each with all of its callees. Without `every_frame`, frames of
+    installed packages are left out.
     """
     if not every_frame:
         model = msgspec.structs.replace(model, stacks=model.stacks.of_users())
@@ -395,7 +394,7 @@ def costly_lines(model: Model, *, every_frame: bool = False) -> list[CostlyRow]:
 
 
 def _children(depth: Int64s) -> list[list[int]]:
-    """Return for each row of a tree the rows directly below it."""
+    """Return the child rows of each row of a tree."""
     stop = ends(depth).tolist()
     children: list[list[int]] = [[] for _ in stop]
     open_rows: list[int] = []

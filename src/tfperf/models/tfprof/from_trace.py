@@ -1,7 +1,7 @@
-"""A model of a profile of TensorFlow 2: what its ops cost by name scope, by type of kernel, and by function of Python.
+"""A tfprof model of a TensorFlow 2 profile: the cost of ops by name scope, kernel type and Python function.
 
-A profile has names of ops and times. It has no graph, no sizes of variables and no float operations: these come from a
-graph and an op log, joined by name, or are unknown. Nothing that is unknown is 0: `TracedModel.check` refuses it.
+A profile has names of ops and times, but no graph, variable sizes or float operations. These come from a graph and an
+op log, joined by name, or are unknown. `TracedModel.check` rejects unknown attributes, so they are never shown as 0.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _WHY = {
 _CPU = "/device:cpu:0"
 _US_PER_MS = 1000.0
 _INLINED = re.compile(r"(?:Stateful)?PartitionedCall(?:_\d+)?/")
-"""What stands before the names of nodes of a function that was called by another one, and is now part of it."""
+"""Prefix of the names of nodes of an inlined function."""
 
 
 class TracedModel(Struct, frozen=True, kw_only=True):
-    """The model of a profile; `notes` say what its numbers are, each a sentence.
+    """The model of a profile; `notes` are sentences that explain its numbers.
 
-    `unknown` are the attributes that nothing given tells: the model has zeros for them, which mean nothing.
+    `unknown` are the attributes without a source; their zeros in the model are meaningless.
     """
 
     model: Model
@@ -75,7 +75,7 @@ class TracedModel(Struct, frozen=True, kw_only=True):
     unknown: frozenset[str]
 
     def check(self, options: Options) -> None:
-        """Raise OptionError for options that ask for what is unknown."""
+        """Raise OptionError for options that use unknown attributes."""
         asked = {*options.select, options.order_by}
         asked |= {name for name in self.unknown if getattr(options, f"min_{name}") > 0}
         for name in sorted(self.unknown & asked):
@@ -95,10 +95,10 @@ def trace_model(  # noqa: PLR0913  (every parameter is an option that users name
 ) -> TracedModel:
     """Return the model of a profile for a view.
 
-    `path` is a logdir, a run folder or one `*.xplane.pb` file. `graph` (a GraphDef) and `op_log` are joined by names of
-    nodes. Steps are the whole steps of the kind that tfperf averages, by their number, without the first `skip_first`.
-    Raises TfprofInputError for a view that the profile cannot give, with what to do; OptionError if no step is left;
-    TraceNotFoundError and TraceFormatError.
+    `path` is a logdir, a run folder or one `*.xplane.pb` file. `graph` (a GraphDef) and `op_log` are joined by node
+    names. Steps are the whole steps of the kind that tfperf averages, by number, without the first `skip_first`. Raises
+    TfprofInputError for a view that the profile does not support, OptionError if no step is left, TraceNotFoundError
+    and TraceFormatError.
     """
     if view == "graph" and graph is None:
         raise TfprofInputError(_NO_GRAPH)
@@ -124,7 +124,7 @@ def trace_model(  # noqa: PLR0913  (every parameter is an option that users name
 
 
 class _Windows:
-    """The steps that count, as windows; without any, the whole capture as step 0."""
+    """The counted steps as windows; without any, the whole capture as step 0."""
 
     def __init__(self, trace: HostTrace, steps: Steps, skip_first: int) -> None:
         every = np.flatnonzero(steps.headline)
@@ -155,13 +155,13 @@ class _Windows:
         )
 
     def executions(self, costs: Costs, order: Int64s) -> tuple[dict[int, Executions], Executions]:
-        """Return the executions of each step by its number, and their mean."""
+        """Return the executions of each step by number, and their mean."""
         of_steps, mean = by_step(costs, self.start, self.end, order)
         return dict(zip(self.numbers.tolist(), of_steps, strict=True)), mean
 
 
 def _starts_in_steps(trace: HostTrace, steps: Steps, events: OpEvents) -> Int64s:
-    """Return the start of the step that each op of a TPU core is in, whose steps are its own; -1 outside of them."""
+    """Return the start of each TPU op's step, because TPU cores have their own steps; -1 outside of steps."""
     starts = np.full(len(events.start), -1, np.int64)
     for plane, begin, end in core_steps(trace, steps):
         ops = np.flatnonzero(events.plane == plane)
@@ -172,7 +172,7 @@ def _starts_in_steps(trace: HostTrace, steps: Steps, events: OpEvents) -> Int64s
 
 
 def _of_ops(trace: HostTrace, steps: _Windows, on_device: OpEvents, graph: Graph, log: OpLog | None) -> TracedModel:
-    """Return the model of all ops of the framework that ran."""
+    """Return the model of all framework ops that ran."""
     on_host = host_op_events(trace)
     name_of = _joined_names(on_host.ops, on_device.ops, graph=graph)
     kernels: dict[str, list[str]] = {}
@@ -210,9 +210,9 @@ def _of_ops(trace: HostTrace, steps: _Windows, on_device: OpEvents, graph: Graph
 
 
 def _joined_names(*ops: Sequence[tuple[str, str]], graph: Graph) -> dict[str, str]:
-    """Return for each name of an op in the profile the name of its node: that of the graph if it is there.
+    """Return the node name of each op name in the profile: the name in the graph, if it exists.
 
-    An inlined function leaves the name of its call before those of its nodes.
+    An inlined function prefixes the names of its nodes with the name of its call.
     """
     known = {*graph.names}
     names: dict[str, str] = {}
@@ -225,7 +225,7 @@ def _joined_names(*ops: Sequence[tuple[str, str]], graph: Graph) -> dict[str, st
 
 
 def _notes(graph: Graph, kernels: dict[str, list[str]], on_device: OpEvents) -> tuple[str, ...]:
-    """Say what names, types and times are."""
+    """Return notes on names, types and times."""
     notes = ["Op types are those of the kernels that ran (_FusedMatMul), and a fused op has the name of its last part."]
     if graph.names:
         there = len({*graph.names}.intersection(kernels))
@@ -254,7 +254,7 @@ def _costs(events: OpEvents, place: dict[str, int], *, on_device: bool) -> Costs
 
 
 def _of_python(trace: HostTrace, steps: _Windows) -> TracedModel:
-    """Return the model of the calls into TensorFlow that functions of Python made."""
+    """Return the model of the TensorFlow calls of Python functions."""
     calls = python_calls(trace)
     if calls is None:
         raise TfprofInputError(NO_FRAMES)
@@ -310,7 +310,7 @@ _NOTHING = Graph(
 
 
 def _extended(graph: Graph, kernels: dict[str, list[str]]) -> Graph:
-    """Return the graph with the nodes that only the profile has, whose ops are types of kernels."""
+    """Return the graph with the nodes that only the profile has, whose ops are kernel types."""
     known = {*graph.names}
     more = [name for name in kernels if name not in known]
     count = len(graph.names)
@@ -326,12 +326,12 @@ def _extended(graph: Graph, kernels: dict[str, list[str]]) -> Graph:
 
 
 def _with(model: Model, steps: _Windows, costs: Costs, devices: list[str], types: Sequence[tuple[int, str]]) -> Model:
-    """Return the model with its executions, and with the types and devices that they tell of nodes."""
+    """Return the model with its executions, and with the node types and devices in them."""
     of_scope = sorted(range(len(model.names)), key=lambda node: model.names[node].replace("/", "\0"))
     order = np.empty(len(of_scope), np.int64)
     order[of_scope] = np.arange(len(of_scope))
     by_number, mean = steps.executions(costs, order)
-    # A node that ran on an accelerator is of it: the host only launched it.
+    # A node that ran on an accelerator is assigned to it: the host only launched it.
     device = np.full(len(model.names), -1, np.int64)
     np.maximum.at(device, costs.node, costs.device)
     ran_on = [devices[each] if each >= 0 else "" for each in device.tolist()]
@@ -351,8 +351,8 @@ _PS_PER_US, _PS_PER_NS = 1_000_000, 1000
 class Costs(Struct, frozen=True, kw_only=True):
     """Executions of nodes, one each, in picoseconds; `device` indexes a list of devices.
 
-    `start` says in which step an execution counts, `begin` and `end` when it ran. `cpu_ps` and `accelerator_ps` are
-    without ops inside. `runs` is 1 where the execution is one of the op, and 0 where the op launched it as a kernel.
+    `start` determines the step of an execution; `begin` and `end` are its times. `cpu_ps` and `accelerator_ps` exclude
+    nested ops. `runs` is 1 for an execution of the op, and 0 for a kernel that it launched.
     """
 
     node: Int64s
@@ -365,20 +365,20 @@ class Costs(Struct, frozen=True, kw_only=True):
     runs: Int64s
 
     def only(self, rows: Int64s) -> Costs:
-        """Return some of the executions."""
+        """Return these executions."""
         return Costs(**{name: getattr(self, name)[rows] for name in self.__struct_fields__})
 
 
 def joined(parts: Sequence[Costs]) -> Costs:
-    """Return all executions in one."""
+    """Return all executions as one."""
     return Costs(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in Costs.__struct_fields__})
 
 
 def by_step(costs: Costs, start: Int64s, end: Int64s, order: Int64s) -> tuple[list[Executions], Executions]:
     """Return the executions of each step, and their mean over all steps.
 
-    Steps are half-open windows that do not overlap, ascending. `order` has the place of each node in the tree of name
-    scopes: rounding to microseconds is such that the sum over the nodes of any scope is off by one at most.
+    Steps are half-open, ascending windows without overlap. `order` is the position of each node in the tree of name
+    scopes: rounding to microseconds keeps the error of any scope's sum within one.
     """
     step = np.searchsorted(start, costs.start, side="right") - 1
     inside = np.flatnonzero((step >= 0) & (costs.start < end[np.maximum(step, 0)])) if len(start) else NO_NUMBERS
@@ -420,7 +420,7 @@ def _executions(costs: Costs, order: Int64s, divisor: int) -> Executions:
 
 
 def _whole(values: Int64s, order: Int64s, unit: int) -> Int64s:
-    """Return values in a unit, rounded so that what is lost here is gained at the next one of the order."""
+    """Return values in a unit, carrying the rounding error to the next value in `order`."""
     until = (np.cumsum(values[order]) + unit // 2) // unit
     rounded = np.empty_like(values)
     rounded[order] = np.diff(until, prepend=0)
@@ -433,11 +433,10 @@ _OF_FUNCTION = "tf.function"
 
 
 class PythonCalls(Struct, frozen=True, kw_only=True):
-    """Calls into TensorFlow that a function of Python made: `node` indexes `nodes`, times are in picoseconds.
+    """TensorFlow calls of Python functions: `node` indexes `nodes`, times are in picoseconds.
 
-    A node is what is called in one place, its type the op that Python runs, or `tf.function`; `stacks` are those of the
-    nodes. `self_ps` is without functions of Python that the call calls itself. `outside` counts calls that no frame is
-    around.
+    A node is a callee at one call site; its type is the op that Python runs, or `tf.function`. `stacks` are the stacks
+    of the nodes. `self_ps` excludes Python functions that the call runs. `outside` counts calls outside any frame.
     """
 
     nodes: tuple[tuple[str, str], ...]
@@ -457,7 +456,7 @@ def python_calls(trace: HostTrace) -> PythonCalls | None:
     rows = trace.host_events(of_name | mask(trace.names, is_eager_call))
     frames = _nested(trace, rows, of_name[trace.name[rows]])
     self_ps = trace.duration_ps[rows].copy()
-    # A call that calls Python: what runs in those frames is not its time.
+    # Python frames that a call runs are excluded from its self time.
     called = np.flatnonzero(frames.called_by >= 0)
     np.add.at(self_ps, frames.called_by[called], -trace.duration_ps[rows[called]])
     calls = np.flatnonzero(frames.is_root)
@@ -480,16 +479,16 @@ def python_calls(trace: HostTrace) -> PythonCalls | None:
 
 
 class _Frames(NamedTuple):
-    """Frames and parts of calls into TensorFlow, by index: how they lie in each other."""
+    """Frames and parts of TensorFlow calls by index, with their nesting."""
 
     is_root: Bools
-    """Whether it is a call, and no part of another one: it lies directly in a frame, or in nothing."""
+    """Whether it is a call and not a part of one: its parent is a frame, or it has no parent."""
     root: Int64s
-    """The call that it is part of, or itself."""
+    """The enclosing call, or the call itself."""
     around: Int64s
-    """The innermost frame around it, -1 for none."""
+    """The innermost enclosing frame, -1 for none."""
     called_by: Int64s
-    """Of a frame that lies directly in a call: that call; else -1."""
+    """For a frame whose parent is a call: that call; else -1."""
     depth: Int64s
 
 
@@ -514,9 +513,9 @@ def _nested(trace: HostTrace, rows: Int64s, is_frame: Bools) -> _Frames:
 
 
 def _paths(name: Int64s, frames: _Frames, calls: Int64s) -> tuple[Int64s, _Paths]:
-    """Return for each call the number of its stack, and the stacks.
+    """Return the stack number of each call, and the stacks.
 
-    From the outermost frames inward, level by level: frames of one name in one stack are one.
+    They are built by level from the outermost frames; frames with the same name in one stack are merged.
     """
     needed = np.zeros(len(name), np.bool_)
     waiting = frames.around[calls]
@@ -526,7 +525,7 @@ def _paths(name: Int64s, frames: _Frames, calls: Int64s) -> tuple[Int64s, _Paths
         waiting = frames.around[waiting]
     rows = np.flatnonzero(needed)
     rows = rows[np.argsort(frames.depth[rows], kind="stable")]
-    number = np.full(len(name) + 1, -1, np.int64)  # the last entry stands for no frame (-1)
+    number = np.full(len(name) + 1, -1, np.int64)  # the last entry is for "no frame" (-1)
     paths = _Paths([], [])
     for level in np.split(rows, np.flatnonzero(np.diff(frames.depth[rows])) + 1):
         keys, index = np.unique(np.stack((number[frames.around[level]], name[level])), axis=1, return_inverse=True)
@@ -537,13 +536,12 @@ def _paths(name: Int64s, frames: _Frames, calls: Int64s) -> tuple[Int64s, _Paths
 
 
 class _Paths(NamedTuple):
-    """Stacks by number: the one without the innermost frame (-1: empty), and the name of that frame."""
+    """Stacks by number: the stack without the innermost frame (-1: empty), and the name of that frame."""
 
     above: list[int]
     name: list[int]
 
     def names(self, path: int) -> list[int]:
-        """Return the names of a stack, the outermost frame first."""
         found = []
         while path >= 0:
             found.append(self.name[path])
@@ -552,7 +550,7 @@ class _Paths(NamedTuple):
 
 
 def _called(trace: HostTrace, rows: Int64s, root: Int64s, calls: Int64s) -> tuple[Int64s, list[_What]]:
-    """Return for each call the number of what it calls, and these: as the outermost event in it says that says it."""
+    """Return the callee number of each call, and the callees, from the outermost event that names one."""
     numbers: dict[_What, int] = {}
     named = (_NAMED.fullmatch(name) for name in trace.names)
     of_name = [numbers.setdefault(_what(match[1]), len(numbers)) if match else -1 for match in named]
@@ -571,7 +569,7 @@ def _called(trace: HostTrace, rows: Int64s, root: Int64s, calls: Int64s) -> tupl
 
 
 class _What(NamedTuple):
-    """What is called: its name, and its type."""
+    """Name and type of a callee."""
 
     name: str
     type: str
@@ -583,7 +581,7 @@ def _what(text: str) -> _What:
 
 
 def _names(called: list[_What], callers: list[PythonFunction]) -> tuple[tuple[str, str], ...]:
-    """Return names that tell the nodes apart, and their types."""
+    """Return unique names of the nodes, and their types."""
     seen: dict[str, int] = {}
     nodes = []
     for what, caller in zip(called, callers, strict=True):
@@ -594,11 +592,11 @@ def _names(called: list[_What], callers: list[PythonFunction]) -> tuple[tuple[st
 
 
 def _stacks(paths: list[list[int]], functions: dict[int, PythonFunction]) -> Stacks:
-    """Return stacks as an op log has them; files of packages lie in a folder that says so."""
+    """Return stacks in op log form; the folder of package files marks them as installed."""
     used = sorted({name for path in paths for name in path})
     number = {name: place for place, name in enumerate(used)}
     of_frame = [functions[name] for name in used]
-    # Of a function in C, its module.
+    # A C function has a module instead of a file.
     files = [function.file or function.shown.removesuffix(f".{function.name}") for function in of_frame]
     return Stacks(
         ends=np.cumsum([0, *map(len, paths)], dtype=np.int64),

@@ -1,4 +1,4 @@
-"""The nodes of a graph with all that is known of them: what tfprof's views arrange."""
+"""Nodes of a graph with their executions, shapes, types and call stacks: the data of tfprof's views."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tfperf.models.tfprof.options import ATTRIBUTES, PLACE
 from tfperf.models.tfprof.run_metadata import HostStep, NodeIndex, Records, host_steps
 
 CHECKPOINT_VARIABLES = "_checkpoint_variables"
-"""The type of nodes whose values a checkpoint has."""
+"""Type of nodes whose values are in a checkpoint."""
 _MOST_KERNELS = 3
 AVERAGE = -1
-"""The step that stands for the mean of all steps."""
+"""Step number of the mean of all steps."""
 
 
 class Intervals(Struct, frozen=True, kw_only=True):
@@ -36,11 +36,11 @@ class Intervals(Struct, frozen=True, kw_only=True):
 
 
 class Executions(Struct, frozen=True, kw_only=True):
-    """What a step recorded: one row for each node that it has a record of, ascending.
+    """Records of one step: one row per recorded node, in ascending order.
 
-    Nanoseconds are exact where the records have them, else they are those of the microseconds. `started` and `ended`
-    are microseconds since 1970, over the records of any device; 0 where none has a time. `memory` has the rows
-    requested, peak, residual and output bytes. `intervals` are single executions.
+    Times in ns are exact if the records have them, else converted from microseconds. `started` and `ended` are
+    microseconds since 1970 over all devices; 0 if no record has a time. The rows of `memory` are requested, peak,
+    residual and output bytes.
     """
 
     node: Int64s
@@ -54,10 +54,10 @@ class Executions(Struct, frozen=True, kw_only=True):
     memory: Int64s
     intervals: Intervals
     allocators: tuple[Source, ...] = ()
-    """Where to read what allocators of accelerators recorded (`allocations.py`)."""
+    """Sources of the records of accelerator allocators (`timeline.allocations_of`)."""
 
     def renumbered(self, place: Int64s) -> Executions:
-        """Return the same where node i is called `place[i]`."""
+        """Return a copy in which node i has the number `place[i]`."""
         node = place[self.node]
         order = np.argsort(node)
         columns = {name: getattr(self, name)[..., order] for name in self.__struct_fields__ if name not in _NO_COLUMNS}
@@ -73,41 +73,40 @@ _NO_COLUMNS = ("node", "intervals", "allocators")
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """A graph and its runs. Nodes are sorted by name, as tfprof goes through them."""
+    """A graph and its runs. Nodes are sorted by name, the order in which tfprof visits them."""
 
     names: list[str]
     ops: list[str]
     device: list[str]
-    """The device of each node, in lower case; empty where it never ran."""
+    """Device of each node, in lower case; empty if it never ran."""
     devices: list[str]
-    """All devices that have executions, in lower case; streams of accelerators too."""
+    """All devices with executions, in lower case, including streams of accelerators."""
     types: list[str]
     type_of: tuple[Int64s, Int64s]
-    """Pairs of a node and one of its types: its op, its device, and what the log says."""
+    """Pairs of a node and one of its types: its op, its device, and its types in the log."""
     shape: Shapes
     float_ops: Int64s
-    """Of one execution of each node, as the log says."""
+    """Float operations per execution of each node, from the log."""
     input_of: Int64s
     input_source: Int64s
     input_shape: Shapes
-    """Of each input, the shape of what comes in: of the output that is named."""
+    """Shape of each input: the shape of the source output that the input names."""
     first_slot_shape: Shapes
-    """The same if all came from the first output of their sources, as the reference believes (D1)."""
+    """Input shapes under tfprof's assumption (D1) that every input is the first output of its source."""
     stacks: Stacks
     steps: Mapping[int, Executions]
     nhwc: list[str] = []
-    """Names of the nodes whose attribute `data_format` is NHWC."""
+    """Names of nodes whose attribute `data_format` is NHWC."""
     kernel: list[str] = []
-    """What ran in the place of each node, as the runtime says; empty where it says nothing, as in a profile."""
+    """Kernel that the runtime ran for each node; empty if it was not recorded, as in a profile."""
     hosts: list[HostStep] = []
-    """What each host did in each step."""
     mean: Executions | None = None
-    """The mean of all steps; None: of each node over the steps that have a record of it, as tfprof has it."""
+    """Mean of all steps. None averages each node over the steps that recorded it, as tfprof does."""
     skipped: int = 0
-    """How many steps before these were left out."""
+    """Number of leading steps left out."""
 
     def values(self, step: int) -> Int64s:
-        """Return the own values of all nodes in a step, or their mean: a row for each of `ATTRIBUTES`.
+        """Return the own values of all nodes in a step, or their mean: one row per entry of `ATTRIBUTES`.
 
         Raises ValueError for a step that was not recorded.
         """
@@ -122,7 +121,7 @@ class Model(Struct, frozen=True, kw_only=True):
             values[: len(each.memory), each.node] += each.memory
         values[PLACE["micros"]] = values[PLACE["accelerator_micros"]] + values[PLACE["cpu_micros"]]
         if step == AVERAGE:
-            # Quotients as C++ has them, toward zero.
+            # Round toward zero, as C++ does.
             quotient = np.abs(values) // np.maximum(recorded, 1)
             values = np.where(values < 0, -quotient, quotient)
         values[PLACE["params"]] = self.shape.elements()
@@ -131,14 +130,14 @@ class Model(Struct, frozen=True, kw_only=True):
         return values
 
     def averaged(self, step: int) -> list[Executions]:
-        """Return the executions of which `values` is the mean, of each node over those that have it: of a step, one."""
+        """Return the executions that `values` averages, per node over those that include it; for one step, its own."""
         recorded = [*self.recorded(step).values()]
         return [self.mean] if step == AVERAGE and self.mean is not None else recorded
 
     def has_run(self) -> Bools:
-        """Tell which nodes any step recorded; the float operations of the others are those of one run.
+        """Return which nodes any step recorded; the float operations of other nodes are those of one run.
 
-        Such a node was left out of the graph that ran, or runs as a part of another one, whose kernel holds both.
+        A node without records was pruned from the graph that ran, or fused into the kernel of another node.
         """
         ran = np.zeros(len(self.names), np.bool_)
         for each in self.steps.values():
@@ -146,7 +145,7 @@ class Model(Struct, frozen=True, kw_only=True):
         return ran
 
     def ran_as(self, nodes: Sequence[int]) -> str:
-        """Return the kernels that ran for nodes, the most frequent first, where these are of other types."""
+        """Return the kernels that ran for nodes, the most frequent first, if their types differ from the op."""
         if not self.kernel:
             return ""
         expected = {"", *(self.ops[node] for node in nodes)}
@@ -154,7 +153,7 @@ class Model(Struct, frozen=True, kw_only=True):
         return ", ".join(kernel for kernel, _ in ran.most_common(_MOST_KERNELS))
 
     def recorded(self, step: int) -> Mapping[int, Executions]:
-        """Return what was recorded in a step, or in all of them for their mean; ValueError if the step is not there."""
+        """Return the records of a step, or of all steps for their mean; ValueError for an unknown step."""
         if step == AVERAGE:
             return self.steps
         if step not in self.steps:
@@ -165,7 +164,7 @@ class Model(Struct, frozen=True, kw_only=True):
         return {step: self.steps[step]}
 
     def input_rows(self) -> tuple[Int64s, Int64s]:
-        """Return where the inputs of each node start among all inputs, and how many it has."""
+        """Return the start of each node's inputs in the list of all inputs, and their number."""
         each = np.bincount(self.input_of, minlength=len(self.names))
         return np.cumsum(each) - each, each
 
@@ -174,7 +173,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
-    """Return what a step recorded of each node, in one file or several; unknown nodes are added to the index."""
+    """Return the records of a step per node, from one file or more; unknown nodes are added to the index."""
     joined = [index.join(part) for part in parts]
     node, place = np.unique(np.concatenate([each.node for each in joined]), return_inverse=True)
 
@@ -214,14 +213,14 @@ def executions(parts: Sequence[Records], index: NodeIndex) -> Executions:
 
 
 def sum_by(place: Int64s, values: Int64s, count: int) -> Int64s:
-    """Return for each of `count` places the sum of the values that go there."""
+    """Return the sum of the values of each of `count` places."""
     total = np.zeros(count, np.int64)
     np.add.at(total, place.reshape(-1), values)
     return total
 
 
 def build_model(graph: Graph, steps: Mapping[int, Iterable[Records]], log: OpLog | None) -> Model:
-    """Join a graph, the records of its steps (those of one step together), and its log."""
+    """Join a graph, the records of its steps (several files per step are merged), and its log."""
     index = NodeIndex(graph.names, graph.ops)
     recorded: dict[int, Executions] = {}
     hosts = []
@@ -292,7 +291,7 @@ def _types(
 
 
 def _stacks(log: OpLog | None, entries: list[tuple[int, int]], count: int) -> Stacks:
-    """Return the call stacks by node; empty ones where the log has none."""
+    """Return the call stacks by node; empty stacks for nodes that are not in the log."""
     if log is None or not entries:
         none = np.zeros(0, np.int64)
         return Stacks(ends=np.zeros(count + 1, np.int64), frame=none, files=[], lines=[], functions=[])
@@ -304,7 +303,7 @@ def _stacks(log: OpLog | None, entries: list[tuple[int, int]], count: int) -> St
 
 
 def with_checkpoint(model: Model, names: Container[str]) -> Model:
-    """Return the model where the nodes of these names, which a checkpoint holds, have the type that says so."""
+    """Return the model with `CHECKPOINT_VARIABLES` as a type of these nodes, whose values a checkpoint has."""
     nodes = [node for node, name in enumerate(model.names) if name in names]
     node = np.concatenate((model.type_of[0], np.array(nodes, np.int64)))
     kind = np.concatenate((model.type_of[1], np.full(len(nodes), len(model.types), np.int64)))
@@ -315,7 +314,7 @@ def with_checkpoint(model: Model, names: Container[str]) -> Model:
 
 
 def typed(model: Model, matched: Bools) -> Bools:
-    """Tell for each node whether one of its types is matched."""
+    """Return for each node whether one of its types is matched."""
     node, kind = model.type_of
     found = np.zeros(len(model.names), np.bool_)
     found[node[matched[kind]]] = True

@@ -1,4 +1,4 @@
-"""The log of who built the nodes of a graph (OpLogProto): their call stacks, types and float operations."""
+"""OpLogProto: call stacks, types and float operations of the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tfperf.formats.models.messages import TENSORFLOW
 from tfperf.formats.wire.decoder import Decoder, items, numbers, offsets, texts
 
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]|^<frozen |[/\\]lib[/\\]python3\.\d+[/\\]")
-"""Paths of what is installed, and not written by users."""
+"""Paths of installed code, as opposed to code of the user."""
 _DEEPEST_STACK = 10_000
-"""Ten times as many frames as Python allows unless it is told otherwise."""
+"""Ten times Python's default recursion limit."""
 
 
 class Stacks(Struct, frozen=True, kw_only=True):
-    """Call stacks, outermost frame first: those of node i are `frame[ends[i]:ends[i + 1]]`.
+    """Call stacks, outermost frame first: the frames of node i are `frame[ends[i]:ends[i + 1]]`.
 
     A frame indexes `files`, `lines` and `functions`.
     """
@@ -33,7 +33,7 @@ class Stacks(Struct, frozen=True, kw_only=True):
     functions: list[str]
 
     def take(self, rows: Int64s) -> Stacks:
-        """Return these stacks, in this order; -1 stands for an empty one."""
+        """Return these stacks in this order; -1 gives an empty stack."""
         at = np.maximum(rows, 0)
         length = np.where(rows >= 0, np.diff(self.ends)[at], 0)
         return Stacks(
@@ -45,7 +45,7 @@ class Stacks(Struct, frozen=True, kw_only=True):
         )
 
     def of_users(self) -> Stacks:
-        """Return the stacks without frames of installed packages; a stack that has no others keeps its last frame."""
+        """Return the stacks without frames of installed packages; a stack without other frames keeps its last one."""
         is_installed = np.array([_INSTALLED.search(path) is not None for path in self.files], np.bool_)
         if not len(is_installed) or not is_installed.any():
             return self
@@ -65,7 +65,7 @@ class Stacks(Struct, frozen=True, kw_only=True):
 
 
 class OpLog(Struct, frozen=True, kw_only=True):
-    """An entry for each node that the log knows."""
+    """One entry per node of the log."""
 
     names: list[str]
     float_ops: Int64s
@@ -94,13 +94,13 @@ def read_op_log(file: InputFile) -> OpLog:
 
 
 def string_table(lists: Any) -> dict[int, str]:
-    """Return the texts that frames name by id."""
+    """Return the strings by the ids that frames refer to."""
     pairs = items(lists)
     return dict(zip(numbers(pairs.field("key")).tolist(), texts(pairs.field("value")), strict=True))
 
 
 def stacks_of(file: InputFile, lists: Any, strings: dict[int, str]) -> Stacks:
-    """Return the call stacks of messages: a list of `CodeDefTrace` each."""
+    """Return the call stacks of messages, each a list of `CodeDefTrace`."""
     ends = offsets(lists).astype(np.int64)
     if (deepest := int(np.diff(ends).max(initial=0))) > _DEEPEST_STACK:
         raise file.damaged(0, f"a call stack of {deepest:,} frames")

@@ -1,4 +1,4 @@
-"""What is asked of a view: tfprof's options, with their names, and its presets."""
+"""Options of a view, with tfprof's names, and its presets."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Attribute = Literal[
 ATTRIBUTES: tuple[Attribute, ...] = get_args(Attribute)
 PLACE: Mapping[str, int] = {attribute: place for place, attribute in enumerate(ATTRIBUTES)}
 MEASURES = ATTRIBUTES[: PLACE["runs"]]
-"""Those that can be selected and sorted by, and have a least value (`min_bytes`)."""
+"""Attributes that can be selected, sorted by, and given a minimum (`min_bytes`)."""
 TRAINABLE = "_trainable_variables"
-"""The type that the log gives to variables that are trained."""
+"""Type of trainable variables in the log."""
 
 
 SELECTABLE = (*sorted((*MEASURES, "device", "input_shapes", "occurrence", "op_types", "tensor_value")),)
@@ -41,7 +41,7 @@ ALL = (".*",)
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a view, by their names in tfprof (OptionsProto); `max_depth` and so on as it has them."""
+    """The options of a view, with the names and meanings of tfprof's OptionsProto."""
 
     max_depth: int = 10
     min_bytes: int = 0
@@ -92,11 +92,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "select": ("micros", "bytes"),
     },
 }
-"""The options of `trainable_variables_parameter`, `float_operation` and `time_and_memory`."""
+"""Options of `trainable_variables_parameter`, `float_operation` and `time_and_memory`."""
 
 
 def check(options: Options) -> None:
-    """Raise ValueError for an option whose value means nothing, with what it could be."""
+    """Raise ValueError for an invalid option value, with the valid ones."""
     if options.order_by not in ORDERS:
         raise OptionError(f"order_by {options.order_by!r} is unknown: use one of {', '.join(ORDERS)}")
     unknown = [name for name in options.select if name not in SELECTABLE]
@@ -122,7 +122,7 @@ def check(options: Options) -> None:
 
 
 def options_from(given: Mapping[str, Any]) -> Options:
-    """Return options from plain values, as JSON has them; raises ValueError for unknown names and wrong types."""
+    """Return options from JSON-like values; raises ValueError for unknown names and wrong types."""
     unknown = [name for name in given if name not in Options.__struct_fields__]
     if unknown:
         raise OptionError(
@@ -135,14 +135,13 @@ def options_from(given: Mapping[str, Any]) -> Options:
 
 
 def _whole(regex: str) -> str:
-    """Return the expression that matches whole texts."""
     return rf"\A(?:{regex})\z"
 
 
 def matches(regexes: Sequence[str], texts: Sequence[str], *, ignore_case: Iterable[int] = ()) -> Bools | None:
-    """Tell which texts one of the expressions matches as a whole; None where the only one is `.*`, which is all.
+    """Return which texts fully match one of the expressions; None if the only one is `.*`, which matches all.
 
-    The texts at the places of `ignore_case` are matched whatever the case of their letters.
+    Texts at the indices in `ignore_case` are matched case-insensitively.
     """
     if tuple(regexes) == ALL:
         return None
@@ -157,13 +156,13 @@ def matches(regexes: Sequence[str], texts: Sequence[str], *, ignore_case: Iterab
 
 
 class ProfileOptionBuilder:
-    """Makes options for the methods of `Profiler`; each method returns the builder.
+    """Builds options for the methods of `Profiler`; each method returns the builder.
 
     builder = ProfileOptionBuilder(ProfileOptionBuilder.time_and_memory())
     profiler.profile_graph(builder.with_step(70).with_timeline_output("timeline.json").build())
 
-    It begins with the options that it is given, or with: all nodes, by name, to a depth of 100, their time. Values are
-    checked where they are used, by `Profiler`.
+    The defaults are: the given options, or the time of all nodes by name, to a depth of 100. `Profiler` validates
+    values when they are used.
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
@@ -178,7 +177,7 @@ class ProfileOptionBuilder:
 
     @staticmethod
     def float_operation() -> dict[str, Any]:
-        """Return the options that show float operations, the most first."""
+        """Return the options that show float operations, the largest first."""
         return _preset("float-operations")
 
     @staticmethod
@@ -191,9 +190,9 @@ class ProfileOptionBuilder:
         min_residual_bytes: int = 0,
         min_output_bytes: int = 0,
     ) -> dict[str, Any]:
-        """Return the options that show time and requested memory, what takes longest first.
+        """Return the options that show time and requested memory, the longest time first.
 
-        What takes less than a minimum (microseconds, bytes) is left out, also from the totals.
+        Rows below a minimum (microseconds, bytes) are left out, also from the totals.
         """
         return {
             **_preset("time-and-memory"),
@@ -211,13 +210,13 @@ class ProfileOptionBuilder:
         return {name: [*value] if isinstance(value, list) else value for name, value in self._options.items()}
 
     def with_max_depth(self, max_depth: int) -> ProfileOptionBuilder:
-        """Show no more levels of the tree, or rows of the op view."""
+        """Limit the levels of the tree, or the rows of the op view."""
         return self._with(max_depth=max_depth)
 
     def with_min_memory(
         self, min_bytes: int = 0, min_peak_bytes: int = 0, min_residual_bytes: int = 0, min_output_bytes: int = 0
     ) -> ProfileOptionBuilder:
-        """Show what takes at least so many bytes: requested, at its peak, left behind, put out."""
+        """Show rows with at least this many bytes: requested, peak, residual, output."""
         return self._with(
             min_bytes=min_bytes,
             min_peak_bytes=min_peak_bytes,
@@ -228,25 +227,25 @@ class ProfileOptionBuilder:
     def with_min_execution_time(
         self, min_micros: int = 0, min_accelerator_micros: int = 0, min_cpu_micros: int = 0
     ) -> ProfileOptionBuilder:
-        """Show what takes at least so many microseconds: on all, on accelerators, on the CPU."""
+        """Show rows with at least this many microseconds: in total, on accelerators, on the CPU."""
         return self._with(
             min_micros=min_micros, min_accelerator_micros=min_accelerator_micros, min_cpu_micros=min_cpu_micros
         )
 
     def with_min_parameters(self, min_params: int) -> ProfileOptionBuilder:
-        """Show what holds at least so many parameters."""
+        """Show rows with at least this many parameters."""
         return self._with(min_params=min_params)
 
     def with_min_occurrence(self, min_occurrence: int) -> ProfileOptionBuilder:
-        """Show what ran at least so often, or the types of at least so many nodes (op view)."""
+        """Show rows with at least this many runs, or op types with at least this many nodes (op view)."""
         return self._with(min_occurrence=min_occurrence)
 
     def with_min_float_operations(self, min_float_ops: int) -> ProfileOptionBuilder:
-        """Show what computes at least so many float operations."""
+        """Show rows with at least this many float operations."""
         return self._with(min_float_ops=min_float_ops)
 
     def with_accounted_types(self, account_type_regexes: Sequence[str]) -> ProfileOptionBuilder:
-        """Count nodes that have one of these types: an op, a device, or a type of the log (RE2, as a whole)."""
+        """Count nodes with one of these types: an op, a device, or a type of the log (RE2, full match)."""
         return self._with(account_type_regexes=[*account_type_regexes])
 
     def with_node_names(
@@ -256,7 +255,7 @@ class ProfileOptionBuilder:
         hide_name_regexes: Sequence[str] | None = None,
         trim_name_regexes: Sequence[str] | None = None,
     ) -> ProfileOptionBuilder:
-        """Start at, show, hide, and cut off below, what has such a name (RE2, as a whole); None changes nothing."""
+        """Start at, show, hide, or trim below the names that match (RE2, full match); None changes nothing."""
         given = {
             "start_name_regexes": start_name_regexes,
             "show_name_regexes": show_name_regexes,
@@ -266,11 +265,11 @@ class ProfileOptionBuilder:
         return self._with(**{name: [*regexes] for name, regexes in given.items() if regexes is not None})
 
     def account_displayed_op_only(self, is_true: bool) -> ProfileOptionBuilder:
-        """Count what is shown alone, or all that counts below a row, shown or not."""
+        """Count only displayed nodes, or all counted nodes below a row, shown or not."""
         return self._with(account_displayed_op_only=is_true)
 
     def with_step(self, step: int) -> ProfileOptionBuilder:
-        """Show a step that was added, or with -1 the mean of all."""
+        """Show the step with this number, or the mean of all steps for -1."""
         return self._with(step=step)
 
     def with_empty_output(self) -> ProfileOptionBuilder:
@@ -286,11 +285,11 @@ class ProfileOptionBuilder:
         return self._with(output=f"file:outfile={outfile}")
 
     def with_timeline_output(self, timeline_file: str) -> ProfileOptionBuilder:
-        """Write a file for Perfetto and Chrome's tracing page; not of the op view."""
+        """Write a trace file for Perfetto and chrome://tracing; not available for the op view."""
         return self._with(output=f"timeline:outfile={timeline_file}")
 
     def with_pprof_output(self, pprof_file: str) -> ProfileOptionBuilder:
-        """Write a profile for pprof; of the code view, with one attribute selected."""
+        """Write a pprof profile; only for the code view with one selected attribute."""
         return self._with(output=f"pprof:outfile={pprof_file}")
 
     def order_by(self, attribute: str) -> ProfileOptionBuilder:

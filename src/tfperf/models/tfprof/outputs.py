@@ -1,4 +1,4 @@
-"""Where a view goes: to stdout, to a file, or into the files of other tools."""
+"""Outputs of a view: stdout, text files, flame graphs and pprof profiles."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _OUTPUT = re.compile(rf"({_KIND})(?::outfile)?=(.+)", re.DOTALL)
 
 
 class Target(Struct, frozen=True):
-    """What is written, and the file that it is written to; None for stdout."""
+    """The output's kind and file; None for stdout."""
 
     kind: Kind
     path: Path | None = None
 
 
 def parse_output(text: str, view: View) -> Target:
-    """Return where a view is to go: `stdout`, `none`, `timeline=FILE`, ..., as tfprof writes it too, or a path.
+    """Return the target of an output: `stdout`, `none`, `timeline=FILE`, ..., in tfprof's syntax or as a path.
 
     Raises ValueError for an output that the view does not have.
     """
@@ -80,10 +80,9 @@ def parse_output(text: str, view: View) -> Target:
 def write_output(
     model: Model, view: View, options: Options, target: Target, *, quirks: bool, every_frame: bool = False
 ) -> list[str]:
-    """Write a view as another tool reads it, or as tfprof's own text; return what to tell about it.
+    """Write a view for another tool or as tfprof's own text; return notes for the user.
 
-    Raises ValueError for a step that was not recorded, TfprofInputError where there is nothing to write, and
-    OutputError.
+    Raises ValueError for a step that was not recorded, TfprofInputError if there is nothing to write, and OutputError.
     """
     model.recorded(options.step)
     if target.kind == "none":
@@ -112,7 +111,7 @@ def write_output(
 
 
 def _flame(model: Model, view: View, options: Options) -> bytes:
-    """Return the page of what rows are sorted by, or else of the first selected value that there is."""
+    """Return the page for the sort key, or else for the first selected attribute with values."""
     shown = show_tree(model, view, options, with_parameters(model, model.values(options.step)))
     named = [name for name in (options.order_by, *options.select) if name in ATTRIBUTES]
     attribute = next((name for name in named if shown.root_total[PLACE[name]]), (*named, "micros")[0])
@@ -120,7 +119,7 @@ def _flame(model: Model, view: View, options: Options) -> bytes:
 
 
 MOST_BOXES = 5_000
-"""More are too narrow to be seen, and make browsers slow."""
+"""More boxes are too narrow to be visible, and slow down browsers."""
 
 _SHOWN_AS: Mapping[str, tuple[str, Unit, int]] = {
     "micros": ("time of accelerator and CPU", "ms", 1000),
@@ -133,15 +132,14 @@ _SHOWN_AS: Mapping[str, tuple[str, Unit, int]] = {
     "params": ("parameters", "count", 1),
     "float_ops": ("float operations", "count", 1),
 }
-"""What a box is as wide as: in words, the unit that is shown, and how much of what a view counts in it is."""
+"""Meaning of a box's width, its display unit, and the number of stored units per display unit."""
 
 
 def view_page(shown: Shown, attribute: str, title: str) -> str:
-    """Return what the scope or the code view shows as a page with a flame graph, by the totals of an attribute.
+    """Return the scope or code view as a page with a flame graph, sized by the totals of an attribute.
 
-    Boxes have their total, their own value and their shares as text; a click makes one as wide as the page. Of more
-    than `MOST_BOXES`, the widest are drawn. Raises ValueError if the attribute has no sum, TfprofInputError if nothing
-    has any of it.
+    Boxes have their total, own value and shares as text; a click zooms in. If there are more than `MOST_BOXES`, the
+    widest are drawn. Raises ValueError if the attribute cannot be summed, TfprofInputError if all values are 0.
     """
     from tfperf.report.render.flame.drawing import FlameDocument, flame_page
 
@@ -175,10 +173,10 @@ UNITS: Mapping[str, str] = {
     "params": "count",
     "float_ops": "count",
 }
-"""What a profile can hold, and the units that pprof knows."""
+"""Attributes that a pprof profile can hold, with their pprof units."""
 _LEVEL = 6
 NOT_SHOWN = "(not shown)"
-"""The frame of what no shown line of code accounts for."""
+"""Frame of costs outside all displayed lines of code."""
 
 _PPROF = Schema(
     "tfperf.pprof",
@@ -200,14 +198,13 @@ _PPROF = Schema(
 
 
 def pprof_bytes(model: Model, options: Options, view: View = "code") -> bytes:
-    """Return the code view as pprof reads it: gzip of a Profile.
+    """Return the code view as a pprof profile (gzip of a Profile).
 
-    It has a kind of sample for each attribute that is selected (`UNITS`) and one that counts nodes, and a sample for
-    each node that counts, with the labels `node` and `op`. The samples of a kind sum up to the total of the root. A
-    frame has its own function and the line in it. Frames that are not shown are left out of the stacks: what they
-    cost stays with the frame above, and what has none above, with `NOT_SHOWN`.
+    It has a sample type per selected attribute of `UNITS` and one for the number of nodes, and a sample per counted
+    node with the labels `node` and `op`. The samples of a type add up to the total of the root. Each frame has its own
+    function and line. The cost of a hidden frame goes to its parent, or to `NOT_SHOWN` if it has none.
 
-    Raises ValueError for another view, for a step that was not recorded, and if nothing of `UNITS` is selected;
+    Raises ValueError for another view, for a step that was not recorded, and if no attribute of `UNITS` is selected;
     TfprofInputError if no node has a stack.
     """
     if view != "code":
@@ -227,12 +224,12 @@ def pprof_bytes(model: Model, options: Options, view: View = "code") -> bytes:
     message = profile.message
     message.time_nanos, message.duration_nanos = start, duration
     message.string_table.extend(text.encode("utf-8", "replace") for text in profile.strings)
-    # Without the time of writing, the same input makes the same file.
+    # Without a timestamp, the output is reproducible.
     return gzip.compress(message.SerializeToString(), _LEVEL, mtime=0)
 
 
 def _recorded_nanos(model: Model, step: int) -> tuple[int, int]:
-    """Return when the recorded executions start, and how long they take in the mean step; zeros if there are none."""
+    """Return the first recorded start and the duration of the mean step; zeros without executions."""
     spans = []
     for each in model.recorded(step).values():
         start, duration = each.intervals.start, each.intervals.duration
@@ -245,7 +242,7 @@ def _recorded_nanos(model: Model, step: int) -> tuple[int, int]:
 
 
 def _stacks(tree: Tree, shown: set[int], profile: _Profile) -> dict[int, tuple[int, ...]]:
-    """Return the locations of the stack that each frame ends (`Tree.node`), innermost first."""
+    """Return the locations of the stack of each frame (`Tree.node`), innermost first."""
     of_row: list[tuple[int, ...]] = []
     for name, entry, above in zip(tree.names, tree.node.tolist(), parents(tree.depth).tolist(), strict=True):
         outer = of_row[above] if above >= 0 else ()
@@ -254,11 +251,11 @@ def _stacks(tree: Tree, shown: set[int], profile: _Profile) -> dict[int, tuple[i
 
 
 class _Profile:
-    """A Profile that grows: texts, functions and locations are there once."""
+    """Builds a Profile in which texts, functions and locations are unique."""
 
     def __init__(self, model: Model) -> None:
         self.strings: dict[str, int] = {"": 0}
-        # What is symbolized needs no binary, which pprof would miss.
+        # Declaring symbols as present keeps pprof from looking for a binary.
         known = {"has_functions": True, "has_filenames": True, "has_line_numbers": True}
         mapping = {"id": 1, "filename": self.text("graph"), **known}
         self.message = _PPROF.message_class("Profile")(mapping=mapping)
@@ -268,11 +265,10 @@ class _Profile:
         self._frames = _full_frames(model)
 
     def text(self, text: str) -> int:
-        """Return the number of a text."""
         return self.strings.setdefault(text, len(self.strings))
 
     def add_kinds(self, attributes: list[str], options: Options) -> None:
-        """Add the kinds of samples, and say what they are of."""
+        """Add the sample types and the comment that describes them."""
         for name, unit in (("nodes", "count"), *((name, UNITS[name]) for name in attributes)):
             self.message.sample_type.add(type=self.text(name), unit=self.text(unit))
         default = options.order_by if options.order_by in attributes else attributes[0]
@@ -296,14 +292,14 @@ class _Profile:
                 self.message.sample.add(location_id=stack, value=rows[node], label=label)
 
     def location(self, name: str) -> int:
-        """Return the number of the location that the code view writes so."""
+        """Return the number of the location with this name in the code view."""
         if name not in self._locations:
             number = self._locations[name] = len(self._locations) + 1
             path, line, function, suffix = "", 0, NOT_SHOWN, ""
             if name != NOT_SHOWN:
                 plain = name if name in self._frames else name.removesuffix(GRADIENT)
                 path, line, function = self._frames[plain]
-                suffix = name[len(plain) :]  # what marks a frame of gradients
+                suffix = name[len(plain) :]  # marks a gradient frame
             of = self._function(path, function, suffix)
             self.message.location.add(id=number, mapping_id=1, line=[{"function_id": of, "line": line}])
         return self._locations[name]
@@ -321,9 +317,9 @@ class _Profile:
 
 
 def _full_frames(model: Model) -> dict[str, tuple[str, int, str]]:
-    """Return path, line and function of frames by their text in the code view, which cuts the first and the last.
+    """Return path, line and function of frames by their text in the code view, which truncates paths and functions.
 
-    Where several frames look the same there, the view takes them for one, and only what they share is known.
+    The view merges frames with the same text, so only their common values are known.
     """
     stacks, names = model.stacks, frame_names(model)
     frames: dict[str, tuple[str, int, str]] = {}

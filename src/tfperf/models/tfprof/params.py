@@ -1,4 +1,4 @@
-"""`tfperf tfprof params`: the parameters of a model by layer, from whatever it was saved as."""
+"""`tfperf tfprof params`: the parameters of a saved model by layer."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ _APART = (
 def params_report(path: Path, op_log: Path | None = None) -> Report:
     """Return the parameters of a model by layer, the largest first.
 
-    `path` is a SavedModel, a `.keras`, `.weights.h5` or `.h5` file, a checkpoint, or a graph; `op_log`, the log of
-    tfprof, says which variables of a graph are trained. `summary` holds the totals. Raises TfprofInputError.
+    `path` is a SavedModel, a `.keras`, `.weights.h5` or `.h5` file, a checkpoint, or a graph; tfprof's `op_log` lists
+    the trainable variables of a graph. `summary` holds the totals. Raises TfprofInputError.
     """
     found = read_variables(path, op_log)
     counted_in = [variable for variable in found.variables if not variable.apart]
@@ -112,7 +112,7 @@ def _elements(variables: Sequence[Variable]) -> int:
 
 
 def _size(variables: Sequence[Variable]) -> int | None:
-    """Return the bytes of all variables; None if that of one is not known."""
+    """Return the bytes of all variables; None if the size of one is unknown."""
     sizes = [variable.bytes for variable in variables]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -122,7 +122,7 @@ def _without_shape(variables: Sequence[Variable]) -> int:
 
 
 def _split(variables: Sequence[Variable]) -> dict[str, int]:
-    """Return how many parameters are trained, are not, and how many nobody knows that of."""
+    """Return the numbers of trainable, non-trainable and unclassified parameters."""
     split = {"yes": 0, "no": 0, _UNKNOWN: 0}
     for variable in variables:
         split[_trained([variable])] += variable.elements or 0
@@ -231,17 +231,17 @@ _UNSAID = {
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """The variables of a source: what it is, and what people should know about it."""
+    """The variables of a source, its kind, and notes for the report."""
 
     kind: str
     variables: list[Variable]
     hidden: int = 0
-    """Resources that may be variables, of which nothing is known."""
+    """Number of resources that may be variables but have no known shape or type."""
     notes: tuple[str, ...] = ()
 
 
 def read_variables(path: Path, op_log: Path | None = None) -> Found:
-    """Return the variables of a source; `op_log` says which of a graph are trainable. Raises TfprofInputError."""
+    """Return the variables of a source; `op_log` lists the trainable ones of a graph. Raises TfprofInputError."""
     found = _read(path, op_log)
     if op_log is not None and "graph" not in found.kind:
         raise TfprofInputError(f"{path} is a {found.kind}, which needs no op log: leave --op-log out")
@@ -254,7 +254,7 @@ def _read(path: Path, op_log: Path | None) -> Found:
     try:
         with open_regular(path) as file:
             head = file.read(_HEAD)
-    except OSError:  # as the prefix of a checkpoint
+    except OSError:  # for example, the prefix of a checkpoint
         head = b""
     if head.startswith(_ZIP):
         return _found(".keras file", keras_variables(path), ".keras")
@@ -284,7 +284,7 @@ def _of_folder(path: Path, op_log: Path | None) -> Found:
 
 
 def _found(kind: str, variables: list[Variable], unsaid: str, hidden: int = 0, *notes: str) -> Found:
-    """Return what was found, with a note where the source does not say what is trained."""
+    """Return the variables, with a note if the source does not record which of them are trainable."""
     if any(not variable.apart and variable.trainable is None for variable in variables):
         notes = (*notes, _UNSAID[unsaid])
     return Found(kind=kind, variables=variables, hidden=hidden, notes=notes)
@@ -298,7 +298,7 @@ def _of_checkpoint(path: Path) -> Found:
         return _found("checkpoint of objects (tf.train.Checkpoint)", variables, "checkpoint")
     listed = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.dtype != "string"}
     trained: Collection[str] | None = None
-    # Beside it lies the graph that was saved with it, if nobody moved it.
+    # The graph is saved in the same folder as the checkpoint, unless a file was moved.
     meta = Path(str(checkpoint.path).removesuffix(".index") + ".meta")
     if meta.is_file():
         with suppress(TfprofInputError):
@@ -340,7 +340,7 @@ def _of_graph(path: Path, op_log: Path | None) -> Found:
 
 
 def _trained_names(file: InputFile, meta_graph: Any) -> Collection[str] | None:
-    """Return the names of variables that a collection says are trainable, in graph and checkpoint; None: no list."""
+    """Return the names in a collection of trainable variables, in graph and checkpoint; None without the collection."""
     collections = {each.key: each.value.bytes_list.value for each in meta_graph.collection_def}
     if _ALL not in collections and _TRAINED_KEY not in collections:
         return None

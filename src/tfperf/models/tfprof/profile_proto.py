@@ -1,4 +1,4 @@
-"""A profile as tfprof writes it (ProfileProto): graph, runs and log in one."""
+"""ProfileProto, tfprof's file with graph, runs and log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfperf.models.tfprof.op_log import stacks_of, string_table
 from tfperf.models.tfprof.run_metadata import is_accelerator, is_all_streams
 
 _LARGEST_SLOT = (1 << 16) - 1
-"""Of the outputs of a node; no op of TensorFlow has a hundredth of that."""
+"""Limit for output indices, more than a hundred times the outputs of any TensorFlow op."""
 _MOST_STEPS = 20_000
 
 
@@ -52,7 +52,7 @@ def read_profile(file: InputFile) -> Model:
     of_node = _owner(type_lists, place)
     by_node = np.lexsort((kind, of_node))
     input_of, index, source, slot = _inputs(nodes, place, numbers(pairs.field("key")))
-    # The shape of what comes into an input is stated, or that of the output that it comes from.
+    # The shape of an input is stated, or is the shape of its source output.
     shapes, row = _shapes_at(nodes.column("output_shapes"), place, source, slot)
     stated, stated_row = _shapes_at(nodes.column("input_shapes"), place, input_of, index)
     shapes = shapes.followed_by(stated).take(np.where(stated_row >= 0, len(shapes) + stated_row, row))
@@ -81,20 +81,20 @@ def read_profile(file: InputFile) -> Model:
 
 
 def _owner(lists: Any, place: Int64s) -> Int64s:
-    """Return for each item of the lists the node that it belongs to."""
+    """Return the node of each item of the lists."""
     return np.repeat(place, np.diff(offsets(lists)))
 
 
 def _shapes(lists: Any) -> Shapes:
-    """Return shapes that are lists of numbers; an empty one is not known."""
+    """Return lists of numbers as shapes; an empty list is an unknown shape."""
     ends = offsets(lists).astype(np.int64)
     return Shapes(ends - ends[0], numbers(items(lists)).astype(np.int64), np.diff(ends) > 0)
 
 
 def _inputs(nodes: Any, place: Int64s, ids: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Return of each input the node that it goes into and its number there, the one that it comes from, and its output.
+    """Return each input's node and index, and its source node and output index.
 
-    Inputs are in order of the nodes that they go into.
+    Inputs are in order of their nodes.
     """
     lists = nodes.column("inputs")
     pairs, of = items(lists), _owner(lists, place)
@@ -120,7 +120,7 @@ def _inputs(nodes: Any, place: Int64s, ids: Int64s) -> tuple[Int64s, Int64s, Int
 
 
 def _shapes_at(lists: Any, place: Int64s, node: Int64s, number: Int64s) -> tuple[Shapes, Int64s]:
-    """Return the shapes that nodes have by number, and which of them is that of each node and number; -1 for none."""
+    """Return the shapes of nodes by index, and the row for each node and index; -1 if there is none."""
     pairs = items(lists)
     shapes = _shapes(pairs.field("value").field("int64_values"))
     numbered = np.clip(numbers(pairs.field("key")), -1, _LARGEST_SLOT + 1)
@@ -132,7 +132,7 @@ def _shapes_at(lists: Any, place: Int64s, node: Int64s, number: Int64s) -> tuple
 
 
 def _steps(file: InputFile, nodes: Any, place: Int64s) -> tuple[list[str], dict[int, Executions]]:
-    """Return all devices, and what each step recorded."""
+    """Return all devices, and the executions of each step."""
     lists = nodes.column("execs")
     pairs, of = items(lists), _owner(lists, place)
     step, execs = numbers(pairs.field("key")), pairs.field("value")
@@ -184,7 +184,7 @@ def _groups(of: Int64s, then: Sequence[Int64s]) -> dict[int, Int64s]:
 
 
 def _times(lists: Any, number: dict[str, int]) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s, Int64s]]:
-    """Return the summed durations of each entry, and the single executions: entry, device, start, duration."""
+    """Return the summed durations of each entry, and single executions: entry, device, start, duration."""
     count = len(lists)
     pairs = items(lists)
     names = texts(pairs.field("key"))
@@ -200,9 +200,9 @@ def _times(lists: Any, number: dict[str, int]) -> tuple[Int64s, tuple[Int64s, In
 
 
 def profile_bytes(graph: Graph, model: Model) -> bytes:
-    """Return a ProfileProto. `graph` is the graph of the model, as it was read.
+    """Return a ProfileProto; `graph` is the original graph of the model.
 
-    Memory is written as one record for each node and step, since a model keeps sums.
+    Memory is written as one record per node and step, because a model keeps sums.
     """
     place = {name: number for number, name in enumerate(model.names)}
     strings: dict[str, int] = {}
@@ -243,7 +243,7 @@ def profile_bytes(graph: Graph, model: Model) -> bytes:
 
 
 def _traces(model: Model, strings: dict[str, int]) -> list[list[dict[str, int]]]:
-    """Return the stack of each node; the texts that its frames name are numbered in `strings`."""
+    """Return the stack of each node; strings of its frames are numbered in `strings`."""
     stacks = model.stacks
     frames = [
         {
@@ -263,16 +263,16 @@ def _entry(key: int, shapes: Shapes, row: int) -> dict[str, Any]:
 
 
 def _add_inputs(graph: Graph, place: list[int], nodes: list[dict[str, Any]]) -> None:
-    """Give the nodes their inputs: the nodes that these come from, from which of their outputs, and its shape.
+    """Add the inputs of nodes: source nodes, their output indices, and their shapes.
 
-    tfprof has room for one output of each source, so what comes from several is known by `input_shapes` alone.
+    tfprof stores one output per source, so for several outputs only `input_shapes` is complete.
     """
     index: dict[int, int] = defaultdict(int)
     columns = (graph.input_of, graph.input_source, graph.input_slot)
     for own, source, slot in zip(*(column.tolist() for column in columns), strict=True):
         key = index[own]
         index[own] += 1
-        slot = max(slot, 0)  # of a control input too
+        slot = max(slot, 0)  # control inputs are negative
         if source >= 0:
             node = nodes[place[own]]
             node.setdefault("inputs", []).append({"key": key, "value": place[source]})
@@ -283,8 +283,8 @@ def _add_inputs(graph: Graph, place: list[int], nodes: list[dict[str, Any]]) -> 
 
 
 _ROWS = 100_000
-"""So many records are written at a time, which bounds memory."""
-# Tags of protobuf: the number of a field, and its kind (0 for a number, 2 for what has a length).
+"""Records per write; bounds the memory."""
+# Protobuf tags: field number and wire type (0: varint, 2: length-delimited).
 _EXECS, _KEY, _VALUE = b"\x62", b"\x08", b"\x12"
 _RUN_COUNT, _START, _END, _DEVICES, _MEMORY = b"\x08", b"\x10", b"\x18", b"\x32", b"\x3a"
 _ACCELERATOR_EXECS, _CPU_EXECS, _DEVICE, _TIMES = 0x22, 0x2A, b"\x0a", b"\x0a"
@@ -292,7 +292,7 @@ _BYTES = (b"\x30", b"\x38", b"\x40", b"\x48")
 
 
 class _Rows(Struct, frozen=True):
-    """A record for each node and step that has one, by node, and then by step."""
+    """A record per recorded node and step, by node and then by step."""
 
     node: Int64s
     step: Int64s
@@ -301,7 +301,7 @@ class _Rows(Struct, frozen=True):
 
 
 class _Singles(Struct, frozen=True):
-    """Single executions, in order of the records that they belong to (`row`), and of devices."""
+    """Single executions, in order of their record (`row`) and device."""
 
     row: Int64s
     device: Int64s
@@ -310,7 +310,7 @@ class _Singles(Struct, frozen=True):
 
 
 def execution_bytes(model: Model) -> Iterator[bytes]:
-    """Yield for each node the field `execs` of its ProfileNode, serialized."""
+    """Yield the serialized field `execs` of each ProfileNode."""
     rows, singles = _sorted(model)
     ends = np.searchsorted(rows.node, np.arange(len(model.names) + 1))
     first = 0
@@ -349,7 +349,7 @@ def _sorted(model: Model) -> tuple[_Rows, _Singles]:
 
 
 def _serialized(model: Model, rows: _Rows, singles: _Singles, part: slice) -> tuple[bytes, Int64s]:
-    """Return some records, and where each of them starts; one more for the end."""
+    """Return serialized records, and the start of each plus the end of the last."""
     count = part.stop - part.start
     inside = slice(*np.searchsorted(singles.row, [part.start, part.stop]).tolist())
     row, device = singles.row[inside] - part.start, singles.device[inside]
@@ -374,7 +374,7 @@ def _serialized(model: Model, rows: _Rows, singles: _Singles, part: slice) -> tu
 
 
 def _scalars(rows: _Rows, part: slice, span: tuple[Int64s, Int64s]) -> Cells:
-    """Return what a record has once: runs, start, end, and memory."""
+    """Return the fields that occur once per record: runs, start, end, and memory."""
     fields = zip((_RUN_COUNT, _START, _END), (rows.runs[part], *span), strict=True)
     count = part.stop - part.start
     memory = [
@@ -386,7 +386,7 @@ def _scalars(rows: _Rows, part: slice, span: tuple[Int64s, Int64s]) -> Cells:
 
 
 def _heads(model: Model, device: Int64s, length: Int64s) -> Cells:
-    """Return what comes before the executions on a device, which take so many bytes: the device, named twice."""
+    """Return the header of a device's executions, which take `length` bytes; it contains the device twice."""
     names = [name.encode() for name in model.devices] or [b""]
     width = max(map(len, names))
     table = np.array([list(name.ljust(width)) for name in names], np.uint8).reshape(len(names), width)
@@ -400,7 +400,7 @@ def _heads(model: Model, device: Int64s, length: Int64s) -> Cells:
 
 
 def _interleaved(heads: Cells, counts: Int64s, items: Cells) -> Cells:
-    """Return the heads as rows, each followed by its items."""
+    """Return each head followed by its items."""
     width = max(heads.width, items.width)
     first = np.cumsum(counts + 1) - (counts + 1)
     place = np.concatenate((first, ranges(first + 1, counts)))

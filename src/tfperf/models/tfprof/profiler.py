@@ -1,6 +1,6 @@
-"""The Python API of tfprof, as code for `tf.compat.v1.profiler` uses it: graph, records and log of this process.
+"""The Python API of tfprof, compatible with `tf.compat.v1.profiler`.
 
-Nothing is imported from TensorFlow unless a live `tf.Graph` is given. Each Profiler is its own; any number may exist.
+TensorFlow is imported only for a live `tf.Graph`. Profilers are independent of each other.
 """
 
 from __future__ import annotations
@@ -31,19 +31,18 @@ if TYPE_CHECKING:
 
 
 class Profiler:
-    """Joins a graph with what its steps recorded, and shows it in four views.
+    """Joins a graph with the records of its steps, and shows it in four views.
 
-    `graph` is a `tf.Graph`, which may still grow, or a GraphDef (also serialized); without it, the default graph of
-    TensorFlow 1. `op_log` is an OpLogProto (also serialized) with types of one's own. The log of a `tf.Graph` is made
-    here: float operations, code, trainable variables.
+    `graph` is a `tf.Graph`, which may still grow, or a GraphDef (also serialized); the default is the default graph of
+    TensorFlow 1. `op_log` is an OpLogProto (also serialized) with additional types. For a `tf.Graph`, float operations,
+    code and trainable variables are logged automatically.
 
         profiler = Profiler(session.graph)
         profiler.add_step(70, run_metadata)
         profiler.profile_name_scope(ProfileOptionBuilder.trainable_variables_parameter())
 
-    The methods `profile_...` take options as `ProfileOptionBuilder` makes them, and return the root of what they print
-    or write. They raise ValueError for options that mean nothing, TfprofInputError (a TfperfError) for damaged data,
-    and OutputError.
+    The methods `profile_...` take options of `ProfileOptionBuilder`, and return the root of the printed or written
+    view. They raise ValueError for invalid options, TfprofInputError (a TfperfError) for damaged data, and OutputError.
     """
 
     def __init__(self, graph: Any = None, op_log: Any = None) -> None:
@@ -53,7 +52,7 @@ class Profiler:
         self._read: tuple[Any, Graph, Model] | None = None
 
     def add_step(self, step: int, run_meta: Any) -> None:
-        """Add what a run recorded: a RunMetadata (also serialized) of its own; several of one step are put together.
+        """Add the RunMetadata (also serialized) of a run; several runs of one step are merged.
 
         Raises TfprofInputError if it holds no records, ValueError for a negative step.
         """
@@ -73,7 +72,7 @@ class Profiler:
         return self._profile("graph", options)
 
     def profile_operations(self, options: Mapping[str, Any]) -> ProfileNode:
-        """Show op types; each total counts what follows."""
+        """Show op types; each total includes the rows that follow."""
         return self._profile("op", options)
 
     def profile_python(self, options: Mapping[str, Any]) -> ProfileNode:
@@ -81,9 +80,9 @@ class Profiler:
         return self._profile("code", options)
 
     def advise(self, options: Mapping[str, Any] | None = None) -> Report:
-        """Print what the checkers find, and return it: all of them, or those that `options` has as keys.
+        """Print and return the findings of all checkers, or of those that are keys of `options`.
 
-        Keys are names such as `OperationChecker`; their values are not used. Raises ValueError for an unknown one.
+        Keys are names such as `OperationChecker`; their values are ignored. Raises ValueError for an unknown checker.
         """
         from tfperf.models.tfprof.advise import CHECKERS, advise_report
         from tfperf.report.render import render, write
@@ -93,13 +92,13 @@ class Profiler:
         return report
 
     def serialize_to_string(self) -> bytes:
-        """Return all that is known as a ProfileProto, which `tfperf tfprof --profile` and TensorFlow's tfprof read."""
+        """Return the model as a ProfileProto, which `tfperf tfprof --profile` and TensorFlow's tfprof read."""
         graph, model = self._joined()
         return profile_bytes(graph, model)
 
     @property
     def model(self) -> Model:
-        """All that is known of the graph now."""
+        """Current model of the graph."""
         return self._joined()[1]
 
     def _joined(self) -> tuple[Graph, Model]:
@@ -110,7 +109,6 @@ class Profiler:
         return self._read[1:]
 
     def _profile(self, view: View, options: Mapping[str, Any]) -> ProfileNode:
-        """Print or write a view, and return it."""
         asked, model = options_from(options), self.model
         write_output(model, view, asked, parse_output(asked.output, view), quirks=False)
         return profile_model(model, view, asked)
@@ -123,9 +121,9 @@ def profile(
     cmd: str = "scope",
     options: Mapping[str, Any] | None = None,
 ) -> ProfileNode:
-    """Show one view (`cmd`: scope, graph, op or code) of a graph and of one run of it, if there is one.
+    """Show one view (`cmd`: scope, graph, op or code) of a graph, and of one run if `run_meta` is given.
 
-    All is as for `Profiler`; without options, the parameters of trainable variables are shown.
+    Arguments are as for `Profiler`; without options, the parameters of trainable variables are shown.
     """
     if cmd not in get_args(View):
         raise OptionError(f"cmd {cmd!r} is unknown: use one of {', '.join(get_args(View))}")
@@ -137,7 +135,7 @@ def profile(
 
 
 class _GraphSource:
-    """Where a graph and its log come from: a live graph of TensorFlow, or messages."""
+    """Source of a graph and its log: a live TensorFlow graph, or messages."""
 
     def __init__(self, graph: Any, op_log: Any) -> None:
         self._graph = _default_graph() if graph is None else graph
@@ -148,11 +146,11 @@ class _GraphSource:
 
     @property
     def version(self) -> Any:
-        """What changes when the graph does."""
+        """Value that changes when the graph does."""
         return self._graph.version if self._is_live else 0
 
     def read(self, run_metadata: bytes) -> tuple[Graph, OpLog | None]:
-        """Return the graph and its log as they are now; the record of a run says the shapes that are open."""
+        """Return the current graph and log; the record of a run completes unknown shapes."""
         definition, log = self._graph, self._op_log
         if self._is_live:
             from tfperf.capture.graph_collector import graph_and_log
@@ -163,7 +161,7 @@ class _GraphSource:
 
 
 def _default_graph() -> Any:
-    """Return the default graph of TensorFlow 1, which is there where TensorFlow has been imported."""
+    """Return the default graph of TensorFlow 1, if TensorFlow has been imported."""
     graph = None
     if "tensorflow" in sys.modules:
         from tfperf.capture.graph_collector import default_graph
@@ -175,7 +173,6 @@ def _default_graph() -> Any:
 
 
 def _serialized(message: Any) -> bytes:
-    """Return a message as bytes, from itself or from bytes."""
     if isinstance(message, (bytes, bytearray, memoryview)):
         return bytes(message)
     if not hasattr(message, "SerializeToString"):
@@ -195,15 +192,15 @@ FIELDS: dict[str, Attribute] = {
     "float_ops": "float_ops",
     "run_count": "runs",
 }
-"""Which attribute each field has; `total_` fields have the totals."""
+"""Attribute of each field; `total_` fields have the totals."""
 
 
 class ProfileNode(Struct, kw_only=True):
-    """A row of a view, and the rows below it: a node, a scope, an op type, or a line of code.
+    """A row of a view (node, scope, op type or line of code) with its child rows.
 
-    Times are microseconds, memory is bytes, of one step or the mean of all. `total_` fields hold what is below too; in
-    the op view, what follows: there each row is the only child of the one before, as in tfprof. `graph_nodes` are the
-    nodes that an op type or a line of code stands for. `depth` is 0 for the root.
+    Times are microseconds and memory is bytes, of one step or the mean of all. `total_` fields include the rows below.
+    In the op view each row is the only child of the previous one, as in tfprof, so totals include all later rows.
+    `graph_nodes` are the nodes of an op type or a line of code. `depth` is 0 for the root.
     """
 
     name: str
@@ -230,17 +227,17 @@ class ProfileNode(Struct, kw_only=True):
     total_run_count: int = 0
     total_definition_count: int = 0
     shape: tuple[int, ...] = ()
-    """The shape of a variable."""
+    """Shape of a variable."""
     devices: tuple[str, ...] = ()
     graph_nodes: list[ProfileNode] = field(default_factory=list)
     children: list[ProfileNode] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        """Name the row, and how many are below it."""
+        """Return the name of the row and its number of child rows."""
         return f"ProfileNode({self.name!r}, {sum(1 for _ in self.rows()) - 1} rows below)"
 
     def rows(self) -> Iterator[ProfileNode]:
-        """Yield this row and all below it, in the order in which they are printed."""
+        """Yield this row and all rows below it, in printed order."""
         waiting = [self]
         while waiting:
             row = waiting.pop()
@@ -249,7 +246,7 @@ class ProfileNode(Struct, kw_only=True):
 
     @property
     def table(self) -> pandas.DataFrame:
-        """The rows as a DataFrame, one each: `name`, `depth`, and all fields that are numbers."""
+        """The rows as a DataFrame, one each: `name`, `depth`, and all numeric fields."""
         import pandas
 
         columns = ("name", "depth", *FIELDS, *(f"total_{name}" for name in FIELDS), "total_definition_count")
@@ -258,7 +255,7 @@ class ProfileNode(Struct, kw_only=True):
 
 
 def profile_model(model: Model, view: View, options: Options) -> ProfileNode:
-    """Return what a view shows of a model: its root, with the rows below it."""
+    """Return the root of a view, with the rows below it."""
     values = model.values(options.step)
     if view == "op":
         return _list_of_ops(model, options, values)
@@ -282,7 +279,7 @@ def profile_model(model: Model, view: View, options: Options) -> ProfileNode:
 
 
 def _list_of_ops(model: Model, options: Options, values: Int64s) -> ProfileNode:
-    """Return the op view: a root, and each row below the one before."""
+    """Return the op view: a root, and each row as the child of the previous one."""
     shown = show_ops(model, options, values)
     root = last = _row(ROOT, [0] * len(PLACE), shown.root_total.tolist())
     for depth, (name, own, total, nodes) in enumerate(
@@ -297,7 +294,6 @@ def _list_of_ops(model: Model, options: Options, values: Int64s) -> ProfileNode:
 
 
 def _by_row(values: Int64s) -> list[list[int]]:
-    """Return a list of the attributes of each row."""
     rows: list[list[int]] = values.T.tolist()
     return rows
 

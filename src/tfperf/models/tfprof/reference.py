@@ -1,4 +1,4 @@
-"""The text that tfprof writes, to the letter: for scripts that read it, and to compare with it."""
+"""Reports in the exact text format of tfprof, for scripts that parse it and for comparisons with it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _COUNTS_FIRST = ("scope", "graph")
 
 
 def reference_report(model: Model, view: View, options: Options, *, quirks: bool, to_file: str = "") -> str:
-    """Return what tfprof writes to stdout, or to the file of this name; `quirks` imitates its defect D1."""
+    """Return the text that tfprof prints or writes to `to_file`; `quirks` reproduces its defect D1."""
     names, heads = list(_HEADS), {**_HEADS}
     if view not in _COUNTS_FIRST:
         names = [*names[2:9], *names[:2], *names[9:]]
@@ -127,22 +127,21 @@ def reference_report(model: Model, view: View, options: Options, *, quirks: bool
 _BYTES = ("bytes", "peak_bytes", "residual_bytes", "output_bytes")
 _TIMES = ("micros", "accelerator_micros", "cpu_micros")
 _GRAPH_TYPE = "_TFGraphParent"
-"""The type of the root of the graph view."""
 _NAME_WIDTH, _VALUE_WIDTH, _COUNT_WIDTH = 25, 30, 10
 
 
 def scaled(number: int) -> str:
-    """Return a count: 100.35k."""
+    """Format a count, for example 100.35k."""
     return _in_units(number, ("", "k", "m", "b"))
 
 
 def time_text(micros: int) -> str:
-    """Return a time: 5.79ms."""
+    """Format a time, for example 5.79ms."""
     return _in_units(micros, ("us", "ms", "sec"))
 
 
 def bytes_text(size: int) -> str:
-    """Return a size: 483.07KB."""
+    """Format a size, for example 483.07KB."""
     return _in_units(size, ("B", "KB", "MB"))
 
 
@@ -157,18 +156,18 @@ _TEXT_OF: Mapping[str, Callable[[int], str]] = dict.fromkeys(_BYTES, bytes_text)
 
 
 def _on_one_line(name: str) -> str:
-    """Return a name that cannot look like a row of its own."""
+    """Return the name on one line, so that it cannot look like a row of its own."""
     return name if "\n" not in name and "\t" not in name else name.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _wanted(options: Options, names: Sequence[str]) -> list[str]:
-    """Return which of the attributes are shown: who asks for micros gets all three."""
+    """Return the attributes to print; selecting `micros` adds the accelerator and CPU times."""
     asked = {*options.select} | ({*_TIMES} if "micros" in options.select else set())
     return [name for name in names if name in asked]
 
 
 class ModelText:
-    """What is written of nodes: their devices, types and the shapes of their inputs."""
+    """Formats devices, types and input shapes of nodes."""
 
     def __init__(self, model: Model, *, quirks: bool = False) -> None:
         self._model = model
@@ -184,7 +183,7 @@ class ModelText:
         return "|".join(sorted({self._model.types[kind] for node in nodes for kind in self._types[node]}))
 
     def devices(self, nodes: Sequence[int]) -> str:
-        """Return the devices of nodes; one that never ran has an empty one."""
+        """Return the devices of nodes; the device of a node that never ran is empty."""
         return "|".join(sorted({self._model.device[node] for node in nodes}))
 
     def inputs(self, node: int, separator: str = "|") -> str:
@@ -194,12 +193,12 @@ class ModelText:
         return separator.join(f"{index}:{shape or 'unknown'}" for index, shape in enumerate(shapes))
 
     def shape(self, node: int) -> str:
-        """Return the attribute shape of a node."""
+        """Return the shape attribute of a node."""
         return shape_text(self._model.shape, node)
 
 
 def shape_text(shapes: Shapes, place: int) -> str:
-    """Return a shape: 100x784; empty for one that is not known."""
+    """Format a shape, for example 100x784; an unknown shape is empty."""
     return "x".join(map(str, shapes.dims(place)))
 
 
@@ -215,7 +214,7 @@ def tree_rows(shown: Shown, view: View, options: Options, text: ModelText) -> It
 
 
 def _node_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[list[str | None]]:
-    """Yield the columns of the scope and graph view: a cell for each row, None for one that is left out."""
+    """Yield the columns of the scope and graph views: one cell per row, None for a column that is left out."""
     nodes = shown.tree.node.tolist()
     select = {*options.select}
     if "params" in select:
@@ -237,7 +236,6 @@ def _node_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[lis
 
 
 def _code_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[list[str | None]]:
-    """Yield the columns of the code view."""
     built = [shown.built.get(frame, []) for frame in shown.tree.node.tolist()]
     select = {*options.select}
     for name in _wanted(options, (*_BYTES, *_TIMES)):
@@ -257,7 +255,7 @@ def _code_cells(shown: Shown, options: Options, text: ModelText) -> Iterator[lis
 
 def _own_and_total(shown: Shown, name: str, to_text: Callable[[int], str], unit: str = "") -> list[str | None]:
     own, total = (values[PLACE[name]].tolist() for values in (shown.tree.own, shown.total))
-    texts = {number: to_text(number) for number in {*own, *total}}  # most rows have one of few values
+    texts = {number: to_text(number) for number in {*own, *total}}  # most rows share a few values
     counts = shown.tree.accounted.tolist()
     return [
         f"{texts[one] if counted else '--'}/{texts[every]}{unit}"
@@ -266,7 +264,7 @@ def _own_and_total(shown: Shown, name: str, to_text: Callable[[int], str], unit:
 
 
 def op_rows(shown: ShownOps, options: Options, text: ModelText, values: Int64s) -> Iterator[str]:
-    """Yield the lines of the op view; `values` are those of all nodes."""
+    """Yield the lines of the op view; `values` are the values of all nodes."""
     columns = list(_op_cells(shown, options, text))
     for row, name in enumerate(shown.names):
         cells = [column[row] for column in columns]
@@ -296,7 +294,7 @@ def _with_shares(shown: ShownOps, name: str, to_text: Callable[[int], str], unit
     place = PLACE[name]
     root = int(shown.root_total[place])
     own, total = shown.own[place].tolist(), shown.total[place].tolist()
-    # The reference has no share of memory in the rest of the list for what takes none itself.
+    # tfprof prints no memory share for later ops that use no memory themselves.
     judged = own if name in _BYTES else total
     shares = [
         (100 * every / root, 100 * one / root) if judge > 0 and root else (0.0, 0.0)
@@ -309,7 +307,7 @@ def _with_shares(shown: ShownOps, name: str, to_text: Callable[[int], str], unit
 
 
 def _input_types(nodes: Int64s, text: ModelText, values: Int64s) -> Iterator[str]:
-    """Yield a line for each distinct list of input shapes: how often it ran, most often first."""
+    """Yield a line per distinct list of input shapes with its number of runs, the most frequent first."""
     totals: dict[str, list[int]] = {}
     for node in nodes.tolist():
         total = totals.setdefault(text.inputs(node, ",\t"), [0, 0, 0])

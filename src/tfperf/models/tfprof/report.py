@@ -1,4 +1,4 @@
-"""A view as a report of tfperf: a table with units and shares, for every format."""
+"""A view as a tfperf report, with units and shares, and the values of checkpoint variables."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ _IN_TEXT = {"bytes": "requested memory", "peak_bytes": "peak memory", "runs": "r
 class ReportDetail(Struct, frozen=True, kw_only=True):
     """How a view is reported.
 
-    Without attributes that were `chosen`, those of the options that have values are shown. Rows that are not `ordered`
-    as the options say are sorted by the first attribute that has values. People see the `top` rows
-    with the largest totals. `every_frame` keeps frames of installed packages in the code view. `notes` say what the
-    numbers are.
+    Unless attributes were `chosen`, the selected attributes that have values are shown. Unless the options say how rows
+    are `ordered`, they are sorted by the first attribute that has values. Terminal and page show the `top` rows with
+    the largest totals. `every_frame` keeps frames of installed packages in the code view. `notes` explain the numbers.
     """
 
     chosen: bool = True
@@ -43,7 +42,7 @@ class ReportDetail(Struct, frozen=True, kw_only=True):
     every_frame: bool = False
     notes: tuple[str, ...] = ()
     checkpoint: Path | None = None
-    """Where the values of variables are, which `tensor_value` selects."""
+    """Source of the values of variables, for `tensor_value`."""
 
 
 def view_report(model: Model, view: View, options: Options, detail: ReportDetail) -> Report:
@@ -80,19 +79,19 @@ def view_report(model: Model, view: View, options: Options, detail: ReportDetail
 
 
 def of_users(model: Model, every_frame: bool) -> Model:
-    """Return the model without frames of installed packages, unless every frame is asked for."""
+    """Return the model without frames of installed packages, unless `every_frame` is true."""
     return model if every_frame else msgspec.structs.replace(model, stacks=model.stacks.of_users())
 
 
 def with_parameters(model: Model, values: Int64s) -> Int64s:
-    """Return the values with parameters of trainable variables only: placeholders have a shape too."""
+    """Return the values with parameters of trainable variables only, because placeholders have a shape too."""
     values = values.copy()
     values[PLACE["params"], ~trainable(model)] = 0
     return values
 
 
 def trainable(model: Model) -> Bools:
-    """Tell which nodes are trainable variables: those that the log calls so; without any, all variables."""
+    """Return which nodes are trainable variables according to the log; all variables if the log lists none."""
     found = np.zeros(len(model.names), np.bool_)
     if TRAINABLE in model.types:
         node, kind = model.type_of
@@ -129,7 +128,7 @@ def _rows(model: Model, view: View, options: Options, values: Int64s) -> Rows:
 
 
 def _attributes(rows: Rows, options: Options, *, chosen: bool) -> list[str]:
-    """Return the attributes that have columns, the one that rows are sorted by first."""
+    """Return the attributes that have columns, the sort key first."""
     selected = [name for name in SHOWN_AS if name in options.select]
     if "micros" in selected and rows.of_all[PLACE["accelerator_micros"]]:
         selected += [name for name in ("accelerator_micros", "cpu_micros") if name not in selected]
@@ -150,7 +149,7 @@ def _step_text(model: Model, step: int) -> str:
 
 
 def _values(model: Model, options: Options, rows: Rows, checkpoint: Path | None) -> Iterator[Table]:
-    """Yield the table of the values of variables that the rows are, if it is selected."""
+    """Yield the table of the variables' values, if it is selected."""
     if "tensor_value" not in options.select:
         return
     if checkpoint is None:
@@ -174,7 +173,7 @@ def _facts(model: Model, options: Options, rows: Rows, attributes: Sequence[str]
 
 
 def _findings(model: Model, view: View, options: Options, rows: Rows, attributes: Sequence[str]) -> Iterator[Finding]:
-    """Yield the answer first: the row that has the most of what rows are sorted by."""
+    """Yield the finding on the row with the largest sort key first."""
     if not rows.names:
         yield Finding("nothing_shown", "hint", f"no row of {counted(len(model.names), 'node')} passes the options")
     elif attributes and rows.of_all[PLACE[attributes[0]]] > 0:
@@ -187,7 +186,7 @@ def _findings(model: Model, view: View, options: Options, rows: Rows, attributes
 
 
 def _largest(model: Model, view: View, rows: Rows, name: str) -> Finding:
-    """Say which row has the most that no row shown below it has: of a leaf that is all, whatever is hidden in it."""
+    """Return a finding on the row with the largest value outside the rows shown below it (of a leaf: all)."""
     attribute, total = SHOWN_AS[name], rows.total[PLACE[name]]
     above = parents(np.array(rows.depth, np.int64))
     rest = total - sum_by(above[above >= 0], total[above >= 0], len(total))
@@ -223,7 +222,6 @@ def _notes(model: Model, values: Int64s, attributes: Sequence[str]) -> Iterator[
 
 ROWS_FOR_PEOPLE = 40
 _NS = 1_000_000
-"""Nanoseconds in a millisecond: times are kept in nanoseconds here."""
 TITLES: Mapping[View, tuple[str, str]] = {
     "scope": ("Cost by name scope", "Scopes and nodes"),
     "graph": ("Cost of nodes with what feeds them", "Nodes, what feeds them one level deeper"),
@@ -231,11 +229,11 @@ TITLES: Mapping[View, tuple[str, str]] = {
     "code": ("Cost by line of code", "Lines of Python"),
 }
 _TREES = ("scope", "code")
-"""Views whose names stand as a tree; what feeds what goes too deep for that."""
+"""Views whose names are shown as a tree; the graph view is too deep for that."""
 
 
 class Attribute(Struct, frozen=True):
-    """How a value is shown: the key and title of its column, its unit, and what the stored number is divided by."""
+    """How a value is displayed: key and title of its column, unit, and divisor of the stored number."""
 
     key: str
     title: str
@@ -260,19 +258,19 @@ SHOWN_AS: Mapping[str, Attribute] = {
 
 
 class Rows(Struct, frozen=True, kw_only=True):
-    """The rows of any view: their names, how deep they stand, own and total values, and the nodes of each."""
+    """Rows of any view: names, depths, own and total values, and nodes."""
 
     names: list[str]
     depth: list[int]
     own: Int64s
     total: Int64s
     of_all: Int64s
-    """The total of all that counts."""
+    """Total of all counted nodes."""
     nodes: list[list[int]]
 
 
 def view_table(model: Model, view: View, options: Options, rows: Rows, attributes: Sequence[str], top: int) -> Table:
-    """Return the table of a view; people see the `top` rows with the largest totals."""
+    """Return the table of a view; terminal and page show the `top` rows with the largest totals."""
     columns: list[Column] = []
     data: dict[str, Sequence[Any]] = {"name": _short_names(rows, view), "node": rows.names, "depth": rows.depth}
     title = {"op": "op type", "code": "line of code"}.get(view, "name")
@@ -294,7 +292,7 @@ def view_table(model: Model, view: View, options: Options, rows: Rows, attribute
 
 
 def _short_names(rows: Rows, view: View) -> list[str]:
-    """Return what a scope adds to the name of the row above it; other names as they are."""
+    """Return scope names relative to the row above; other names are unchanged."""
     if view != "scope":
         return rows.names
     above: list[str] = []
@@ -308,7 +306,7 @@ def _short_names(rows: Rows, view: View) -> list[str]:
 
 
 def _value_columns(rows: Rows, view: View, name: str, *, is_first: bool) -> Iterator[tuple[Column, Sequence[Any]]]:
-    """Yield the columns of an attribute: with all below, as share, and its own."""
+    """Yield the columns of an attribute: total, share, and own value."""
     attribute, place = SHOWN_AS[name], PLACE[name]
     kind: type[int] | type[float] = int if attribute.divisor == 1 else float
     level: Level = "brief" if is_first else "data"
@@ -331,7 +329,7 @@ def _cells(values: Int64s, attribute: Attribute) -> list[int] | list[float]:
 
 
 def _median(model: Model, view: View, options: Options, rows: Rows) -> Iterator[tuple[Column, Sequence[Any]]]:
-    """Yield the median over steps of the time of single nodes: that of a sum is not the sum of medians."""
+    """Yield the median time over steps, for single nodes only: the median of a sum is not the sum of medians."""
     if "micros" in options.select and view in ("scope", "graph") and options.step == AVERAGE and len(model.steps) > 1:
         medians = np.where(model.has_run(), median_times(model)[0], -1).tolist()
         meaning = "median over the steps that recorded the node"
@@ -370,7 +368,7 @@ _INPUT_COLUMNS = (
 
 
 def inputs_table(model: Model, rows: Rows, values: Int64s) -> Table:
-    """Return a row for each op type and list of input shapes, what took longest first."""
+    """Return a row per op type and list of input shapes, the longest time first."""
     text = ModelText(model)
     found = []
     for name, nodes in zip(rows.names, rows.nodes, strict=True):
@@ -387,7 +385,7 @@ def inputs_table(model: Model, rows: Rows, values: Int64s) -> Table:
 
 
 def _largest_rows(rows: Rows, attributes: Sequence[str], count: int) -> tuple[int, ...]:
-    """Return the rows with the largest totals, which have all above them among them; rows without any are left out."""
+    """Return the rows with the largest totals, and their ancestors; rows without a value are left out."""
     if count >= len(rows.names):
         return tuple(range(len(rows.names)))
     depth = np.array(rows.depth, np.int64)
@@ -397,14 +395,14 @@ def _largest_rows(rows: Rows, attributes: Sequence[str], count: int) -> tuple[in
 
 
 def in_unit(values: Int64s, name: str) -> int | float:
-    """Return the value of an attribute in the unit that it is shown in."""
+    """Return the value of an attribute in its display unit."""
     attribute = SHOWN_AS[name]
     value = int(values[PLACE[name]])
     return value if attribute.divisor == 1 else value / attribute.divisor
 
 
 def shown_value(name: str, value: int) -> str:
-    """Return a value of an attribute for people, with its unit."""
+    """Format a value of an attribute with its unit."""
     attribute = SHOWN_AS[name]
     if attribute.unit == "ms":
         return f"{format_ms(value / attribute.divisor)} ms"
@@ -412,7 +410,7 @@ def shown_value(name: str, value: int) -> str:
 
 
 FIRST = 5
-"""How many values are shown as they are."""
+"""Number of leading values in the table."""
 
 COLUMNS = (
     Column("name", "Variable", str, meaning="name of the variable"),
@@ -424,14 +422,14 @@ COLUMNS = (
     Column("not_finite", "Not finite", int, "count", meaning="values that are NaN or infinite", level="data"),
     Column("first_values", "First values", str, meaning=f"the first {FIRST}, as they are stored", level="data"),
 )
-"""The table that `values_of` has the columns of."""
+"""Columns of the table of `values_of`."""
 
 
 def values_of(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> Data:
-    """Return a row for each of these variables (None: all) that the checkpoint holds: columns by the keys of `COLUMNS`.
+    """Return a row per variable in `names` (None: all) that the checkpoint holds, with `COLUMNS` as keys.
 
-    What a type has no numbers for (texts, float8, complex) is None, and so is what no value of it is finite. Raises
-    TfprofInputError.
+    Statistics of types without numbers (strings, float8, complex), and of variables without finite values, are None.
+    Raises TfprofInputError.
     """
     wanted = sorted(checkpoint.tensors) if names is None else [name for name in names if name in checkpoint.tensors]
     rows = [_row(checkpoint, name) for name in wanted]
@@ -451,7 +449,7 @@ def _row(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
         for numbers in parts:
             first = first if count else numbers[:FIRST]
             count += len(numbers)
-            # A sum of float16 numbers would be of float16.
+            # The sum of float16 numbers would be float16.
             values = numbers.astype(np.float64, copy=False)
             good = values[np.isfinite(values)]
             finite += len(good)
@@ -459,7 +457,7 @@ def _row(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
             with np.errstate(over="ignore"):
                 total += float(good.sum())
     if count:
-        # The first values of the whole tensor may go across its pieces.
+        # The first values of the whole tensor may be in several pieces.
         whole = checkpoint.read(name) if pieces > 1 else None
         shown = (first if whole is None else whole.reshape(-1)[:FIRST]).tolist()
         texts = (f"{value:.6g}" if isinstance(value, float) else str(value) for value in shown)

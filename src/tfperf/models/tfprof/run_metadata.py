@@ -1,4 +1,4 @@
-"""What a run of a graph recorded (RunMetadata): per node, its times and memory."""
+"""RunMetadata: times and memory of the nodes of a run."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tfperf.formats.wire.decoder import Decoder, items, numbers, offsets, take, 
 _CANONICAL = re.compile(r".*/(?:device:)?(?:gpu|cpu|tpu):\d+")
 _ALL_STREAMS = "stream:all"
 _NO_NODES = ("", "RecvTensor", "_SOURCE")
-"""What runs without being a node of any graph."""
+"""Names of records that are not nodes of a graph."""
 
 
 class Records(Struct, frozen=True, kw_only=True):
     """The records of a step, one row each, in the order of the file.
 
-    `device` indexes `devices`, whose names are lower-case. Times are in microseconds, or nanoseconds (0 where the file
-    has none), memory is in bytes.
+    `device` indexes `devices`, whose names are lower-case. Times are in microseconds or nanoseconds (0 if the file has
+    none), memory is in bytes.
     """
 
     name: Any
-    """Names of nodes, those of kernels with `:Kernel` behind (Arrow, binary)."""
+    """Names of nodes; names of kernels end with `:Kernel` (Arrow, binary)."""
     device: Int64s
     devices: list[str]
     start_micros: Int64s
     duration_micros: Int64s
-    """At least 1, as tfprof counts."""
+    """At least 1, as in tfprof."""
     start_nanos: Int64s
     duration_nanos: Int64s
     requested: Int64s
@@ -42,9 +42,9 @@ class Records(Struct, frozen=True, kw_only=True):
     residual: Int64s
     output: Int64s
     label: Any
-    """What the runtime says of the execution (Arrow, binary): `name = Kernel(inputs)`."""
+    """Label of the execution (Arrow, binary): `name = Kernel(inputs)`."""
     allocators: Source | None = None
-    """Where to read what allocators of accelerators recorded, if there are any."""
+    """Source of the records of accelerator allocators, if there are any."""
 
     def __len__(self) -> int:
         return len(self.device)
@@ -82,7 +82,7 @@ def read_run_metadata(file: InputFile) -> Records:
 
 
 def records_by_device(file: InputFile, decoder: Decoder) -> tuple[list[str], Any]:
-    """Return devices, in lower case, and for each a list of its records, serialized."""
+    """Return the devices, in lower case, and the serialized records of each."""
     step_stats = b"".join(items(decoder.one("RunMetadata", file.data).column("step_stats")).to_pylist())
     serialized = items(decoder.one("StepStats", step_stats).column("dev_stats"))
     by_device = decoder.all("DeviceStepStats", serialized)
@@ -90,27 +90,27 @@ def records_by_device(file: InputFile, decoder: Decoder) -> tuple[list[str], Any
 
 
 def is_accelerator(device: str) -> bool:
-    """Tell whether the name, in lower case, is that of an accelerator, or of a part of one."""
+    """Return whether the name, in lower case, is an accelerator or a part of one."""
     return "gpu" in device or "tpu" in device
 
 
 def is_canonical(device: str) -> bool:
-    """Tell whether the name, in lower case, is that of a device: rows of other names are about parts of one."""
+    """Return whether the name, in lower case, is a whole device; other rows describe parts of one."""
     return _CANONICAL.fullmatch(device) is not None
 
 
 def is_all_streams(device: str) -> bool:
-    """Tell whether the row holds all kernels of an accelerator."""
+    """Return whether the row holds all kernels of an accelerator."""
     return _ALL_STREAMS in device
 
 
 def is_no_node(name: str) -> bool:
-    """Tell whether what has this name, which is not in the graph, is left out."""
+    """Return whether a record with this name, which is not in the graph, is ignored."""
     return name in _NO_NODES or "MEMCPY" in name
 
 
 def kernel_of(label: str) -> str:
-    """Return the kernel that a label names: `name = Kernel(inputs)`; empty if it names none."""
+    """Return the kernel in a label `name = Kernel(inputs)`; empty if there is none."""
     return label.partition(" = ")[2].partition("(")[0].strip()
 
 
@@ -135,7 +135,6 @@ def _memory(columns: dict[str, Any]) -> Sequence[Int64s]:
 
 
 def _sums(lists: Any, values: Int64s) -> Int64s:
-    """Return the sum of the values of each list."""
     ends = offsets(lists).astype(np.int64)
     until = np.concatenate(([0], np.cumsum(values)))
     sums: Int64s = until[ends[1:] - ends[0]] - until[ends[:-1] - ends[0]]
@@ -143,18 +142,18 @@ def _sums(lists: Any, values: Int64s) -> Int64s:
 
 
 class Joined(Struct, frozen=True, kw_only=True):
-    """The records of a step that belong to nodes: `rows` of them, and the node of each."""
+    """The records of a step that belong to nodes: their `rows`, and the node of each."""
 
     rows: Int64s
     node: Int64s
     device: Int64s
-    """An index into `NodeIndex.devices`."""
+    """Index into `NodeIndex.devices`."""
     is_canonical: Bools
     is_all_streams: Bools
 
 
 class NodeIndex:
-    """The nodes of a graph, and those that only its runs know, by name; on which device each ran first."""
+    """Numbers the nodes of a graph and of its runs by name, with the device on which each ran first."""
 
     def __init__(self, names: list[str], ops: list[str]) -> None:
         self.names, self.ops = list(names), list(ops)
@@ -163,19 +162,19 @@ class NodeIndex:
         self._encoded: Any = None
         self._has_kernel = np.zeros(0, np.bool_)
         self.kernels: dict[int, str] = {}
-        """The kernel that ran in the place of a node, by its number; empty where no label says it."""
+        """Kernel that ran for a node, by node number; empty if no label names it."""
 
     @property
     def devices(self) -> list[str]:
-        """Return all devices that were seen."""
+        """Return all devices, in the order of their first record."""
         return [*self._number_of_device]
 
     def device_of(self) -> Int64s:
-        """Return for each node the index of its device in `devices`, -1 where it never ran."""
+        """Return the index in `devices` of each node's device, -1 if it never ran."""
         return self._device_of
 
     def join(self, records: Records) -> Joined:
-        """Find the nodes of the records; a node keeps the device that it is first seen on, and no others count."""
+        """Return the nodes of the records; a node keeps its first device, and records of other devices are ignored."""
         node = self._nodes_of(records.name)
         number = self._number_of_device
         own = [number.setdefault(device, len(number)) for device in records.devices]
@@ -197,7 +196,7 @@ class NodeIndex:
         )
 
     def _note_kernels(self, records: Records, rows: Int64s, node: Int64s) -> None:
-        """Keep what the runtime says ran in the place of each node, from its first record."""
+        """Store the kernel in the first record of each node."""
         known = np.zeros(len(self.names), np.bool_)
         known[: len(self._has_kernel)] = self._has_kernel
         new = rows[~known[node[rows]]]
@@ -223,7 +222,7 @@ class NodeIndex:
         return node
 
     def _add_nodes(self, node: Int64s, rows: Int64s, names: Any) -> None:
-        """Number the nodes that are not in the graph, and yet in none of the runtime's own records."""
+        """Number the nodes that are neither in the graph nor among the runtime's own records."""
         new = np.flatnonzero(node[rows] < 0)
         more: dict[str, int] = {}
         for row, name in zip(rows[new].tolist(), texts(take(names, new)), strict=True):
@@ -241,21 +240,21 @@ _US_PER_MS = 1000.0
 
 
 class HostStep(Struct, frozen=True, kw_only=True):
-    """A step of a host, in microseconds; `start` and `end` are since 1970, by the clock of the host."""
+    """A step of a host, in microseconds; `start` and `end` are since 1970 by the host's clock."""
 
     step: int
     host: str
-    """`/job:worker/replica:0/task:1`, or the number of the file where the host has no such name."""
+    """`/job:worker/replica:0/task:1`, or the number of the file if the host has no such name."""
     start: int
     end: int
     received_micros: int
-    """The summed time of its `RecvTensor` calls: tensors that it got from others."""
+    """Summed time of its `RecvTensor` calls, which receive tensors from other hosts."""
     received: int
-    """How many of these calls there are."""
+    """Number of these calls."""
 
 
 def host_steps(step: int, parts: Sequence[Records]) -> list[HostStep]:
-    """Return what each host did in a step, from the files of the step; hosts without any time are left out."""
+    """Return the hosts of a step, from the files of the step; hosts without times are left out."""
     return [each for number, records in enumerate(parts) for each in _of_file(step, number, records)]
 
 
@@ -265,9 +264,9 @@ def _of_file(step: int, number: int, records: Records) -> list[HostStep]:
     index: dict[str, int] = {}
     found = (_HOST.match(device) for device in records.devices)
     named = [match[0] if match else "" for match in found]
-    # A local session has no name of its own.
+    # A local session has no host name.
     names = [f"file {number + 1}" if name.startswith("/job:localhost/") else name for name in named]
-    # Streams have no host in their names: they are of the first that has.
+    # Names of streams do not contain the host, so streams belong to the first named host of the file.
     first = next((name for name in names if name), f"file {number + 1}")
     of_device = np.array([index.setdefault(name or first, len(index)) for name in names], np.int64)
     host = of_device[records.device]
@@ -289,29 +288,29 @@ def _of_file(step: int, number: int, records: Records) -> list[HostStep]:
 
 
 class HostTimes(Struct, frozen=True, kw_only=True):
-    """What a host did in a mean step; times in ms."""
+    """A host in the mean step; times in ms."""
 
     host: str
     step_ms: float
     received_ms: float
-    """In `RecvTensor` calls, which may overlap."""
+    """Time in `RecvTensor` calls, which may overlap."""
     received: float
-    """Calls in a step."""
+    """Number of calls per step."""
     late_ms: float
-    """By how much it ends after the first host, over the steps of several hosts."""
+    """Mean delay of its end after the end of the first host, over the steps with several hosts."""
     last_count: int
-    """Steps in which it ends last."""
+    """Number of steps in which it ends last."""
     steps: int
 
 
 class EndsApart(Struct, frozen=True, kw_only=True):
-    """How far apart hosts end a step; medians over the steps of several hosts, in ms."""
+    """Spread of the ends of a step across hosts; medians over the steps with several hosts, in ms."""
 
     apart_ms: float
     step_ms: float
-    """The longest of the hosts."""
+    """Step time of the slowest host."""
     last: str
-    """The host that is last most often, and in how many of the steps."""
+    """The host that ends last most often, and its number of such steps."""
     last_count: int
     steps: int
 
@@ -342,7 +341,7 @@ def host_times(hosts: Sequence[HostStep]) -> list[HostTimes]:
 
 
 def ends_apart(hosts: Sequence[HostStep]) -> EndsApart | None:
-    """Return how far apart hosts end; None where no step has records of several."""
+    """Return the spread of the hosts' ends; None if no step has records of several hosts."""
     shared = [each for each in _by_step(hosts).values() if len(each) > 1]
     if not shared:
         return None

@@ -1,4 +1,4 @@
-"""Which files a model is read from, and which step each holds."""
+"""The files of a model, and the steps that they hold."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LARGEST_STEP = (1 << 63) - 1
 
 
 class Sources(Struct, frozen=True, kw_only=True):
-    """The files of a model: a graph, with the records of its steps and its log, or a profile, which has all of them."""
+    """The files of a model: a graph with step records and a log, or a profile, which contains all of them."""
 
     graph: Path | None = None
     run_metadata: Mapping[int, Sequence[Path]] = {}
     op_log: Path | None = None
     profile: Path | None = None
     checkpoint: Path | None = None
-    """It gives a type to the nodes whose values it has, and their values."""
+    """Adds a type to the nodes whose values it holds, and provides these values."""
 
 
 def read_model(sources: Sources) -> Model:
@@ -46,7 +46,7 @@ def _read_model(sources: Sources) -> Model:
         raise TfprofInputError("no graph: give one with --graph, or a profile with --profile")
     saved_model = sources.graph / "saved_model.pb"
     graph = read_graph(InputFile(saved_model if saved_model.is_file() else sources.graph, "GraphDef"))
-    # Read when its turn comes: the records of all steps at once would take most of the memory.
+    # Lazy, because the records of all steps at once would take most of the memory.
     steps = {
         step: (read_run_metadata(InputFile(path, "RunMetadata")) for path in paths)
         for step, paths in sorted(sources.run_metadata.items())
@@ -56,12 +56,12 @@ def _read_model(sources: Sources) -> Model:
 
 
 def read_folder(path: str | Path) -> Model:
-    """Read what `Collector` wrote into a folder; raises TfprofInputError."""
+    """Read a folder that `Collector` wrote; raises TfprofInputError."""
     return read_model(folder_sources(Path(path)))
 
 
 def folder_sources(folder: Path) -> Sources:
-    """Return the files of a collection: graph.pb, and if there, run_metadata_STEP.pb, tfprof_log and model.ckpt.
+    """Return the files of a collection: graph.pb, and run_metadata_STEP.pb, tfprof_log, model.ckpt if they exist.
 
     Raises TfprofInputError if the folder has no graph.pb.
     """
@@ -78,8 +78,8 @@ def folder_sources(folder: Path) -> Sources:
 def steps_of(texts: Sequence[str]) -> dict[int, list[Path]]:
     """Return the files of each step, from `STEP=FILE`, `FILE` or a pattern; raises ValueError.
 
-    Without `STEP=`, the step is the last number in the name of the file, or 0 for one file whose name has none. Files
-    of one step are about different hosts: they are put together.
+    Without `STEP=`, the step is the last number in the file name, or 0 for a single file without a number. Several
+    files of one step come from different hosts and are merged.
     """
     steps: dict[int, list[Path]] = {}
     for text in texts:
@@ -97,7 +97,6 @@ def steps_of(texts: Sequence[str]) -> dict[int, list[Path]]:
 
 
 def _files(text: str) -> list[Path]:
-    """Return the file of this name, or all that a pattern matches."""
     import glob
 
     if Path(text).is_file() or not glob.has_magic(text):

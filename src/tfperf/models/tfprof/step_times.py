@@ -1,4 +1,4 @@
-"""Times over steps: to the nanosecond, their median, and whether the first traced step is like the others."""
+"""Times over steps: in nanoseconds, their median, and the check of the first traced step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tfperf.report.model import Finding
 _NS_PER_MS = 1e6
 _NS_PER_US = 1000
 _FAR = 10.0
-"""So many times the median of the other steps is a first step that took in what happens once."""
+"""A first step that is more than this times the median of the others includes one-time work."""
 _LEAST_SHARE = 0.01
-"""Of the first step: a node that is far from its median by less than that changes no mean."""
+"""Share of the first step below which a node's deviation does not change the mean."""
 _TIMES = ("micros", "accelerator_micros", "cpu_micros")
 
 
@@ -41,14 +41,14 @@ def nano_values(model: Model, step: int) -> Int64s:
 
 
 def in_nanos(options: Options) -> Options:
-    """Return options whose least times, given in microseconds, are to be compared with nanoseconds."""
+    """Return options whose minimum times are converted from microseconds to nanoseconds."""
     return msgspec.structs.replace(
         options, **{f"min_{name}": _NS_PER_US * getattr(options, f"min_{name}") for name in _TIMES}
     )
 
 
 def skip_first(model: Model, count: int) -> Model:
-    """Return a model that has no mean of its own without its first steps; raises OptionError if none would be left."""
+    """Return the model without its first `count` steps and without its own mean; OptionError if no step is left."""
     if not count:
         return model
     check_skipped(count, len(model.steps))
@@ -62,15 +62,15 @@ def skip_first(model: Model, count: int) -> Model:
 
 
 def check_skipped(count: int, steps: int) -> None:
-    """Raise OptionError if so many of the first steps cannot be skipped."""
+    """Raise OptionError if `count` leading steps cannot be skipped."""
     if count < 0 or 0 < count >= steps:
         raise OptionError(f"cannot skip the first {count} of {counted(steps, 'step')}: at least one must be left")
 
 
 def median_times(model: Model) -> Int64s:
-    """Return for each node the medians over the steps that recorded it, in ns: of all time, accelerator and CPU.
+    """Return each node's median total, accelerator and CPU time over the steps that recorded it, in ns.
 
-    The row of a node that no step recorded is 0. Shape (3, nodes).
+    Shape (3, nodes); 0 for a node that no step recorded.
     """
     steps, none = [*model.steps.values()], np.zeros(0, np.int64)
     node, accelerator, cpu = (
@@ -82,32 +82,32 @@ def median_times(model: Model) -> Int64s:
 
 
 class FirstStep(Struct, frozen=True, kw_only=True):
-    """The first traced step beside the median of those after it; times in ns."""
+    """The first traced step and the median of the later ones; times in ns."""
 
     step: int
     nanos: int
-    """The time of all nodes in it."""
+    """Time of all nodes in the first step."""
     median_nanos: float
-    """The median of the same over the later steps."""
+    """Median of that time over the later steps."""
     nodes: list[tuple[str, int, int]]
     """Nodes that took more than ten times their own median: name, time, and median of the later steps."""
 
     @property
     def ratio(self) -> float:
-        """Return how many times the median it took; 0 where that is not known."""
+        """Return the time as a multiple of the median; 0 if it is unknown."""
         return self.nanos / self.median_nanos if self.median_nanos else 0.0
 
     @property
     def is_far(self) -> bool:
-        """Tell whether the step, or a node in it, took more than ten times the median."""
+        """Return whether the step, or a node in it, took more than ten times the median."""
         return self.ratio > _FAR or bool(self.nodes)
 
 
 def first_step(model: Model) -> FirstStep | None:
-    """Compare the first traced step with the others; None where fewer than two steps are recorded.
+    """Compare the first traced step with the others; None if fewer than two steps are recorded.
 
-    The median is over the later steps: of two steps, a median over both would hide the first. Of nodes, those count
-    that make at least a hundredth of the step longer.
+    The median excludes the first step: with two steps, a median over both would hide it. Only nodes that lengthen the
+    step by at least one percent count.
     """
     if len(model.steps) < 2:
         return None
@@ -131,7 +131,7 @@ def first_step(model: Model) -> FirstStep | None:
 
 
 def first_step_finding(model: Model, step: int = AVERAGE) -> Finding | None:
-    """Return the warning that a mean counts a first step unlike the others; None where there is nothing to warn of."""
+    """Return the warning that the mean includes an outlier first step, or None."""
     first = first_step(model) if step == AVERAGE else None
     if first is None or not first.is_far:
         return None

@@ -1,8 +1,7 @@
-"""Views as files for trace viewers, as chrome://tracing and Perfetto read them.
+"""Views as trace files for chrome://tracing and Perfetto.
 
-The graph view has executions on their devices at the times at which they were recorded, arrows between devices, and
-the memory of accelerators. The scope and the code view have no times of their own, so they are a layout: boxes as wide
-as their totals.
+The graph view shows executions on their devices at their recorded times, arrows between devices, and the memory of
+accelerators. The scope and code views have no times, so they are a layout of boxes as wide as their totals.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ from tfperf.models.tfprof.views import View, show_tree
 from tfperf.report.flame_tree import placed
 
 LARGE_BYTES = 200_000_000
-"""From here on, viewers fail to open a file, or take minutes."""
+"""Size above which trace viewers fail to open a file, or take minutes."""
 LATEST = 1 << 52
-"""In microseconds since 1970; a time behind it was not recorded, but made by damage."""
+"""Microseconds since 1970; a later time can only come from a damaged file."""
 TOP = 10
-"""Nodes whose allocations are drawn."""
+"""Maximum number of nodes in the chart of allocations."""
 _LARGEST = 1 << 50
-"""Bytes that no accelerator has."""
+"""More bytes than any accelerator has."""
 
 
 def write_timeline(model: Model, view: View, options: Options, path: Path) -> list[str]:
-    """Write what a view shows to this file, for a trace viewer; return what to tell about it.
+    """Write a view to a trace file; return notes for the user.
 
-    The suffix gives the format, as in `tfperf timeline`; without a known one it is Chrome's JSON. The graph view has a
-    process for each device, with executions in lanes in which they do not overlap, arrows from device to device, and
-    the memory of accelerators. Step -1 has all steps at their times, and a process that shows where each is. In the
-    scope and code view, step -1 is the mean.
+    The suffix gives the format, as in `tfperf timeline`; the default is Chrome's JSON. The graph view has a process per
+    device, with executions in lanes without overlap, arrows between devices, and the memory of accelerators. Step -1
+    shows all steps at their times, and a process with the extent of each step. In the scope and code views, step -1 is
+    the mean.
 
     Raises ValueError for the op view and for a step that was not recorded, TfprofInputError if there is nothing to
     draw, OutputError if the file cannot be written.
@@ -79,7 +78,7 @@ def _group(
     labels: tuple[Int64s, Sequence[str]],
     **more: Any,
 ) -> TrackGroup:
-    """Return events as tracks, ordered by lane: their starts and ends, and their names as indices into a list."""
+    """Return events as tracks, ordered by lane. `times` are starts and ends, `labels` indices into a list of names."""
     stops = [0, *np.cumsum(np.bincount(lane)).tolist()]
     tracks = (Track(f"lane {number}", first, stop) for number, (first, stop) in enumerate(pairwise(stops), 1))
     return TrackGroup(
@@ -119,7 +118,7 @@ def _layout(model: Model, view: View, options: Options, notes: list[str]) -> Tra
 
 
 class _Slices(Struct, frozen=True, kw_only=True):
-    """Executions of all steps in order of time, the longer first; `step` is a number, others are indices."""
+    """Executions of all steps by time, the longer first; `step` is a step number, other fields are indices."""
 
     node: Int64s
     step: Int64s
@@ -129,7 +128,7 @@ class _Slices(Struct, frozen=True, kw_only=True):
 
 
 def real_time(model: Model, options: Options, steps: Sequence[tuple[int, Executions]]) -> list[TrackGroup]:
-    """Return the executions of the nodes that the graph view shows; raises TfprofInputError for none."""
+    """Return the executions of the nodes in the graph view; raises TfprofInputError if there are none."""
     nodes = show_tree(model, "graph", options).tree.node
     is_shown = np.zeros(len(model.names), np.bool_)
     is_shown[nodes[nodes >= 0]] = True
@@ -150,7 +149,7 @@ def real_time(model: Model, options: Options, steps: Sequence[tuple[int, Executi
     leaves, arrives = _arrows(model, is_shown, slices)
 
     def rank(device: int) -> tuple[bool, bool, str]:
-        """Kernels come first, then what schedules them, then the rest."""
+        """Order kernels first, then their launches, then the rest."""
         name = model.devices[device]
         return "stream" not in name, not is_accelerator(name), name
 
@@ -189,7 +188,7 @@ def _of_device(
 
 
 def _steps(slices: _Slices) -> TrackGroup:
-    """Return where each step is, from its first start to its last end."""
+    """Return the extent of each step, from its first start to its last end."""
     step, index = np.unique(slices.step, return_inverse=True)
     start, end = np.full(len(step), LATEST, np.int64), np.zeros(len(step), np.int64)
     np.minimum.at(start, index.reshape(-1), slices.start)
@@ -203,9 +202,9 @@ def _steps(slices: _Slices) -> TrackGroup:
 
 
 def _arrows(model: Model, is_shown: Bools, slices: _Slices) -> tuple[Int64s, Int64s]:
-    """Return rows that arrows leave and arrive at: from what runs on one device to what it feeds on another.
+    """Return the rows at which arrows start and end, from a node on one device to its consumer on another.
 
-    Once in a step, an arrow leads to the first execution of what is fed, from the last one that ends before it.
+    Per step, an arrow leads to the first execution of the consumer, from the last execution of the source before it.
     """
     _, device = np.unique(np.array(["", *model.device]), return_inverse=True)
     device = device.reshape(-1)[1:]
@@ -233,7 +232,7 @@ def _arrows(model: Model, is_shown: Bools, slices: _Slices) -> tuple[Int64s, Int
 
 
 def _last_before(slices: _Slices, by_node: Int64s, node: Int64s, until: Int64s) -> Int64s:
-    """Return where in `by_node` (by node and end) the last row of each node stands that ends in time, else -1."""
+    """Return the position in `by_node` (by node and end) of each node's last row that ends in time, else -1."""
     ends = slices.end[by_node]
     times = np.unique(np.concatenate((ends, until)))
     known = slices.node[by_node] * len(times) + np.searchsorted(times, ends)
@@ -241,14 +240,14 @@ def _last_before(slices: _Slices, by_node: Int64s, node: Int64s, until: Int64s) 
     return np.where((place >= 0) & (slices.node[by_node[np.maximum(place, 0)]] == node), place, -1)
 
 
-# --- memory ---
+# memory
 
 
 def _memory_groups(model: Model, steps: Sequence[tuple[int, Executions]]) -> Iterator[TrackGroup]:
-    """Yield counters for each accelerator whose allocators recorded something.
+    """Yield counters for each accelerator with records of its allocators.
 
-    `Allocated bytes` is what the allocator had in use after an execution. `Largest allocations` is what the nodes that
-    held most had taken and not given back themselves: what is given back later, by others, is not recorded.
+    `Allocated bytes` is the allocator's memory in use after an execution. `Largest allocations` shows the nodes that
+    held most: the memory that they allocated and did not free themselves. A later free by another node is not recorded.
     """
     names, index = np.unique(np.array(["", *model.device]), return_inverse=True)
     device = index.reshape(-1)[1:]
@@ -266,7 +265,7 @@ def _memory_groups(model: Model, steps: Sequence[tuple[int, Executions]]) -> Ite
 
 
 def _counters(model: Model, allocations: Allocations, of_device: Bools, suffix: str) -> Iterator[Counter]:
-    """Yield what was recorded of nodes, in order of time; times and sizes made by damage are left out."""
+    """Yield the counters of a device in order of time, without times and sizes from damaged files."""
 
     def sound(amounts: Amounts) -> Amounts:
         is_sound = of_device[amounts.node] & (amounts.bytes < _LARGEST) & (amounts.bytes > -_LARGEST)
@@ -276,7 +275,7 @@ def _counters(model: Model, allocations: Allocations, of_device: Bools, suffix: 
     if len(in_use.node):
         yield Counter("Allocated bytes", in_use.micros, in_use.bytes)
     if len(changes.node):
-        # What was there before counts from the first time on.
+        # Memory allocated before the capture counts from the first time.
         times = np.concatenate((changes.micros[changes.micros > 0], in_use.micros))
         first = int(times.min()) if len(times) else 0
         nodes, micros, held = _largest(replace(changes, micros=np.maximum(changes.micros, first)))
@@ -285,7 +284,7 @@ def _counters(model: Model, allocations: Allocations, of_device: Bools, suffix: 
 
 
 def _largest(changes: Amounts) -> tuple[Int64s, Int64s, list[Int64s]]:
-    """Return the nodes that held most, the times at which that changed, and what each held at each of them."""
+    """Return the nodes that held most, the times of changes, and the bytes of each node at these times."""
     order = np.argsort(changes.node, kind="stable")
     node, micros = changes.node[order], changes.micros[order]
     nodes, first = np.unique(node, return_index=True)
@@ -303,37 +302,37 @@ def _largest(changes: Amounts) -> tuple[Int64s, Int64s, list[Int64s]]:
 
 
 _OF_GPUS = "GPU"
-"""In the names of allocators of accelerators; those of their pinned host memory have it in small letters."""
+"""Part of the names of accelerator allocators; names of pinned host memory contain it in lower case."""
 
 
 class Amounts(Struct, frozen=True, kw_only=True):
-    """Bytes at times (microseconds since 1970), each of a node."""
+    """Bytes of nodes at times (microseconds since 1970)."""
 
     node: Int64s
     micros: Int64s
     bytes: Int64s
 
     def only(self, rows: Bools) -> Amounts:
-        """Return these only."""
+        """Return the amounts of these rows."""
         return Amounts(node=self.node[rows], micros=self.micros[rows], bytes=self.bytes[rows])
 
     def ordered(self) -> Amounts:
-        """Return the same in order of time."""
+        """Return the amounts in order of time."""
         order = np.argsort(self.micros, kind="stable")
         return Amounts(node=self.node[order], micros=self.micros[order], bytes=self.bytes[order])
 
 
 class Allocations(Struct, frozen=True, kw_only=True):
-    """`changes` is what nodes took (negative: gave back), at 0 what they kept from before; `in_use` what all had."""
+    """`changes` are allocations of nodes (frees are negative, earlier memory is at time 0); `in_use` is the total."""
 
     changes: Amounts
     in_use: Amounts
 
 
 def allocations_of(model: Model, step: int) -> Allocations:
-    """Read what the allocators of accelerators recorded in a step; empty if there are none; raises TfprofInputError.
+    """Read the records of accelerator allocators in a step; empty if there are none; raises TfprofInputError.
 
-    A model does not hold this, since only timelines show it: it is read from where the model came from.
+    They are read from the model's source on demand, because only timelines need them.
     """
     read = []
     for source in model.steps[step].allocators:
@@ -346,7 +345,7 @@ def allocations_of(model: Model, step: int) -> Allocations:
 
 
 def _of_run(file: InputFile, model: Model) -> Allocations:
-    """Return what is in the records of a run that belong to accelerators."""
+    """Return the allocations in the accelerator records of a run."""
     records = read_run_metadata(file)
     joined = NodeIndex(model.names, model.ops).join(records)
     known = joined.is_canonical & (joined.node < len(model.names))
@@ -379,7 +378,7 @@ def _of_records(records: Any, node: Int64s) -> Allocations:
 
 
 def _of_profile(file: InputFile, model: Model, step: int) -> Allocations:
-    """Return what a profile has of nodes on accelerators, in one of its steps."""
+    """Return the allocations of nodes on accelerators in one step of a profile."""
     decoder = Decoder(file, 0, TENSORFLOW)
     serialized = items(decoder.one("ProfileProto", file.data).column("nodes")).field("value")
     nodes = decoder.all("ProfileNodeMemory", serialized)
@@ -399,7 +398,7 @@ def _of_profile(file: InputFile, model: Model, step: int) -> Allocations:
 
 
 def _allocations(entries: Any, of: Int64s, kept: tuple[Int64s, Int64s], in_use: Amounts) -> Allocations:
-    """Put together what was taken and given back, what was kept from before, and what was in use."""
+    """Join allocations and frees, memory kept from before, and memory in use."""
     nodes, sizes = kept
     taken = Amounts(node=of, micros=numbers(entries.field("alloc_micros")), bytes=numbers(entries.field("alloc_bytes")))
     before = Amounts(node=np.where(sizes > 0, nodes, -1), micros=np.zeros(len(nodes), np.int64), bytes=sizes)

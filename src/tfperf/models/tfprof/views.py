@@ -1,4 +1,4 @@
-"""The views of a model as trees: by name scope, by what feeds what, by line of code; and the list of op types."""
+"""The views of a model: trees by name scope, graph and line of code, and the list of op types."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROOT = "_TFProfRoot"
 
 
 class Tree(Struct, frozen=True, kw_only=True):
-    """Rows in preorder, the root first. `own` has a row for each of `ATTRIBUTES`; `node` is -1 for what is no node."""
+    """Rows in preorder, the root first. `own` has a row per entry of `ATTRIBUTES`; `node` is -1 for other rows."""
 
     names: list[str]
     node: Int64s
     depth: Int64s
-    """The root has depth 1."""
+    """Depth of each row; the root has depth 1."""
     own: Int64s
     accounted: Bools
 
@@ -31,7 +31,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         return len(self.depth)
 
     def only(self, rows: Int64s, depth: Int64s | None = None) -> Tree:
-        """Return the tree of these rows, in this order."""
+        """Return the tree of these rows in this order."""
         return Tree(
             names=[self.names[row] for row in rows.tolist()],
             node=self.node[rows],
@@ -42,34 +42,34 @@ class Tree(Struct, frozen=True, kw_only=True):
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """In what the views with a tree differ."""
+    """Differences between the tree views."""
 
     hoists: bool = False
-    """A node that does not count leaves its place to what is below it, and takes its own values along."""
+    """A node that is not counted is replaced by its children, and its own values are dropped."""
     trims_node: bool = False
-    """What `trim_name_regexes` match vanishes with all below; elsewhere it stays."""
+    """`trim_name_regexes` removes the matching node with its subtree; otherwise the node stays."""
     judges_own: bool = True
-    """`min_params`, `min_float_ops` and `min_occurrence` are compared with own values; the last is else ignored."""
+    """`min_params`, `min_float_ops` and `min_occurrence` apply to own values; otherwise the last is ignored."""
     redoes_totals: bool = True
-    """`account_displayed_op_only` works."""
+    """`account_displayed_op_only` has an effect."""
 
 
 class Shown(Struct, frozen=True, kw_only=True):
-    """The rows that are shown, in their order: a tree whose depth is how far a row is indented, and its totals.
+    """The displayed rows in order: a tree whose depth is the indentation, and totals.
 
-    `total` has a row for each of `ATTRIBUTES`, as `own` has.
+    `total` has a row per entry of `ATTRIBUTES`, like `own`.
     """
 
     tree: Tree
     total: Int64s
     root_total: Int64s
-    """Of all that counts, shown or not."""
+    """Total of all counted nodes, shown or not."""
     built: Mapping[int, list[int]]
-    """In the code view, the nodes that a frame built, by `Tree.node`."""
+    """In the code view, the nodes that each frame built, by `Tree.node`."""
 
 
 def ends(depth: Int64s) -> Int64s:
-    """Return for each row of a tree where the rows below it end."""
+    """Return the end of each row's subtree."""
     stop = np.empty(len(depth), np.int64)
     open_rows: list[int] = []
     levels = depth.tolist()
@@ -82,21 +82,21 @@ def ends(depth: Int64s) -> Int64s:
 
 
 def _sums(values: Int64s, stop: Int64s) -> Int64s:
-    """Return the sums of values over each row and all below it."""
+    """Return the sum of values over each row and its subtree."""
     until = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
     np.cumsum(values, axis=-1, out=until[..., 1:])
     return until[..., stop] - until[..., :-1]
 
 
 def _above(marked: Bools, stop: Int64s) -> Int64s:
-    """Return for each row how many of the marked rows are above it."""
+    """Return the number of marked ancestors of each row."""
     rows = np.flatnonzero(marked)
     change = np.bincount(rows + 1, minlength=len(stop) + 1) - np.bincount(stop[rows], minlength=len(stop) + 1)
     return np.cumsum(change)[: len(stop)]
 
 
 def show(tree: Tree, built: Mapping[int, list[int]], options: Options, rules: Rules) -> Shown:
-    """Choose, total and order the rows of a view."""
+    """Select, total and order the rows of a view."""
     tree = _counted(tree, rules)
     stop = ends(tree.depth)
     total = _sums(tree.own, stop)
@@ -113,13 +113,13 @@ def show(tree: Tree, built: Mapping[int, list[int]], options: Options, rules: Ru
     stop = ends(tree.depth)
     if options.account_displayed_op_only and rules.redoes_totals:
         total = _sums(tree.own, stop)
-        total[PLACE["definitions"], 0] += 1  # the root, which counts itself here
+        total[PLACE["definitions"], 0] += 1  # the root counts itself here
     order = _ordered(tree, total, options, rules)
     return Shown(tree=tree.only(order), total=total[:, order], root_total=root_total, built=built)
 
 
 def _counted(tree: Tree, rules: Rules) -> Tree:
-    """Return the tree of what counts, and of what has such below it, if the view keeps that in its place."""
+    """Return the counted nodes, and their uncounted ancestors if the view keeps these."""
     counts = tree.accounted.copy()
     counts[0] = True
     stop = ends(tree.depth)
@@ -130,7 +130,7 @@ def _counted(tree: Tree, rules: Rules) -> Tree:
 
 
 def _started(tree: Tree, stop: Int64s, options: Options) -> tuple[Int64s, Int64s]:
-    """Return the root, the topmost rows that the start is to be, all below them, and their depth from there."""
+    """Return the root, the topmost rows that match the start, their subtrees, and depths relative to the start."""
     matched = matches(options.start_name_regexes, tree.names)
     if matched is None:
         return np.arange(len(tree)), tree.depth
@@ -150,7 +150,7 @@ def _started(tree: Tree, stop: Int64s, options: Options) -> tuple[Int64s, Int64s
 
 
 def _visited(tree: Tree, stop: Int64s, options: Options, rules: Rules) -> Bools:
-    """Tell which rows are not cut off by trimming."""
+    """Return which rows are not trimmed."""
     matched = matches(options.trim_name_regexes, tree.names)
     if matched is None:
         matched = np.ones(len(tree), np.bool_)
@@ -161,7 +161,7 @@ def _visited(tree: Tree, stop: Int64s, options: Options, rules: Rules) -> Bools:
 
 
 def _wanted(tree: Tree, total: Int64s, options: Options, rules: Rules) -> Bools:
-    """Tell which rows are large enough, not too deep, and have a name that is to be shown."""
+    """Return which rows pass the minima, the maximum depth and the name filters."""
     wanted = tree.depth <= options.max_depth
     for name in MEASURES:
         least = getattr(options, f"min_{name}")
@@ -178,13 +178,13 @@ def _wanted(tree: Tree, total: Int64s, options: Options, rules: Rules) -> Bools:
 
 
 def _ordered(tree: Tree, total: Int64s, options: Options, rules: Rules) -> Int64s:
-    """Return the rows with siblings in the order that is asked for; equal ones stay in theirs."""
+    """Return the rows with siblings in the requested order; ties keep their order."""
     by_count = options.order_by == "occurrence" and not rules.judges_own
     key = -total[PLACE["definitions"]] if by_count else sort_key(tree.names, total, options.order_by)
     parent = parents(tree.depth)
     order = np.lexsort((np.arange(len(tree)), key, parent))
     size = ends(tree.depth) - np.arange(len(tree))
-    # A row stands as far behind its parent as the siblings before it are long.
+    # The offset of a row from its parent is the total size of the siblings before it.
     before = np.cumsum(size[order]) - size[order]
     first = np.concatenate(([True], parent[order][1:] != parent[order][:-1]))
     before -= np.maximum.accumulate(np.where(first, before, 0))
@@ -199,7 +199,7 @@ def _ordered(tree: Tree, total: Int64s, options: Options, rules: Rules) -> Int64
 
 
 def parents(depth: Int64s) -> Int64s:
-    """Return the row above each row of a tree, -1 for the first."""
+    """Return the parent of each row of a tree, -1 for the first."""
     above = np.full(len(depth), -1, np.int64)
     last: list[int] = []
     levels = depth.tolist()
@@ -213,7 +213,7 @@ def parents(depth: Int64s) -> Int64s:
 
 
 def sort_key(names: list[str], total: Int64s, order_by: str) -> Int64s:
-    """Return what rows are sorted by, ascending: their names, or a total, the largest first."""
+    """Return ascending sort keys: names, or totals in descending order."""
     if order_by not in PLACE:
         rank = np.empty(len(names), np.int64)
         rank[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
@@ -224,9 +224,9 @@ def sort_key(names: list[str], total: Int64s, order_by: str) -> Int64s:
 
 View = Literal["scope", "graph", "op", "code"]
 _MOST_LETTERS = 1 << 27
-"""Of the names of all scopes together: a name of a million slashes is in a million scopes."""
+"""Limit for the names of all scopes together, because a name with a million slashes has a million scopes."""
 SCOPE_TYPE = "_kTFScopeParent"
-"""The type of a name scope that is no node itself."""
+"""Type of a name scope that is not a node itself."""
 RULES: Mapping[str, Rules] = {
     "scope": Rules(),
     "graph": Rules(hoists=True),
@@ -235,7 +235,7 @@ RULES: Mapping[str, Rules] = {
 
 
 def accounted(model: Model, options: Options) -> Bools:
-    """Tell which nodes count: those with a type that is asked for. Devices are matched whatever their case."""
+    """Return which nodes count: those with a requested type. Device names are matched case-insensitively."""
     devices = {*model.device}
     either = [place for place, text in enumerate(model.types) if text in devices]
     matched = matches(options.account_type_regexes, model.types, ignore_case=either)
@@ -243,14 +243,14 @@ def accounted(model: Model, options: Options) -> Bools:
 
 
 def show_tree(model: Model, view: View, options: Options, values: Int64s | None = None) -> Shown:
-    """Return what the scope, graph or code view shows; `values` stand for those that the model has."""
+    """Return the scope, graph or code view; `values` replace the values of the model."""
     return show(*whole_tree(model, view, options, values), options, RULES[view])
 
 
 def whole_tree(
     model: Model, view: View, options: Options, values: Int64s | None = None
 ) -> tuple[Tree, Mapping[int, list[int]]]:
-    """Return all rows of the scope, graph or code view, shown or not; and `Shown.built`."""
+    """Return all rows of the scope, graph or code view, shown or not, and `Shown.built`."""
     values = model.values(options.step) if values is None else values
     counts = accounted(model, options)
     if view == "code":
@@ -263,7 +263,7 @@ def whole_tree(
 
 
 def scope_tree(model: Model, values: Int64s, counts: Bools) -> Tree:
-    """Return the nodes by name scope; a scope that is no node is added."""
+    """Return the nodes by name scope; scopes that are not nodes are added."""
     node = {name: number for number, name in enumerate(model.names)}
     letters = 0
     for name in model.names:
@@ -280,15 +280,16 @@ def scope_tree(model: Model, values: Int64s, counts: Bools) -> Tree:
 
 
 def _scope_key(name: str) -> str:
-    r"""Return a key by which a scope comes before what is in it, and all of that before the next scope.
+    r"""Return a key that sorts a scope before its members, and these before the next scope.
 
-    "/" sorts before any other character: it is `\0`, and two letters from `\1` on stand for `\0` and `\1`.
+    "/" must sort before any other character: it becomes `\0`, and two characters that start with `\1` encode `\0` and
+    `\1`.
     """
     return name.replace("\1", "\1\1").replace("\0", "\1\0").replace("/", "\0")
 
 
 def graph_tree(model: Model, values: Int64s, counts: Bools) -> Tree:
-    """Return each node below the first node that it feeds, as found in depth from the nodes that feed nothing."""
+    """Return each node below the first node that it feeds, in depth-first order from the nodes without consumers."""
     fed = np.zeros(len(model.names), np.bool_)
     fed[model.input_source[model.input_source >= 0]] = True
     first, count = (rows.tolist() for rows in model.input_rows())
@@ -310,7 +311,7 @@ def graph_tree(model: Model, values: Int64s, counts: Bools) -> Tree:
 
 
 def _tree(names: list[str], nodes: list[int], depth: list[int], of: tuple[Int64s, Bools]) -> Tree:
-    """Return a tree below a root of its own; rows that are no node have values of 0, and count as one."""
+    """Return a tree with its own root; rows that are not nodes have values of 0 and count as one."""
     values, counts = of
     node = np.array([-1, *nodes], np.int64)
     own = (
@@ -322,9 +323,9 @@ def _tree(names: list[str], nodes: list[int], depth: list[int], of: tuple[Int64s
 
 
 class ShownOps(Struct, frozen=True, kw_only=True):
-    """The op types that are shown, in their order; each total counts all that follow.
+    """The displayed op types in order; each total includes all later rows.
 
-    `own` and `total` have a row for each of `ATTRIBUTES`. `nodes` are those of a type that count.
+    `own` and `total` have a row per entry of `ATTRIBUTES`. `nodes` are the counted nodes of a type.
     """
 
     names: list[str]
@@ -332,12 +333,12 @@ class ShownOps(Struct, frozen=True, kw_only=True):
     total: Int64s
     root_total: Int64s
     all_total: Int64s
-    """Of all that counts, shown or not."""
+    """Total of all counted nodes, shown or not."""
     nodes: list[Int64s]
 
 
 def show_ops(model: Model, options: Options, values: Int64s | None = None) -> ShownOps:
-    """Return what the op view shows; `values` stand for those that the model has."""
+    """Return the op view; `values` replace the values of the model."""
     values = model.values(options.step) if values is None else values
     counted = np.flatnonzero(accounted(model, options))
     names = sorted({model.ops[node] for node in counted.tolist()})
@@ -371,7 +372,7 @@ def show_ops(model: Model, options: Options, values: Int64s | None = None) -> Sh
 
 
 def _shown_ops(names: list[str], own: Int64s, total: Int64s, options: Options) -> Int64s:
-    """Return the rows that are shown: from the first that starts the list to the first that ends it."""
+    """Return the displayed rows, from the first match of the start to the first trimmed one."""
     count = len(names)
     started = matches(options.start_name_regexes, names)
     first = 0 if started is None else int(np.argmax(started)) if started.any() else count
@@ -394,7 +395,7 @@ GRADIENT = " (gradient)"
 
 
 def frame_names(model: Model) -> list[str]:
-    """Return the frames as tfprof writes them: file, line and function, a long one cut."""
+    """Return the frames in tfprof's format: file, line and function, truncated if long."""
     stacks = model.stacks
     functions = [name if len(name) < _LONGEST_FUNCTION else f"{name[:17]}..." for name in stacks.functions]
     files = [path.rpartition("/")[2] for path in stacks.files]
@@ -402,26 +403,25 @@ def frame_names(model: Model) -> list[str]:
 
 
 def forward_of(name: str) -> str:
-    """Return the node whose gradient the node of this name computes, as its name says; empty if it says nothing."""
+    """Return the forward node whose gradient this node computes, based on its name; empty if there is none."""
     start = name.find("gradients/")
     end = name.find("_grad/", start + 1) if start >= 0 else -1
     return name[start + len("gradients/") : end] if end >= 0 else ""
 
 
 def code_tree(model: Model, values: Int64s, counts: Bools, *, every: bool) -> tuple[Tree, dict[int, list[int]]]:
-    """Return the frames below the frames that call them, and the nodes that the last frame of a stack built.
+    """Return the frames below their callers, and the nodes that the last frame of a stack built.
 
-    These are by `Tree.node`, which numbers the frames; they are the ones that count.
-
-    Nodes of a gradient stand where their forward node does, in frames of their own. Nodes without a stack are left
-    out. `every` counts frames too in which no node is built.
+    These are counted nodes, by `Tree.node`, which numbers the frames. Nodes of a gradient are below the frames of their
+    forward node, in frames of their own. Nodes without a stack are left out. `every` also counts frames that build no
+    node.
     """
     nodes, stack, is_gradient = _stacks_of(model)
-    # Frames by their text: what looks the same is the same.
+    # Frames with the same text are merged.
     number_of: dict[str, int] = {}
     index = np.array([number_of.setdefault(name, len(number_of)) for name in frame_names(model)], np.int64)
     names, frame = [*number_of], index[model.stacks.frame] if len(index) else model.stacks.frame
-    # Many nodes of gradients may share a stack, which is gone through once.
+    # Many gradient nodes may share a stack, which is traversed once.
     _, row, place = np.unique(2 * stack + is_gradient, return_index=True, return_inverse=True)
     rows = np.sort(row)
     first, length = model.stacks.ends[stack[rows]], np.diff(model.stacks.ends)[stack[rows]]
@@ -449,7 +449,7 @@ def code_tree(model: Model, values: Int64s, counts: Bools, *, every: bool) -> tu
 
 
 def _stacks_of(model: Model) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the nodes that have a stack, whose stack it is, and 1 for those of a gradient."""
+    """Return the nodes with a stack, the node that owns the stack, and 1 for gradient nodes."""
     place = {name: number for number, name in enumerate(model.names)}
     has_stack = np.diff(model.stacks.ends) > 0
     found: list[tuple[int, int, int]] = []
@@ -467,9 +467,9 @@ def _stacks_of(model: Model) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _levels(first: Int64s, length: Int64s, frame: Int64s, odd: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Return the tree of all stacks, level by level: parent, frame and level of each entry, and where each stack ends.
+    """Return the tree of all stacks by level: parent, frame and level of each entry, and the end of each stack.
 
-    Entries of a level are in order of their first appearance, below each parent too.
+    Entries of a level, and children of a parent, are in order of their first appearance.
     """
     at = np.full(len(first), -1, np.int64)
     parents, texts, levels = [], [], []
@@ -492,7 +492,7 @@ def _levels(first: Int64s, length: Int64s, frame: Int64s, odd: Int64s) -> tuple[
 
 
 def _preorder(parent: Int64s) -> Int64s:
-    """Return entries so that those below one follow it; siblings stay in their order. Parents come before children."""
+    """Return entries in preorder with siblings in their order; requires parents before children."""
     children: list[list[int]] = [[] for _ in range(len(parent) + 1)]
     for entry, above in enumerate(parent.tolist()):
         children[above + 1].append(entry)

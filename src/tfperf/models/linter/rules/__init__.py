@@ -1,7 +1,7 @@
-"""All rules, by what they are about. Help, `tfperf explain`, docs/lint.md and reports read `RULES`.
+"""All rules of the linter. Help, `tfperf explain`, docs/lint.md and reports read `RULES`.
 
-A compiler makes reductions, copies and slices of its own: they have no name of an op, and none of them is a finding.
-Layouts of a CPU or GPU are not those of a TPU, so numbers are ranges over the layouts that a TPU may choose.
+Compilers generate reductions, copies and slices without an op name; these are not reported. CPU and GPU layouts differ
+from TPU layouts, so numbers are ranges over the layouts that a TPU may choose.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TPU_RULES = sorted(
     key=lambda rule: (_ORDER.index(rule.id.split("-")[1]), rule.id),
 )
 RULES: Mapping[str, Rule] = {rule.id: rule for rule in (*_TPU_RULES, *gpu.TOPIC.rules)}
-"""By their ids, in the order of the documentation."""
+"""By id, in the order of the documentation."""
 
 
 def check_graph(graph: OpGraph, ledger: Ledger, device: Device) -> None:

@@ -1,4 +1,4 @@
-"""Convolutions and pooling: what their batch and features are rounded up to, and gradients of maxima."""
+"""Convolutions and pooling: padding of batch and features, and gradients of maxima."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ _EITHER_LAYOUT = "batch and features are rounded up to 8 and 128, or to 128 and 
 _SCATTERS = "the gradient of max pooling scatters to where the maxima were; that of average pooling does not"
 _TRY = "try average pooling, or a convolution with strides, if the gradient shows in a profile"
 _NEAR_LARGE = 48
-"""From this batch size on, rounding up to the larger layout may cost less."""
+"""Batch size above which rounding up to the larger layout may cost less."""
 _FEW_CHANNELS = 4
 _LAYOUTS = ("below 64 (batch to 8, features to 128)", "of 64 and more (batch to 128, features to 8)")
 _BETWEEN = ELEMENTWISE | {"FusedBatchNormV3"}
-"""Ops that may stand between a pooling and its convolution."""
+"""Ops that may occur between a pooling and its convolution."""
 
 
 class Parts(NamedTuple):
@@ -104,9 +104,9 @@ class Parts(NamedTuple):
 
 
 def parts(graph: OpGraph, index: int) -> Parts | None:
-    """Return the activation (what the forward convolution reads), kernel and result of any convolution.
+    """Return the activation (the input of the forward convolution), kernel and result of any convolution.
 
-    None if not all of their dimensions are known.
+    None if a dimension is unknown.
     """
     output = graph.known(index)
     first, second, last = (graph.input_shape(index, at) for at in range(3))
@@ -121,7 +121,7 @@ def parts(graph: OpGraph, index: int) -> Parts | None:
 
 
 def usual_batch(graph: OpGraph) -> tuple[int, dict[int, int]]:
-    """Return the batch size that most convolutions have (of several, the largest; 0 without any), and all counts."""
+    """Return the batch size of most convolutions (the largest of several, 0 without any), and all counts."""
     found: Counter[int] = Counter()
     for index in graph.of(CONVOLUTIONS):
         activation = graph.known(index) if graph.op(index) in INPUT_GRADIENTS else graph.input_shape(index, 0)
@@ -139,7 +139,7 @@ def _check_convolutions(graph: OpGraph, ledger: Ledger) -> None:
             ledger.cannot(graph.name_of(index), OPEN)
             continue
         ledger.judge(graph.name_of(index))
-        # Which features of a kernel lie along the lanes is decided by what is around it.
+        # The ops around a kernel determine which of its features are on the lanes.
         kernel = both_orders("kernel", found.kernel, graph.element_bytes(index))
         activations = _activations(graph, index, batch, found)
         wasteful = [*activations, kernel] if kernel.padded_bytes >= MIB else activations
@@ -218,7 +218,7 @@ def _check_pooling(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def _pooled(graph: OpGraph, index: int, role: str, dims: Dims, batch: int) -> PaddedTensor:
-    """Return the padding in the layout of convolutions of a batch size; in either, where that is 0."""
+    """Return the padding in the convolution layout of a batch size; in either layout if it is 0."""
     places, size = graph.batch_and_features(index, len(dims)), graph.element_bytes(index)
     if not batch:
         return both_orders(role, dims, size, places)
@@ -227,7 +227,7 @@ def _pooled(graph: OpGraph, index: int, role: str, dims: Dims, batch: int) -> Pa
 
 
 def _beside_convolutions(graph: OpGraph) -> list[bool]:
-    """Tell which nodes a convolution feeds or reads, with nothing but elementwise ops between; one pass each way."""
+    """Return which nodes a convolution feeds or reads through elementwise ops only; one pass per direction."""
     gives, reads = [False] * len(graph.nodes), [False] * len(graph.nodes)
     for index, node in enumerate(graph.nodes):
         gives[index] = node.op in FORWARD or (node.op in _BETWEEN and any(gives[at] for at, _ in node.inputs))
@@ -241,14 +241,14 @@ def _beside_convolutions(graph: OpGraph) -> list[bool]:
 
 
 def is_forward(at: Place) -> bool:
-    """Tell whether a convolution is one that the program asks for, and no gradient."""
+    """Return whether a convolution comes from the program and is not a gradient."""
     names = f"{at.name} {at.instruction.metadata.op_type}"
     dilated = any(dim.base_dilation > 1 for dim in at.instruction.window)
     return bool(at.name) and not dilated and "transpose(" not in names and "Backprop" not in names
 
 
 def _check_convolution(at: Place, ledger: Ledger) -> None:
-    """Check forward convolutions: gradients have the same tensors, and programs do not tell them apart surely."""
+    """Check forward convolutions; gradients have the same tensors, and programs do not identify them reliably."""
     dims, result, operand = at.instruction.convolution, at.instruction.shape, at.operand(0)
     if dims is None or operand is None or result.is_tuple or not is_forward(at):
         return
@@ -265,7 +265,7 @@ def _check_convolution(at: Place, ledger: Ledger) -> None:
 
 
 def _check_windows(at: Place, ledger: Ledger) -> None:
-    """Check windows over two dimensions or more that a program asks for."""
+    """Check windows over at least two dimensions that come from the program."""
     operand, result, window = at.operand(0), at.instruction.shape, at.instruction.window
     others = [number for number, dim in enumerate(window) if dim.size <= 1]
     is_pooling = len(others) >= 2 and len(window) - len(others) >= 2
@@ -280,7 +280,7 @@ def _check_windows(at: Place, ledger: Ledger) -> None:
 
 
 def _check_max_gradient(at: Place, ledger: Ledger) -> None:
-    """Check gradients of max pooling, also where the compiler has rewritten them."""
+    """Check gradients of max pooling, including those that the compiler has rewritten."""
     metadata = at.instruction.metadata
     is_named = "select_and_scatter" in metadata.op_name or metadata.op_type == "MaxPoolGrad"
     if at.instruction.opcode == "select-and-scatter" or is_named:

@@ -1,8 +1,8 @@
-"""GPUs: sizes that suit tensor cores, the layout of images, and tiny batches.
+"""GPU rules: sizes that suit tensor cores, the layout of images, and tiny batches.
 
-In compiled programs, products and convolutions are instructions of their own, or calls into the libraries of the
-vendor. What the compiler made without an op of the program behind it is no finding; conversions of layouts are, since
-most are the compiler's.
+In compiled programs, products and convolutions are separate instructions, or calls of vendor libraries. Instructions
+that the compiler generated without an op are not reported, except conversions of layouts, most of which are the
+compiler's.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ _LAYOUT_PERMS = ([0, 3, 1, 2], [0, 2, 3, 1], [0, 4, 1, 2, 3], [0, 2, 3, 4, 1])
 _HALVES = ("float16", "bfloat16")
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1}
 _MULTIPLES = {name: ALIGNED_BYTES // size for name, size in _BYTES.items()}
-"""Elements that take 16 bytes: tensor cores are fastest at multiples of it."""
+"""Elements per 16 bytes: tensor cores are fastest at multiples of it."""
 _LEAST_BATCH = 8
 _TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "int8"}
 _FORWARD_CALLS = frozenset(target for target in CONVOLUTION_CALLS if "Backward" not in target)
@@ -119,7 +119,7 @@ _Where = Mapping[str, Any]
 def _add_misaligned(
     ledger: Ledger, where: _Where, rule: Rule, dtype: str, odd: Mapping[str, int], tensors: Sequence[PaddedTensor]
 ) -> None:
-    """Note sizes off the multiples of tensor cores."""
+    """Report sizes that are not multiples for tensor cores."""
     multiple = _MULTIPLES[dtype]
     is_large = max((tensor.padded_bytes for tensor in tensors), default=0) >= MIB
     sizes = ", ".join(f"{name} = {size} (to {rounded_up(size, multiple)})" for name, size in odd.items())
@@ -141,7 +141,7 @@ def _add_misaligned(
 def _add_channels(
     ledger: Ledger, where: _Where, dtype: str, channels: tuple[int, int], tensors: Sequence[PaddedTensor], *, even: bool
 ) -> None:
-    """Note channels off the multiples of tensor cores; even ones only if `even` says so."""
+    """Report channels that are not multiples for tensor cores; even numbers only if `even` is true."""
     sizes = dict(zip(("input channels", "output channels"), channels, strict=True))
     odd = {key: size for key, size in sizes.items() if size % _MULTIPLES[dtype]}
     uneven = {key: size for key, size in odd.items() if size % 2 and size > 1}
@@ -152,7 +152,7 @@ def _add_channels(
 
 
 def _add_layout(ledger: Ledger, where: _Where, layout: str, dtype: str) -> None:
-    """Note a convolution in 16 bit whose channels do not lie side by side."""
+    """Report a 16-bit convolution whose channels are not contiguous."""
     what = f"the layout is {layout} in {dtype}: tensor cores read NHWC"
     ledger.add(LAYOUT.found(where, "medium", what, certainty="exact"))
 
@@ -165,7 +165,7 @@ def _add_tiny_batch(ledger: Ledger, where: _Where, batch: int) -> None:
 
 
 def _padded(role: str, dims: Dims, places: Sequence[int], multiple: int, size: int) -> PaddedTensor:
-    """Return the padding of some dimensions to a multiple; those of size 1 stay."""
+    """Return the padding of dimensions to a multiple; dimensions of size 1 are not padded."""
     of_dim = {at: multiple for at in places if dims[at] > 1}
     return in_layouts(role, [with_multiples(dims, of_dim)], size)
 
@@ -233,7 +233,7 @@ def _check_transposes(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def check_of(instruction: Instruction) -> Callable[[Place, Ledger], None] | None:
-    """Return what checks an instruction of a compiled program."""
+    """Return the check of an instruction of a compiled program."""
     if instruction.opcode == "dot" or instruction.target in MATRIX_CALLS:
         return _check_dot
     if _is_convolution(instruction):
@@ -273,7 +273,7 @@ def _check_dot(at: Place, ledger: Ledger) -> None:
 def _check_convolution(at: Place, ledger: Ledger) -> None:
     """Check forward convolutions; gradients have the same channels."""
     instruction, dims, image = at.instruction, at.instruction.convolution, at.operand(0)
-    # Of a call, the first of its results.
+    # The first result of a call.
     result = next(instruction.shape.leaves(), instruction.shape)
     is_call = instruction.opcode == "custom-call"
     if dims is None or image is None or image.type not in _TYPES or not at.name:
@@ -299,9 +299,9 @@ def _check_convolution(at: Place, ledger: Ledger) -> None:
 
 
 def _check_transpose(at: Place, ledger: Ledger) -> None:
-    """Check a transpose of 1 MiB or more that feeds a convolution, or reads one.
+    """Check a transpose of at least 1 MiB that feeds or reads a convolution.
 
-    One that the compiler made counts beside a call into a library of a GPU; those for a CPU do not.
+    A transpose that the compiler generated counts next to a GPU library call, but not in a CPU program.
     """
     shape = at.instruction.shape
     ledger.judge(at.instruction.name)

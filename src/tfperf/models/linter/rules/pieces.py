@@ -1,4 +1,4 @@
-"""Slices and concatenations: pieces that do not end where tiles end, and pieces that are cut for nothing."""
+"""Slices and concatenations: pieces that are not aligned to tiles, and unnecessary pieces."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_PIECES = 1 << 10
 
 
 class Cut(NamedTuple):
-    """Where a tensor is cut, or put together: the whole, the dimension, and the places between its pieces."""
+    """A split or concatenation: the whole, the dimension, and the boundaries between its pieces."""
 
     whole: Dims
     axis: int
@@ -69,7 +69,7 @@ def _check_pieces(graph: OpGraph, ledger: Ledger) -> None:
             continue
         ledger.judge(name)
         _check_needless(graph, ledger, index)
-        # What dimensions are padded to: others are not.
+        # Only these dimensions are padded.
         rank = len(whole)
         multiples = {rank - 2: SUBLANES, rank - 1: LANES}
         if batch and rank == _DIMENSIONS_OF_IMAGES:
@@ -89,7 +89,7 @@ def _check_pieces(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def _cuts(graph: OpGraph, index: int, whole: Dims) -> list[Cut] | None:
-    """Return where an op cuts, along each dimension; None if that is not in the graph."""
+    """Return the cuts of an op along each dimension; None if they are not in the graph."""
     op = graph.op(index)
     if op in _CONCATS:
         return _of_concat(graph, index, whole)
@@ -127,7 +127,7 @@ def _of_concat(graph: OpGraph, index: int, whole: Dims) -> list[Cut] | None:
 
 
 def _bounds(graph: OpGraph, index: int, whole: Dims) -> list[tuple[int, int]] | None:
-    """Return first element and end along each dimension that a slice takes; None if they are computed."""
+    """Return start and end of a slice along each dimension; None if they are computed."""
     first, second = graph.constant_input(index, 1), graph.constant_input(index, 2)
     if first is None or second is None:
         return None
@@ -219,7 +219,7 @@ def _piece_of_concat(graph: OpGraph, index: int, concat: int) -> str:
 
 
 def _check_instruction(at: Place, ledger: Ledger) -> None:
-    """Check cuts that a program asks for, of 1 MiB or more, along a dimension that is padded."""
+    """Check cuts of at least 1 MiB that come from the program, along a padded dimension."""
     whole = at.instruction.shape if at.instruction.opcode == "concatenate" else at.operand(0)
     if not at.name or whole is None or whole.is_tuple or whole.bytes < MIB:
         return
@@ -235,7 +235,7 @@ def _check_instruction(at: Place, ledger: Ledger) -> None:
 
 
 def _boundaries(at: Place) -> Iterator[tuple[int, int]]:
-    """Yield dimensions, and where the whole is cut along them."""
+    """Yield dimensions with the boundaries along them."""
     instruction = at.instruction
     if instruction.opcode == "concatenate" and instruction.dimensions:
         axis, end = instruction.dimensions[0], 0

@@ -1,4 +1,4 @@
-"""Matrix products: what their operands and results are rounded up to, and what is fused into them and convolutions."""
+"""Matrix products: padding of operands and results, and fusion into them and into convolutions."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _UNLESS = "the product takes little of the step, or its sizes are given (classes
 _ROLES = ("first operand", "second operand", "result")
 _BIAS = ("BiasAdd", "AddV2", "Add")
 _FUSES_INPUT = MATMULS | CONVOLUTIONS | ELEMENTWISE | {*REDUCTIONS, "Shape", "ShapeN", "Size", "Rank"}
-"""Ops that compute an elementwise op again as they read it, or do not read it: it need not be stored for them."""
+"""Ops that recompute an elementwise input or do not read it, so that its result need not be stored."""
 
 
 def _check_fusion(graph: OpGraph, ledger: Ledger) -> None:
-    """Tell whether bias and activation are fused into what they follow."""
+    """Check whether bias and activation are fused into the preceding op."""
     for group, rule in ((MATMULS, FUSED_PRODUCT), (FORWARD, FUSED_CONVOLUTION)):
         for index in graph.of(group):
             chain = _chain(graph, index)
@@ -76,7 +76,7 @@ def _check_fusion(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def _chain(graph: OpGraph, index: int) -> list[int]:
-    """Return a product, its bias if there is one, and the activation; nothing without an activation."""
+    """Return a product, its bias if there is one, and the activation; empty without an activation."""
     chain = [index]
     for _ in range(2):
         users = _readers(graph, chain[-1])
@@ -91,7 +91,7 @@ def _chain(graph: OpGraph, index: int) -> list[int]:
 
 
 def _readers(graph: OpGraph, index: int) -> list[int]:
-    """Return who reads a result, also through a reshape that keeps its last dimension, which is none on a device."""
+    """Return the readers of a result, through reshapes that keep the last dimension (free on a device)."""
     found = []
     for user, _ in graph.users(index):
         before, after = graph.shape(index), graph.shape(user)
@@ -101,7 +101,7 @@ def _readers(graph: OpGraph, index: int) -> list[int]:
 
 
 def _has_vector(graph: OpGraph, index: int) -> bool:
-    """Tell whether one of the inputs has at most one dimension that is not 1: a bias."""
+    """Return whether an input has at most one dimension that is not 1, as a bias has."""
     shapes = [graph.input_shape(index, at) for at in range(len(graph.nodes[index].inputs))]
     return any(dims is not None and sum(size != 1 for size in dims) <= 1 for dims in shapes)
 
@@ -119,7 +119,7 @@ def _check_padding(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def _matrices(graph: OpGraph, index: int) -> list[tuple[str, Dims]] | None:
-    """Return operands and result of a product, batches first; None if a dimension is not known."""
+    """Return operands and result of a product, batches first; None if a dimension is unknown."""
     given = [graph.known(*source) for source in graph.nodes[index].inputs[:2]]
     shapes = [dims for dims in (*given, graph.known(index)) if dims is not None]
     if len(shapes) != len(_ROLES):
@@ -130,7 +130,7 @@ def _matrices(graph: OpGraph, index: int) -> list[tuple[str, Dims]] | None:
 
 
 def _of_einsum(equation: str, shapes: list[Dims]) -> list[tuple[str, Dims]]:
-    """Return the tensors of an Einsum with the letters that all of them have first: the compiler may order them so."""
+    """Return the tensors of an Einsum, shared letters first, because the compiler may order them so."""
     terms = equation.replace(" ", "").replace("->", ",").split(",")
     if [*map(len, terms)] != [*map(len, shapes)]:
         return []

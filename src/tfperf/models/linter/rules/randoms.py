@@ -1,4 +1,4 @@
-"""Random numbers: which kinds are expensive."""
+"""Random numbers: the expensive kinds."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ _KINDS: tuple[tuple[Rule, Level, frozenset[str], str, str], ...] = (
     ),
 )  # fmt: skip
 _INITIAL = "/Initializer/"
-"""The scope of first values of variables, which are drawn once."""
+"""Scope of the initial values of variables, which are drawn once."""
 _RANDOM = re.compile(r"threefry|(^|/)(Random|Stateless(Random|Multinomial)|Multinomial)")
 _DRAWS = re.compile(r"threefry|random_bits|Random|Stateless|Multinomial")
 _RANDOM_OPCODES = ("rng", "rng-bit-generator")
 
 
 def _check_randoms(graph: OpGraph, ledger: Ledger) -> None:
-    """Check draws of random numbers, once for each name scope."""
+    """Check draws of random numbers, once per name scope."""
     for rule, level, ops, what, advice in _KINDS:
         by_scope: dict[str, list[int]] = {}
         for index in graph.of(ops):
@@ -98,7 +98,7 @@ def _check_randoms(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def check_programs(graphs: Iterable[HloGraph], ledger: Ledger) -> None:
-    """Check the draws of programs, which are arithmetic, once for each name scope."""
+    """Check the draws of programs, which are arithmetic, once per name scope."""
     scopes: dict[str, Place] = {}
     for graph in graphs:
         for index, node in enumerate(graph.nodes):
@@ -106,7 +106,7 @@ def check_programs(graphs: Iterable[HloGraph], ledger: Ledger) -> None:
             named = _RANDOM.search(metadata.op_name) or _RANDOM.search(metadata.op_type)
             if named or node.instruction.opcode in _RANDOM_OPCODES:
                 ledger.judge(node.instruction.name)
-                # The scope is the name up to the part that names the distribution.
+                # The scope is the name up to the part with the distribution.
                 name, draws = metadata.op_name, _DRAWS.search(metadata.op_name)
                 scope = name if draws is None else name[: max(name.rfind("/", 0, draws.start()), 0)]
                 scopes.setdefault(scope, Place(graph, index))

@@ -1,4 +1,4 @@
-"""Reductions and batch norms: what could run together, what could be fused, and norms that are written as many ops."""
+"""Reductions and batch norms: reductions that could run together or be fused, and batch norms of many ops."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ NAMED_BATCH_NORM = Rule(
 _LARGEST_BETWEEN = 1000
 _SCALES = ("Mul", "RealDiv", "Div")
 _BATCH_NORM = re.compile(r"batch_?norm", re.IGNORECASE)
-"""The name of a scope or op of a batch norm."""
+"""Name of a scope or op of a batch norm."""
 _INNER = "batchnorm"
-"""The scope that `tf.nn.batch_normalization` puts inside that of its layer."""
+"""Scope that `tf.nn.batch_normalization` adds inside the scope of its layer."""
 _FUSED = frozenset((
     "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "FusedBatchNormGrad", "FusedBatchNormGradV2",
     "FusedBatchNormGradV3",
@@ -100,7 +100,7 @@ def _check_reductions(graph: OpGraph, ledger: Ledger) -> None:
     norms = tuple(f"{scope}/" if scope else "" for scope in batch_norm_scopes(graph))
     for index in graph.of(REDUCTIONS):
         if graph.constant(index) is not None:
-            continue  # a number of a shape, which is known before the program runs
+            continue  # a shape computation, which is known before the program runs
         output, given = graph.known(index), graph.input_shape(index, 0) or (-1,)
         if output is None or -1 in given:
             ledger.cannot(graph.name_of(index), OPEN)
@@ -109,7 +109,7 @@ def _check_reductions(graph: OpGraph, ledger: Ledger) -> None:
         _check_chain(graph, ledger, index)
         if not graph.name_of(index).startswith(norms):
             for after in _later_reductions(graph, index, given):
-                # The variance waits for the mean.
+                # The variance depends on the mean.
                 if graph.op(after) == graph.op(index) and graph.known(after) == output:
                     what = f"one {graph.op(index)} of {shape_text(given)} waits for the other: two passes over it"
                     ledger.add(DEPENDENT.found(place(graph, index, after), "low", what))
@@ -135,7 +135,7 @@ def _has_several(dims: Dims) -> bool:
 
 
 def _later_reductions(graph: OpGraph, index: int, given: Dims) -> Iterator[int]:
-    """Yield reductions of a tensor of this shape that depend on one through elementwise ops only."""
+    """Yield reductions of a tensor of this shape that depend on `index` through elementwise ops only."""
     waiting, seen = [index], {index}
     while waiting:
         for user, _ in graph.users(waiting.pop()):
@@ -152,7 +152,7 @@ def _later_reductions(graph: OpGraph, index: int, given: Dims) -> Iterator[int]:
 
 
 def _check_scaled(graph: OpGraph, ledger: Ledger, index: int) -> None:
-    """Look for a factor on the result of a sum, which could be one of its input."""
+    """Find a scaled sum whose factor could be applied to its input."""
     users = graph.users(index)
     if graph.op(index) != "Sum" or len(users) != 1 or graph.op(users[0][0]) not in _SCALES:
         return
@@ -181,9 +181,9 @@ def _check_parallel(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def batch_norm_scopes(graph: OpGraph) -> dict[str, int]:
-    """Return the name scopes that hold a batch norm of many ops, with the op that tells: its Rsqrt.
+    """Return the name scopes with a batch norm of many ops, and the Rsqrt of each.
 
-    The scope is that of the layer: the name without the op and without what TensorFlow puts around.
+    The scope is the layer's: the name without the op and without the scopes that TensorFlow adds.
     """
     found: dict[str, int] = {}
     for index in graph.of(frozenset(("Rsqrt",))):
@@ -197,7 +197,7 @@ def batch_norm_scopes(graph: OpGraph) -> dict[str, int]:
 
 
 def _variance(graph: OpGraph, add: int) -> int:
-    """Return what epsilon is added to; -1 if no input is a constant or scalar."""
+    """Return the input to which epsilon is added; -1 if no input is a constant or scalar."""
     if add < 0 or graph.op(add) not in ("AddV2", "Add"):
         return -1
     scalar = [at for at in (0, 1) if graph.input_shape(add, at) == ()]
@@ -208,7 +208,7 @@ def _variance(graph: OpGraph, add: int) -> int:
 
 
 def _is_over_batch(graph: OpGraph, variance: int, add: int) -> bool:
-    """Tell whether a variance is one of each feature over the batch, or kept by a variable: not one of each example."""
+    """Return whether a variance is per feature over the batch, or kept in a variable, and not per example."""
     if graph.op(variance) in REDUCTIONS:
         given, axes = graph.input_shape(variance, 0), graph.constant_input(variance, 1)
         return given is not None and axes is not None and 0 in [axis % len(given) for axis in axes if given]
@@ -217,7 +217,7 @@ def _is_over_batch(graph: OpGraph, variance: int, add: int) -> bool:
 
 
 def _check_batch_norms(graph: OpGraph, ledger: Ledger) -> None:
-    """Check batch norms, once for each layer."""
+    """Check batch norms, once per layer."""
     for index in graph.of(_FUSED):
         ledger.judge(graph.name_of(index))
     for scope, index in batch_norm_scopes(graph).items():
@@ -240,7 +240,7 @@ def _check_batch_norms(graph: OpGraph, ledger: Ledger) -> None:
 
 
 class NamedOp(NamedTuple):
-    """An op of a profile, and its share of the device time (0 to 1); None for one of a host thread."""
+    """An op of a profile, and its share of the device time (0 to 1); None for an op of a host thread."""
 
     name: str
     type: str
@@ -248,7 +248,7 @@ class NamedOp(NamedTuple):
 
     @property
     def batch_norm(self) -> str:
-        """The innermost scope that is named like a batch norm; empty without one."""
+        """The innermost scope with the name of a batch norm; empty without one."""
         *scopes, _ = self.name.split("/")
         while scopes and not _BATCH_NORM.search(scopes[-1]):
             scopes.pop()
@@ -258,7 +258,7 @@ class NamedOp(NamedTuple):
 
 
 def check_op_names(ops: Iterable[NamedOp], ledger: Ledger) -> None:
-    """Check scopes that are named like a batch norm, and hold an Rsqrt but no fused batch norm."""
+    """Check scopes with the name of a batch norm that have an Rsqrt but no fused batch norm."""
     scopes: dict[str, list[NamedOp]] = {}
     for op in ops:
         if scope := op.batch_norm:
@@ -285,7 +285,7 @@ def check_op_names(ops: Iterable[NamedOp], ledger: Ledger) -> None:
 
 
 def _check_instruction(at: Place, ledger: Ledger) -> None:
-    """Check reductions that a program asks for."""
+    """Check reductions that come from the program."""
     if not at.name:
         return
     ledger.judge(at.instruction.name)
@@ -317,7 +317,7 @@ def _check_instruction(at: Place, ledger: Ledger) -> None:
 
 
 def _is_awaited(at: Place) -> bool:
-    """Tell whether a reduction of the same shapes, kind and scope waits for this one, as the variance for the mean."""
+    """Return whether a reduction of the same shapes, kind and scope depends on it, as a variance on its mean."""
     waiting, seen = [at.index], {at.index}
     while waiting:
         for user in at.graph.users[waiting.pop()]:

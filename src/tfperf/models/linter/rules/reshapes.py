@@ -1,4 +1,4 @@
-"""Data that move between padded dimensions and others: space to depth, reshapes, and what the host sends."""
+"""Data that move between padded and other dimensions: space to depth, reshapes, and host inputs."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _check_inputs(graph: OpGraph, ledger: Ledger) -> None:
                 ledger.cannot(name, OPEN)
             else:
                 ledger.judge(name)
-                if len(dims) > 2:  # fewer are those of weights and labels
+                if len(dims) > 2:  # weights and labels have fewer
                     where = {"ops": (name if not slot else f"{name}:{slot}",), "op_type": node.op}
                     tensors = [both_orders("input", dims, graph.element_bytes(index))]
                     ledger.add_padding(
@@ -130,7 +130,7 @@ def _check_inputs(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def check_parameters(graph: HloGraph, ledger: Ledger) -> None:
-    """Check parameters of three dimensions or more that no result takes over or has the shape of: no weights."""
+    """Check parameters with at least three dimensions that no result aliases or has the shape of, as weights do."""
     module = graph.module
     results = {(leaf.type, leaf.dims) for leaf in module.entry.root_instruction.shape.leaves()}
     for index, node in enumerate(graph.nodes):

@@ -1,4 +1,4 @@
-"""Transposes: which of them cost nothing, and which move all data."""
+"""Transposes: free ones, and those that move all data."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ def _level(moved: int) -> Level:
 
 
 def perm_of(graph: OpGraph, index: int) -> list[int] | None:
-    """Return the order of dimensions that a transpose makes; None if it is computed."""
+    """Return the permutation of a transpose; None if it is computed."""
     return graph.constant_input(index, 1)
 
 
 def _pairs(graph: OpGraph) -> Iterator[tuple[int, int]]:
-    """Yield transposes with one that undoes them, with nothing but elementwise ops of one reader each between."""
+    """Yield pairs of transposes that cancel out, with only single-reader elementwise ops between them."""
     for index in graph.of(_TRANSPOSES):
         perm, at = perm_of(graph, index), index
         while perm is not None:
@@ -140,7 +140,6 @@ def _pairs(graph: OpGraph) -> Iterator[tuple[int, int]]:
 
 
 def _swaps(perm: list[int], one: int, other: int) -> bool:
-    """Tell whether a permutation exchanges two dimensions, and leaves the others."""
     expected = list(range(len(perm)))
     expected[one], expected[other] = expected[other], expected[one]
     return one != other and perm == expected
@@ -169,7 +168,7 @@ def _is_free_beside_convolution(graph: OpGraph, index: int, perm: list[int]) -> 
 
 
 def _check_instruction(at: Place, ledger: Ledger) -> None:
-    """Check a transpose only where layouts are those of a TPU, which are tiled."""
+    """Check a transpose only in TPU layouts, which are tiled."""
     shape = at.instruction.shape
     if not shape.tiles or at.node.is_fused or not at.name or "conv" in at.name:
         return
