@@ -1,4 +1,4 @@
-"""How near devices come to their peaks: work that is known, time by what bounds it, and whole steps."""
+"""Roofline: ops with known work, time by bound, and utilization of device peaks in steps."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from tfperf.sections.xla.instructions import HloOp
 
 _AGAIN = ("rematted_computation", "checkpoint/", "/remat")
-"""What the name of an op has that is worked out a second time."""
+"""Parts of the names of recomputed ops."""
 
 
 class RooflineOp(Struct, frozen=True, kw_only=True):
-    """An instruction of XLA or an op of TensorFlow whose work is known."""
+    """An HLO op or a TensorFlow op with known work."""
 
     op: HloOp | FrameworkOp
     work: Work
@@ -41,10 +41,10 @@ class RooflineOp(Struct, frozen=True, kw_only=True):
 
 
 class Utilisation(Struct, frozen=True, kw_only=True):
-    """Shares of the peaks that steps reach, in percent; None: unknown.
+    """Shares of the peaks that steps reach, in percent; None if unknown.
 
-    `hardware` counts all operations in products of matrices and convolutions (HFU), `model` those that the model needs
-    (MFU): of a training step three times those of the forward pass, without what is worked out again.
+    `hardware` counts all operations of matrix products and convolutions (HFU), `model` those that the model requires
+    (MFU): three times the forward pass in a training step, without recomputation.
     """
 
     hardware: float | None = None
@@ -53,37 +53,37 @@ class Utilisation(Struct, frozen=True, kw_only=True):
 
 
 class Roofline(Tabular, frozen=True, kw_only=True):
-    """Instructions and ops with known work, the ones that take longest first."""
+    """HLO ops and TensorFlow ops with known work, the longest first."""
 
     home = ("roofline", "roofline_ops")
 
     ops: tuple[RooflineOp, ...] = ()
     peaks: DevicePeaks = DevicePeaks()
     precision: Precision | None = None
-    """Numbers in which most operations of matrix products are."""
+    """Number format of most operations in matrix products."""
     bound_percent: Mapping[str, float] = {}
-    """Shares of the time of devices: compute, memory, latency, unknown."""
+    """Shares of device time: compute, memory, latency, unknown."""
     busy: Utilisation = Utilisation()
-    """While devices work on what is known."""
+    """While devices run work that is known."""
     steps: Utilisation = Utilisation()
     step_count: int = 0
     host_count: int = 0
-    """Hosts whose steps these are."""
+    """Number of hosts that these steps come from."""
     whole_ps: int = 0
     untold_percent: Mapping[str, float] = {}
-    """Ops of TensorFlow whose shapes are recorded and do not tell their work: share of device time by type of op."""
+    """TensorFlow ops with recorded shapes but unknown work: share of device time by op type."""
     kernels: tuple[HloOp, ...] = ()
-    """Kernels that programs bring along for a TPU, of which only one pass or a lower bound is known."""
+    """Custom TPU kernels with known work of only one pass, or a known lower bound."""
     is_tpu: bool = False
 
     @property
     def judged_percent(self) -> float | None:
-        """Return the share of device time of which it is known what bounds it."""
+        """Return the share of device time with a known bound, in percent."""
         return 100.0 - self.bound_percent["unknown"] if self.bound_percent else None
 
 
 def derive(results: Results) -> Roofline:
-    """Judge what the section xla found, and the ops of TensorFlow that have shapes."""
+    """Combine the HLO ops of section xla and the TensorFlow ops with shapes."""
     if not results.has_device:
         return Roofline()
     xla: Xla = results["xla"]
@@ -108,7 +108,7 @@ def derive(results: Results) -> Roofline:
     peak, bandwidth = peaks.flops_per_second(precision), peaks.bytes_per_second
     known_ps = sum(row.work.time_ps for row in ops)
     run = [(row.op, float(row.op.runs)) for row in ops]
-    # What moves data between host and HBM, or between chips, is work of neither, but moves bytes of HBM.
+    # Copies between host and HBM, or between chips, are no compute work, but move HBM bytes.
     copies = [op for op in compiled if op.work is None and op.counted_by == "trace"]
     stepped = [(op, op.runs_in_steps) for op in (*(row.op for row in ops), *copies)]
     return Roofline(
@@ -149,9 +149,9 @@ def _utilisation(
 
 
 def _model_flops(runs: list[tuple[HloOp | FrameworkOp, float]]) -> float:
-    """Return the operations that the model needs: with gradients, three times those of the forward pass.
+    """Return the operations that the model requires: with gradients, three times those of the forward pass.
 
-    They are never more than those that ran.
+    They never exceed the operations that ran.
     """
     products = [(op, op.matrix_flops * count) for op, count in runs if op.matrix_flops]
     forward = sum(
@@ -162,24 +162,21 @@ def _model_flops(runs: list[tuple[HloOp | FrameworkOp, float]]) -> float:
 
 
 def is_gradient(op: HloOp | FrameworkOp) -> bool:
-    """Tell whether an instruction is of the backward pass, by the name of its op."""
+    """Return whether an op belongs to the backward pass, by its name."""
     return any(part in op.framework_op for part in ("transpose(", "gradient_tape", "gradients/"))
 
 
-# --- ops of TensorFlow that GPUs ran without XLA, with their work where the profile has the shapes of their inputs ---
-
-
 class FrameworkOp(Struct, frozen=True, kw_only=True):
-    """An op of TensorFlow that ran with inputs of these shapes, and what one run of it computes and moves."""
+    """A TensorFlow op that ran with inputs of these shapes, and the work of one run."""
 
     op: str
     type: str
     shapes: str
     runs: int
     events: int
-    """Its kernels."""
+    """Number of its kernels."""
     in_steps: int
-    """Those of them that start in the steps that count."""
+    """Kernels that start in the averaged steps."""
     time_ps: int
     matrix_flops: float
     flops: float
@@ -192,7 +189,7 @@ class FrameworkOp(Struct, frozen=True, kw_only=True):
 
     @property
     def framework_op(self) -> str:
-        """Return the op's name, as instructions of XLA have it."""
+        """Return the op name, as for HLO ops."""
         return self.op
 
     @property
@@ -203,7 +200,7 @@ class FrameworkOp(Struct, frozen=True, kw_only=True):
 
     @property
     def array_types(self) -> str:
-        """Return the shapes of all that it reads."""
+        """Return the shapes of all inputs."""
         return self.shapes
 
     @property
@@ -213,31 +210,31 @@ class FrameworkOp(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return what it is merged by over hosts."""
+        """Return the key by which hosts are merged."""
         return (self.op, self.type, self.shapes, self.flops, self.bytes, self.precision)
 
     @property
     def work(self) -> Work:
-        """Return what all runs amount to."""
+        """Return the work of all runs."""
         moved = None if self.bytes is None else self.bytes * self.runs
         return Work(flops=self.flops * self.runs, bytes=moved, time_ps=self.time_ps, precision=self.precision)
 
     @property
     def runs_in_steps(self) -> float:
-        """Return how often it ran in the steps that count."""
+        """Return the number of runs in the averaged steps."""
         return self.runs * self.in_steps / self.events if self.events else 0.0
 
 
 class FrameworkWork(Struct, frozen=True, kw_only=True):
-    """Ops whose work is known, and the time of those with shapes that do not tell it, by the type of op."""
+    """Ops with known work, and the time of ops with shapes but unknown work by op type."""
 
     ops: tuple[FrameworkOp, ...] = ()
     untold_ps: Mapping[str, int] = {}
     whole_ps: int = 0
-    """The time of all that devices did, summed over streams."""
+    """Time of all device work, summed over streams."""
     peaks: DevicePeaks = DevicePeaks()
     step_ps: int = 0
-    """The time of the steps that count, once for each device that works."""
+    """Time of the averaged steps, once for each active device."""
     step_count: int = 0
     host_count: int = 1
 
@@ -255,9 +252,9 @@ class _Group(NamedTuple):
 
 
 def analyze(host: Host) -> FrameworkWork:
-    """Return the ops with known work that ran on GPUs; without shapes there are none.
+    """Return the ops with known work that ran on GPUs; none without shapes.
 
-    Times and peaks of devices are there if any work of theirs can be known: of these ops, or of programs of XLA.
+    Times and peaks of devices are set if work can be known, of these ops or of XLA programs.
     """
     trace, work = host.trace, host.device_work
     steps: Steps = host["steps"].steps
@@ -297,7 +294,7 @@ def analyze(host: Host) -> FrameworkWork:
 
 
 def shorten(work: FrameworkWork, most: int) -> FrameworkWork:
-    """Return so many ops, those that take longest; what bounds the time of all others is then unknown."""
+    """Return the `most` longest ops; the bound of all other time becomes unknown."""
     return work if len(work.ops) <= most else replace(work, ops=work.ops[:most])
 
 
@@ -339,12 +336,12 @@ def _groups(trace: HostTrace, work: DeviceWork, steps: Steps) -> list[_Group]:
 
 
 def _runs(trace: HostTrace, work: DeviceWork, places: Int64s, of_row: Int64s, first: Int64s) -> tuple[Int64s, Bools]:
-    """Return how often each group ran, and whether that is known."""
+    """Return the number of runs of each group, and whether it is known."""
     ops = work.op[places[first]]
     group = np.full(len(work.rows), -1, np.int64)
     group[places] = of_row
     runs = op_runs(trace, replace(work, op=group, ops=tuple(work.ops[op] for op in ops.tolist())))
-    # The lines of ops that a profiler derived do not tell shapes apart.
+    # The op lines that a profiler derived do not distinguish shapes.
     shapes_of_op = np.bincount(ops, minlength=len(work.ops))
     whole = op_runs(trace, work)
     sums = np.bincount(ops, runs.runs, minlength=len(work.ops)).astype(np.int64)
@@ -381,8 +378,8 @@ def _ordered(ops: Iterable[FrameworkOp]) -> tuple[FrameworkOp, ...]:
 
 
 # --- the shapes of an op's inputs as TensorFlow's profiler writes them: `(half[4,384,1024];int32[2];)` ---
-# TensorFlow writes them if it traces at level 3 (`--host-tracer-level 3`), and did always in 2.2. Inputs that are no
-# tensors (variables, missing ones) have an empty place. What an op puts out, and its attributes, are not in the trace.
+# TensorFlow writes them at trace level 3 (`--host-tracer-level 3`), and at all levels in 2.2. Inputs that are not
+# tensors (variables, missing ones) have an empty place. The trace contains neither outputs nor attributes of ops.
 
 _TENSOR = r"([a-z][a-z0-9_]*)\[([0-9,]*)\]"
 _LONGEST = 4096
@@ -393,30 +390,30 @@ _PRECISIONS |= dict.fromkeys(("int8", "uint8", "qint8", "quint8"), "int8")
 
 
 class Tensor(NamedTuple):
-    """The type of a tensor's elements, as TensorFlow calls it, and its dimensions."""
+    """Element type of a tensor, as named by TensorFlow, and its dimensions."""
 
     type: str
     dims: tuple[int, ...]
 
     @property
     def elements(self) -> int:
-        """Return how many elements it has."""
+        """Return the number of elements."""
         return prod(self.dims)
 
     @property
     def bytes(self) -> int | None:
-        """Return its size; None for elements without a fixed size (strings)."""
+        """Return the size; None for elements without a fixed size (strings)."""
         size = _SIZES.get(self.type)
         return None if size is None else size * self.elements
 
     @property
     def precision(self) -> Precision | None:
-        """Return the peak that products of such numbers are held against; None: devices state none."""
+        """Return the peak for products of such numbers; None if devices state none."""
         return _PRECISIONS.get(self.type)
 
 
 def parse_shapes(text: str) -> tuple[Tensor | None, ...] | None:
-    """Return the inputs of an op, None in the place of one that is no tensor; None if the text is anything else."""
+    """Return the inputs of an op, None for each that is not a tensor; None if the text has another format."""
     if not text.startswith("(") or not text.endswith(")") or len(text) >= _LONGEST:
         return None
     inputs: list[Tensor | None] = []
@@ -430,14 +427,14 @@ def parse_shapes(text: str) -> tuple[Tensor | None, ...] | None:
 
 
 def bytes_of(*tensors: Tensor) -> int | None:
-    """Return the size of several tensors; None if that of any is unknown."""
+    """Return the size of several tensors; None if any size is unknown."""
     sizes = [tensor.bytes for tensor in tensors]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape of an elementwise op on tensors of these shapes; None if they do not go together."""
+    """Return the shape of an elementwise op on tensors of these shapes; None if they do not broadcast."""
     rank = max(map(len, shapes), default=0)
     result = []
     for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
@@ -449,25 +446,26 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 # --- what an op of TensorFlow computes and moves in one run, by the shapes of its inputs ---
-# Only what these shapes tell is stated. Attributes (strides, padding, transposes) are not in the trace, so:
+# --- operations and bytes of one run of a TensorFlow op, from the shapes of its inputs ---
+# Attributes (strides, padding, transposes) are not in the trace, so:
 #
-# - *Products.* Which dimensions are contracted is known if sizes leave one way only; else the kernel's name may say
-#   which operand is transposed (`nn`, `nt`, `tn`, as cuBLAS calls it, for matrices that lie the other way round).
+# - *Products.* The contracted dimensions are known if the sizes permit one choice only; otherwise the kernel name may
+#   contain which operand is transposed (`nn`, `nt`, `tn`, in cuBLAS terms, for column-major matrices).
 # - *Convolutions.* The kernel, and the gradient of the result in the backward pass, give the operations of all three
-#   products of a layer: forward, and the gradients of input and kernel. Inputs of any one op are too few, so ops of one
-#   layer are put together (`Layers`). Windows count whole, also where they reach over the border, as TensorFlow counts.
-# - *Batch norm, softmax.* Operations for each element, as their formulas have them; see `_PER_ELEMENT`.
-# - *Elementwise ops.* One operation for each element of the result; `exp`, `tanh` and the like are none. Casts and
+#   products of a layer: forward, and the gradients of input and kernel. A single op has too few inputs, so the ops of a
+#   layer are combined (`Layers`). Windows count whole, including parts beyond the border, as in TensorFlow.
+# - *Batch norm, softmax.* Operations per element, from their formulas; see `_PER_ELEMENT`.
+# - *Elementwise ops.* One operation per element of the result; `exp`, `tanh` and the like count as zero. Casts and
 #   comparisons count too.
 #
-# Everything else is unknown, and stays so. Bytes are those of inputs and results, once each: an upper bound where
-# caches serve, as for programs of XLA.
+# All other work is unknown. Bytes are those of inputs and results, once each: an upper bound if caches serve some, as
+# for XLA programs.
 
 Inputs = tuple[Tensor | None, ...]
 
 
 class OpWork(Struct, frozen=True, kw_only=True):
-    """Operations of one run, those in products, bytes, and the peak for its numbers. None: unknown."""
+    """Operations of one run, those in products, bytes, and the peak for its numbers; None if unknown."""
 
     flops: int
     matrix_flops: int = 0
@@ -477,7 +475,7 @@ class OpWork(Struct, frozen=True, kw_only=True):
 
 
 class OpShapes(NamedTuple):
-    """What a trace tells about an op: its name and type, its inputs, an equation (Einsum), and its kernels' names."""
+    """Name, type and inputs of an op, an equation (Einsum), and the names of its kernels."""
 
     name: str
     type: str
@@ -486,11 +484,9 @@ class OpShapes(NamedTuple):
     kernels: tuple[str, ...] = ()
 
 
-# --- products of matrices ---
-
 _PRODUCTS = frozenset({"MatMul", "_FusedMatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 _TRANSPOSED = {"nn": (1, 0), "tn": (1, 1), "nt": (0, 0), "tt": (0, 1)}
-"""Which dimensions of a and b are summed over: libraries take matrices by columns, so they get b first."""
+"""Contracted dimensions of a and b; libraries use column-major matrices, so they get b first."""
 _LETTERS = r"(?<![a-z0-9])([nt][nt])(?![a-z0-9])"
 
 
@@ -530,7 +526,7 @@ def _einsum(op: OpShapes) -> OpWork | None:
     sets = [set(letters) for letters in match.groups()]
     if any(len(letters) != len(found) for letters, found in zip(match.groups(), sets, strict=True)):
         return None
-    # A letter of one operand alone that is not in the result is summed away before: then this is no product of sizes.
+    # A letter of only one operand that is not in the result is summed before, so this is not a product of sizes.
     if (sets[0] ^ sets[1]) - sets[2] or sets[2] - sets[0] - sets[1]:
         return None
     of = {
@@ -552,8 +548,6 @@ def _product_work(op: OpShapes, flops: int, moved: int | None, product: Product 
     return OpWork(flops=flops, matrix_flops=flops, bytes=moved, precision=precision, product=product)
 
 
-# --- convolutions ---
-
 _FORWARD = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative"})
 _OF_INPUT = frozenset({"Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"})
 _OF_KERNEL = frozenset({"Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter"})
@@ -561,14 +555,14 @@ CONVOLUTIONS = _FORWARD | _OF_INPUT | _OF_KERNEL
 
 
 class _Parts(NamedTuple):
-    """The tensors of a convolution's layer that one of its ops reads."""
+    """The tensors of a convolution layer that one of its ops reads."""
 
     image: Tensor | None = None
     kernel: Tensor | None = None
     gradient: Tensor | None = None
 
     def agrees(self, other: _Parts) -> bool:
-        """Tell whether two ops may be of one run of one layer: what both read is equal, and something is."""
+        """Return whether two ops may belong to one run of one layer: at least one shared tensor, and all equal."""
         pairs = [(one, two) for one, two in zip(self, other, strict=True) if one is not None and two is not None]
         return bool(pairs) and all(one == two for one, two in pairs)
 
@@ -588,7 +582,7 @@ def _layer(op: OpShapes) -> str:
 
 
 class Layers:
-    """The convolutions of a trace by layer, so that what one op does not read is taken from another one."""
+    """The convolutions of a trace by layer, which complete the tensors that a single op does not read."""
 
     def __init__(self, ops: Iterable[OpShapes]) -> None:
         self._of_layer: dict[str, list[_Parts]] = {}
@@ -597,7 +591,7 @@ class Layers:
                 self._of_layer.setdefault(_layer(op), []).append(_parts(op))
 
     def completed(self, op: OpShapes) -> _Parts:
-        """Return what the op reads, and what others of its layer do; None where they do not tell, or disagree."""
+        """Return the tensors of the op, completed by the other ops of its layer; None if unknown or contradictory."""
         own = _parts(op)
         others = [parts for parts in self._of_layer.get(_layer(op), ()) if parts.agrees(own)]
         found = []
@@ -608,7 +602,7 @@ class Layers:
 
 
 def _convolution(op: OpShapes, layers: Layers) -> OpWork | None:
-    """Return the work of a convolution: for each element of the result, the kernel's window of each input channel."""
+    """Return the work of a convolution: per result element, the kernel window of each input channel."""
     parts = layers.completed(op)
     kernel, gradient = parts.kernel, parts.gradient
     if kernel is None or gradient is None or len(kernel.dims) != len(gradient.dims) or len(kernel.dims) < 3:
@@ -621,8 +615,6 @@ def _convolution(op: OpShapes, layers: Layers) -> OpWork | None:
     moved = None if parts.image is None else bytes_of(parts.image, kernel, gradient)
     return _product_work(op, flops, moved)
 
-
-# --- other ops ---
 
 _NO_OPERATION = frozenset({"Exp", "Expm1", "Log", "Log1p", "Tanh", "Sigmoid", "Sqrt", "Rsqrt", "Erf", "Sin", "Cos"})
 _NO_OPERATION |= {"Pow", "Softplus", "Selu", "Elu", "Gelu", "Floor", "Round", "Rint", "Ceil"}
@@ -646,13 +638,13 @@ _PER_ELEMENT = {
     "SigmoidGrad": 3,
     "TanhGrad": 3,
 }
-"""Operations for each element, where it is not one."""
+"""Operations per element, if not one."""
 _VERSION = re.compile(r"V\d$")
 _CONVERSION = (
     r"TensorConversionOp<(?:\w+::)*(half|bfloat16|float|double|bool|int|long|unsigned char|signed char)\b"
     r"|\bCast_GPU_DT_[A-Z0-9]+_DT_([A-Z0-9]+)_kernel"
 )
-"""What a cast puts out: in Eigen's kernels, and in those that TensorFlow generates."""
+"""Result types of casts: in Eigen kernels, and in kernels generated by TensorFlow."""
 _C_TYPES = {"int": "int32", "long": "int64", "unsigned char": "uint8", "signed char": "int8"}
 
 
@@ -680,7 +672,7 @@ def _elementwise(op: OpShapes) -> OpWork | None:
 
 
 def _result_shape(kind: str, tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Return the shape of an elementwise op's result; a bias is as long as a dimension of what it is added to."""
+    """Return the shape of an elementwise op's result; a bias has the length of one dimension of the other input."""
     if kind == "BiasAdd":
         is_bias = len(tensors) == 2 and len(tensors[1].dims) == 1 and tensors[1].dims[0] in tensors[0].dims
         return tensors[0].dims if is_bias else None
@@ -707,7 +699,7 @@ def _known(flops: int, inputs: Sequence[Tensor], result: Tensor) -> OpWork:
 
 
 def work_of(op: OpShapes, layers: Layers) -> OpWork | None:
-    """Return the work of one run of an op; None if its inputs do not tell."""
+    """Return the work of one run of an op; None if its inputs do not determine it."""
     if op.type in _PRODUCTS:
         return _matrix_product(op)
     if op.type in ("Einsum", "XlaEinsum"):

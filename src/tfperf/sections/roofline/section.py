@@ -1,4 +1,4 @@
-"""The section about the roofline: peaks and where they come from, time by what bounds it, steps, instructions."""
+"""The report section on the roofline: peaks, time by bound, steps and ops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING = (
     "shapes of ops of TensorFlow, which this trace does not hold (--host-tracer-level 3 records them)."
 )
 _UNTOLD = 3
-"""How many types of ops with unknown work are named."""
+"""Maximum number of op types with unknown work that are listed."""
 _NO_PEAKS = (
     "The peaks of these devices are not known, so nothing is held against them: state them with --peaks FILE "
     "(docs/roofline.md)."
@@ -31,12 +31,12 @@ _TPU_NOTES = (
 )
 _KERNELS_SHOWN = 3
 _MARGIN = 2.0
-"""How far the chart goes beyond its points."""
+"""Factor by which the chart extends beyond its points."""
 _NAMES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "8-bit floats"}
 
 
 def build(results: Results) -> Section:
-    """Build the section."""
+    """Return the section."""
     roofline: Roofline | None = results["roofline"]
     if roofline is None or not roofline.ops:
         kernels = () if roofline is None else _kernels(roofline)
@@ -99,7 +99,7 @@ def _kernels(roofline: Roofline) -> tuple[str, ...]:
 
 
 def _peaks(roofline: Roofline) -> tuple[Fact, ...]:
-    """Return the peaks, each with where it comes from, and what the plane of a TPU states beside it."""
+    """Return the peaks with their sources, and the values that a TPU plane states."""
     peaks, facts = roofline.peaks, []
     if peaks.model:
         facts.append(Fact("device_model", "Device", peaks.model))

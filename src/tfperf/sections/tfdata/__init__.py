@@ -105,7 +105,7 @@ def _what_if(results: Results) -> Data | None:
 
 
 def _code(results: Results) -> Data | None:
-    """Return the program of the main pipeline as it is, and with each change of which the code is known."""
+    """Return the code of the main pipeline as it is, and with each change whose code is known."""
     from tfperf.sections.tfdata.advice import actions_of
     from tfperf.sections.tfdata.pipeline_code import calls_of, code_of
 

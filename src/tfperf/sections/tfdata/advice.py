@@ -1,4 +1,4 @@
-"""The changes of a tf.data pipeline as findings."""
+"""Findings that suggest changes of a tf.data pipeline."""
 
 from __future__ import annotations
 
@@ -16,41 +16,39 @@ from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline, StageStats, st
 from tfperf.sections.tfdata.pipeline_code import cache_size, calls_of, changed_code, if_same, with_split_cache
 from tfperf.sections.tfdata.whatif import Estimate, Outlook
 
-# --- what to change in a tf.data pipeline: each change with its own estimate, the largest likely gain first ---
-
 _MORE_AT_A_TIME = ("parallel_map", "parallel_read", "sequential_interleave", "interleave", "serial_transformation")
-"""Changes that only let more threads work, which helps where cores have nothing to do, and not where all compute."""
+"""Changes that only add threads, which helps with idle cores, but not if all cores compute."""
 _WORTH_IT = 0.9
-"""A change is worth rewriting a function if the step takes at most so much of its time then."""
+"""Rewriting a function must reduce the step to at most this share of its time."""
 _MOSTLY_WAITS = 0.6
-"""A Python function that computes for less of its time gains little from TensorFlow ops, and does not keep the lock."""
+"""Python functions below this share of computing gain little from TensorFlow ops, and do not hold the GIL."""
 _LEAST_FIXED = 0.25
-"""A random function is worth splitting if so much of the time of its ops is not of random ones."""
+"""A random function is worth splitting if at least this share of its op time is not random."""
 
 
 class PipelineAction(Struct, frozen=True, kw_only=True):
-    """A change of the program, and where it leads: a range of step times if the trace allows an estimate of it."""
+    """A change of the program, and its range of step times if the trace allows an estimate."""
 
     code: str
-    """`prefetch`, `parallel_map`, `parallel_read`, `cache`, `warm_cache`, `vectorize` as in the table what_if, or a
-    code without an estimate."""
+    """A change in the table what_if (`prefetch`, `parallel_map`, `parallel_read`, `cache`, `warm_cache`, `vectorize`),
+    or a code without an estimate."""
     stage: str
-    """TensorFlow's name of the stage that changes; empty: the whole pipeline."""
+    """TensorFlow's name of the changed stage; empty for the whole pipeline."""
     why: str
-    """What the trace shows, as a sentence."""
+    """Evidence in the trace, as a sentence."""
     text: str
-    """What to type."""
+    """Code to type."""
     low_ms: float | None
-    """Step time at best and at worst; None: no estimate."""
+    """Step time at best and at worst; None without an estimate."""
     high_ms: float | None
     assumption: str
-    """What the estimate rests on; empty without one."""
+    """Assumption of the estimate; empty without one."""
     url: str
-    """The page of TensorFlow's documentation that explains the change."""
+    """Page of TensorFlow's documentation that explains the change."""
     program: str = ""
-    """The whole pipeline in code, with the change; empty for a change of which the code is unknown."""
+    """Code of the whole pipeline with the change; empty if unknown."""
     line: str = ""
-    """The calls in it that are new or different."""
+    """New or changed calls in it."""
 
     @property
     def gain(self) -> str:
@@ -61,9 +59,9 @@ class PipelineAction(Struct, frozen=True, kw_only=True):
 
 
 def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
-    """Return what to change in the main pipeline; nothing if it keeps nobody waiting.
+    """Return changes of the main pipeline, the largest gain first; empty if steps do not wait for it.
 
-    What promises the largest gain comes first; changes without an estimate follow.
+    Changes without an estimate follow.
     """
     pipeline, outlook = tfdata.main, tfdata.outlook
     if pipeline is None or not is_costly(pipeline, outlook):
@@ -79,7 +77,7 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
         if not (estimate.change in _MORE_AT_A_TIME and outlook.pipeline.fills_cores)
         and (estimate.change != "vectorize" or estimate.high_ms < _WORTH_IT * outlook.step_ms)
     ]
-    # A change whose estimate promises nothing is no advice, nor is less work where only its overhead is too much.
+    # Changes without an estimated gain are not advised, nor is less work if only its overhead is too much.
     known = {(estimate.change, stage_name(pipeline, estimate.stage) or "") for estimate in outlook.estimates}
     if outlook.python_computes < _MOSTLY_WAITS:
         known |= {("python_function", stage.name) for stage in pipeline.stages}
@@ -93,9 +91,9 @@ def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
 
 
 def _ordered(pipeline: Pipeline, actions: Iterable[PipelineAction]) -> tuple[PipelineAction, ...]:
-    """Return changes without an estimate: more at a time first where cores have nothing to do, never where all compute.
+    """Return changes without an estimate: parallelism first with idle cores, and omitted if all cores compute.
 
-    A prefetch is no change of that kind: it lets the pipeline work while the step does.
+    A prefetch is not such a change, because it overlaps the pipeline with the step.
     """
     if pipeline.fills_cores:
         return tuple(action for action in actions if action.code not in _MORE_AT_A_TIME)
@@ -105,7 +103,7 @@ def _ordered(pipeline: Pipeline, actions: Iterable[PipelineAction]) -> tuple[Pip
 
 
 def is_costly(pipeline: Pipeline, outlook: Outlook | None) -> bool:
-    """Tell whether the pipeline is worth a change: it costs steps 5 % of their time; unknown: the program waits so."""
+    """Return whether the pipeline costs at least 5% of the step; if unknown, whether the program waits that long."""
     if outlook is not None:
         return outlook.is_costly
     return 100.0 * pipeline.waited_ps > INPUT_LIMITS[0] * pipeline.capture_ps > 0
@@ -157,9 +155,9 @@ def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Es
 
 
 def pipeline_advice(tfdata: TfData, of: str) -> Iterator[Finding]:
-    """Yield what to change in the main pipeline, the most promising first; nothing if it keeps nobody waiting.
+    """Yield changes of the main pipeline, the largest gain first; nothing if steps do not wait for it.
 
-    `of` says whose steps wait for it.
+    `of` names the host.
     """
     is_high = tfdata.outlook is not None and tfdata.outlook.input_percent >= INPUT_LIMITS[1]
     for action in actions_of(tfdata):
@@ -170,48 +168,48 @@ def pipeline_advice(tfdata: TfData, of: str) -> Iterator[Finding]:
         yield Finding(action.code, "problem" if is_high else "hint", why, action.text, quantities=after)
 
 
-# --- which stage those who wait for input wait for, also where the trace does not hold the whole pipeline ---
+# --- the blocking stage, including traces without the whole pipeline ---
 
 Reason = Literal["work", "host_pipeline", "to_device", "workers", "hand_over"]
 _HANDING_OVER = (*PASSING_ON, "Prefetch", "ParallelInterleave", "LegacyParallelInterleave")
 _LEAST_SHARE = 0.1
-"""Of a stage that is waited for less of the time nobody can say that it is what the program waits for."""
+"""A stage with less than this share of the waiting is not reported as the blocking stage."""
 
 
 class Blame(Struct, frozen=True, kw_only=True):
-    """The stage that is waited for most."""
+    """The blocking stage."""
 
     host: str
     pipeline: str
     stage: str
-    """TensorFlow's name of it."""
+    """TensorFlow's name of the stage."""
     code: str
-    """What it is called in the program."""
+    """Name of the stage in the program."""
     waited_ps: int
-    """How long it is waited for in the capture."""
+    """Time that it is waited for in the capture."""
     share: float
-    """That time / the time in which anyone waits for the pipeline, 0 to 1."""
+    """That time / the time waiting for the pipeline, 0 to 1."""
     reason: Reason
-    """work: it works; host_pipeline: it hands on what a pipeline of the host makes, of which nothing is known;
-    to_device: likewise, but the stages on the host hardly work meanwhile; workers: it waits for those of a data
-    service; hand_over: what is waited for is neither work of it nor of another stage."""
+    """work: the stage works; host_pipeline: it passes on elements of a host pipeline without details; to_device:
+    likewise, but the host stages hardly work meanwhile; workers: it waits for the workers of a data service; hand_over:
+    the wait is neither its work nor that of another stage."""
 
     @property
     def why(self) -> str:
-        """Return the reason as a clause that follows the name of the stage; empty if it works."""
+        """Return the reason as a clause that follows the stage name; empty if the stage works."""
         return _REASONS[self.reason]
 
     @property
     def text(self) -> str:
-        """Return all of this as a sentence."""
+        """Return the sentence about the stage."""
         return f"{format_percent(100.0 * self.share)}% of the waiting is for {self.stage}{self.why}."
 
 
 def blamed_stage(tfdata: TfData) -> Blame | None:
-    """Return the stage that is waited for most; None if nobody waits long, or it is unknown for what.
+    """Return the stage that is waited for most; None if waits are short, or their stage is unknown.
 
-    It is one of the main pipeline. Where the trace holds only what hands elements to devices, or the stages on the host
-    account for less of the waiting, it is one of those.
+    It belongs to the main pipeline. If the trace contains only the transfer to devices, or the host stages explain less
+    of the waiting, it belongs to the device pipeline.
     """
     main = tfdata.main
     devices = [each for each in tfdata.pipelines if each.is_device and each.blocking is not None]
@@ -260,8 +258,6 @@ def _reason(pipeline: Pipeline, stage: StageStats, *, has_host: bool) -> Reason:
     return "hand_over" if stage.name.startswith(_HANDING_OVER) else "work"
 
 
-# --- for each kind of stage: its name in code, why it is slow, the change in code, and when that does not help ---
-
 _PREFIXES: dict[str, str | tuple[str, ...]] = {
     "map().batch()": "MapAndBatch",
     "map()": ("ParallelMap", "Map"),
@@ -299,25 +295,25 @@ _ANALYSIS = "https://www.tensorflow.org/guide/data_performance_analysis"
 
 
 def in_code(stage: str) -> str:
-    """Return what a stage of this name is called in the user's program."""
+    """Return the name of a stage in the user's program."""
     return next((code for code, prefixes in _PREFIXES.items() if stage.startswith(prefixes)), stage)
 
 
 def function_in_code(stage: str) -> str:
-    """Return the call of the program that gives a stage of this name its function; the stage itself without one."""
+    """Return the call that passes the function to a stage; without one, the stage itself."""
     return in_code(stage).removesuffix(".batch()")
 
 
 def change_in_code(change: str, stage: str | None) -> str:
-    """Return a change of a stage of this name as the user would make it."""
+    """Return a change of a stage as user code."""
     return _CHANGES[change].format(function_in_code(stage) if stage else "")
 
 
 class StageRule(Struct, frozen=True, kw_only=True):
     """Advice for a kind of stage.
 
-    `why` and `action` may hold what `words` returns; the first screen shows `action` up to the first semicolon. `code`
-    is a kind of change if the change has an estimate.
+    `why` and `action` may contain the placeholders of `words`; the first screen shows `action` up to the first
+    semicolon. `code` is a kind of change if the change has an estimate.
     """
 
     code: str
@@ -559,7 +555,7 @@ _BARE_GENERATOR = StageRule(
 
 
 def words(pipeline: Pipeline, index: int | None, change: str = "") -> dict[str, str]:
-    """Return the words for a stage in rules; for the whole pipeline (None) its outermost stage of use is meant."""
+    """Return the placeholders for a stage; for the whole pipeline (None), of its outermost significant stage."""
     if index is None:
         index = next((number for number, stage in enumerate(pipeline.stages) if stage.depth == 1), 0)
     stage = pipeline.stages[index]
@@ -585,7 +581,7 @@ def words(pipeline: Pipeline, index: int | None, change: str = "") -> dict[str, 
 
 
 def rule_for(pipeline: Pipeline, index: int) -> StageRule | None:
-    """Return the advice for a stage as it is; None if there is none for its kind."""
+    """Return the advice for a stage as it is; None if its kind has none."""
     stage = pipeline.stages[index]
     if stage.python and stage.name != "Generator":
         return _PYTHON
@@ -601,7 +597,7 @@ def rule_for(pipeline: Pipeline, index: int) -> StageRule | None:
 
 
 def rule_of_change(pipeline: Pipeline, change: str, index: int | None) -> StageRule:
-    """Return the advice to make a change that has an estimate."""
+    """Return the advice for a change that has an estimate."""
     if change == "parallel_map":
         return _PARALLEL_PYTHON if index is not None and pipeline.stages[index].python else _SEQUENTIAL_MAP
     if change == "parallel_read":

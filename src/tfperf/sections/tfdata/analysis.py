@@ -1,8 +1,7 @@
-"""tf.data pipelines: which stage the consumer waits for, and which one limits how fast elements can come.
+"""tf.data pipelines, with the blocking and the limiting stage of each.
 
-The two differ. *Blocking*: while the consumer waits, some stage works; that stage gets the time (`blocked_times`).
-*Limiting*: the segment of the pipeline that takes longest for an element (`segments.py`), whether or not anybody waits
-for it now.
+The two differ. *Blocking*: while the consumer waits, the time counts for the stage that works (`blocked_times`).
+*Limiting*: the segment with the most time per element (`cut_into_segments`), whether or not steps wait for it.
 """
 
 from __future__ import annotations
@@ -45,38 +44,38 @@ from tfperf.trace.steps.breakdown import Breakdown
 from tfperf.trace.tfdata import Pipelines, StageWork, asynchronous_stages, has_executors
 
 _MOST_OF_CAPTURE = 0.8
-"""What a process does in a capture is what it does in steps that take so much of it."""
+"""Activity in the capture represents the steps if they cover this share of it."""
 _PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
 
 
 class TfData(Tabular, frozen=True):
-    """The pipelines of a host, or of all hosts: the main one first, then those that were waited for longest."""
+    """The pipelines of one or all hosts: the main one first, then by waiting time."""
 
     home = ("tfdata", "tfdata_stages")
     pipelines: tuple[Pipeline, ...]
     outlook: Outlook | None = None
-    """What changes of the main pipeline would gain; None without steps, or without calls of a pipeline in them."""
+    """Estimated gains of changes to the main pipeline; None without steps, or without its calls in them."""
     no_outlook: NoOutlook | None = None
-    """Why there is none; None also without a host pipeline."""
+    """Reason for a missing outlook; None also without a host pipeline."""
     of_kinds: Mapping[str, Outlook] = {}
-    """The same for steps of each other kind, such as `eval`; without estimates for a pipeline that headline steps ask
-    too: what it does is measured over all of the capture."""
+    """Outlooks for steps of other kinds, such as `eval`. Pipelines that averaged steps use too have no estimates,
+    because their activity is measured over the whole capture."""
 
     @property
     def main(self) -> Pipeline | None:
-        """Return the pipeline that steps wait for longest; without an outlook, the one that was waited for longest."""
+        """Return the pipeline that steps wait for longest; without an outlook, the one with the most waiting."""
         if self.outlook is not None:
             return self.outlook.pipeline
         return next(iter(whole_pipelines(self.pipelines)), None)
 
     def for_steps(self, kind: str) -> TfData | None:
-        """Return this with the pipeline that steps of another kind wait for as the main one; None if it is unknown."""
+        """Return a copy whose main pipeline is the one that steps of another kind wait for; None if unknown."""
         outlook = self.of_kinds.get(kind)
         return None if outlook is None else _main_first(self.pipelines, outlook)
 
 
 def analyze(host: Host) -> TfData:
-    """Find the pipelines of a host, measure their stages over all calls in the capture, and estimate changes."""
+    """Return the pipelines of a host, with stages measured over the whole capture, and estimates of changes."""
     trace, recorded, work = host.trace, host.pipelines, host.stage_work
     if recorded is None or work is None:
         return TfData(())
@@ -112,9 +111,9 @@ def analyze(host: Host) -> TfData:
 
 
 def _waiting_as_category(outlook: Outlook, breakdown: Breakdown) -> Outlook:
-    """Return an outlook whose waiting is that of the step table, so that one thing has one number.
+    """Return the outlook with the waiting time of the step table, so that both agree.
 
-    A fetch takes a little longer than the call of the pipeline inside it, and is no waiting while the device works.
+    A fetch takes a little longer than the pipeline call inside it, and is not waiting while the device works.
     """
     if "input_wait" in breakdown.unknown:
         return outlook
@@ -123,7 +122,7 @@ def _waiting_as_category(outlook: Outlook, breakdown: Breakdown) -> Outlook:
 
 
 def combine(hosts: Sequence[TfData]) -> TfData:
-    """Put the pipelines of several hosts in one list; the outlook is that of the host that waits longest."""
+    """Merge the pipelines of several hosts; the outlook is that of the host that waits longest."""
     outlooks = [host.outlook for host in hosts if host.outlook is not None]
     pipelines = _ordered(pipeline for host in hosts for pipeline in host.pipelines)
     tfdata = _main_first(pipelines, max(outlooks, key=attrgetter("wait_ms"), default=None))
@@ -136,7 +135,7 @@ def combine(hosts: Sequence[TfData]) -> TfData:
 
 
 def shorten(tfdata: TfData, most: int) -> TfData:
-    """Return the first pipelines, with so many stages in all; the main one is always among them."""
+    """Return the first pipelines with at most `most` stages in total, including the main pipeline."""
     stages = list(accumulate(len(pipeline.stages) for pipeline in tfdata.pipelines))
     if not stages or stages[-1] <= most:
         return tfdata
@@ -155,7 +154,7 @@ def _main_first(pipelines: tuple[Pipeline, ...], outlook: Outlook | None) -> TfD
 def _outlook(
     host: Host, recorded: Pipelines, work: StageWork, pipelines: tuple[Pipeline, ...], steps: Breakdown
 ) -> Outlook | None:
-    """Estimate what changes would gain in these steps; `work` has no calls that wait for what other threads make."""
+    """Estimate the gains of changes in these steps; `work` excludes calls that wait for other threads."""
     rows = steps.steps.headline
     steps_ps = union(steps.steps.start_ps[rows], steps.steps.end_ps[rows]).total()
     is_most = steps_ps >= _MOST_OF_CAPTURE * host["environment"].duration_ps
@@ -167,7 +166,7 @@ def _outlook(
         busy_cores=busy_cores,
     )
     outlook = estimate_changes(pipelines, steps, rivals_of, has_device=has_device, busy_cores=busy_cores)
-    # Without the events of the device or of the ops, nothing shows what steps take while the pipeline works.
+    # Without device or op events, the time of steps during pipeline work is unknown.
     return replace(outlook, estimates=()) if outlook is not None and steps.missing else outlook
 
 
@@ -194,7 +193,7 @@ def _pipeline(
     longest = max(range(len(stages)), key=lambda index: stages[index].blocked_ps)
     iterators = _iterators_made(trace, recorded, number, first_made_ps)
     of_first = iterators.call[iterators.first]
-    # The program waits for the first element of each iterator that it made in the capture.
+    # The program waits for the first element of each iterator created in the capture.
     first = intersection(waits, union(recorded.calls.start[of_first], recorded.calls.end[of_first]))
     first_work_ps = intersection(first, union_all([times.busy[stage] for stage in members])).total()
     slow_calls = int((latency_ps > SLOW_CALL_PS).sum())
@@ -232,9 +231,9 @@ def _pipeline(
 
 
 class _IteratorCalls(NamedTuple):
-    """The calls of the outermost stage (`call`), the `iterator` of each, and the `first` of each iterator made.
+    """Calls of the outermost stage (`call`), the `iterator` of each, and the `first` of each created iterator.
 
-    Iterators have numbers in the order of their first calls; those that were there before the capture are below 0.
+    Iterators are numbered by their first calls; numbers of iterators from before the capture are negative.
     """
 
     call: Int64s
@@ -243,7 +242,7 @@ class _IteratorCalls(NamedTuple):
 
 
 def _iterators_made(trace: HostTrace, recorded: Pipelines, number: int, first_made_ps: int | None) -> _IteratorCalls:
-    """Return which iterators are asked; `first_made_ps` is when the host first makes one, None if it makes none."""
+    """Return the iterators used; `first_made_ps` is the first creation on the host, None without any."""
     calls = np.flatnonzero(recorded.calls.stage == recorded.roots[number])
     calls = calls[np.argsort(recorded.calls.start[calls], kind="stable")]
     if first_made_ps is None or not len(calls):
@@ -251,7 +250,7 @@ def _iterators_made(trace: HostTrace, recorded: Pipelines, number: int, first_ma
     _, first, which = np.unique(
         trace.number_at("id", recorded.calls.row[calls]), return_index=True, return_inverse=True
     )
-    # An iterator that was there before the capture was asked before, too.
+    # An iterator from before the capture was also used before it.
     order = np.argsort(first)
     is_made = recorded.calls.start[calls[first[order]]] > first_made_ps
     numbers = np.empty(len(first), np.int64)
@@ -260,7 +259,7 @@ def _iterators_made(trace: HostTrace, recorded: Pipelines, number: int, first_ma
 
 
 def _epoch_bytes(trace: HostTrace, recorded: Pipelines, iterators: _IteratorCalls) -> int | None:
-    """Return the bytes of what an iterator hands out that was made in the capture, and followed by another one."""
+    """Return the bytes of all elements of an iterator created in the capture and followed by another one."""
     calls, iterator, first = iterators
     sizes = trace.stat("element_size")
     if len(first) < 2 or not len(sizes.event):
@@ -281,7 +280,7 @@ def _limiting(stages: Sequence[StageStats], segments: Sequence[Segment]) -> int 
     if slowest is None:
         return None
     work_ps = {index: stages[index].element_held_ps or 0.0 for index in slowest.stages}
-    if slowest.kind == "producer":  # Its function runs elsewhere.
+    if slowest.kind == "producer":  # its function runs in a pool
         functions = (other for other in segments if (other.kind, other.owner) == ("function", slowest.owner))
         work_ps[slowest.owner] -= sum(function.element_ps for function in functions)
     return max(work_ps, key=work_ps.__getitem__)
@@ -295,7 +294,7 @@ def _setting(recorded: Pipelines, name: str, stage: int) -> int | None:
 def _stage(
     recorded: Pipelines, times: StageTimes, index: int, *, place: Mapping[int, int], blocked_ps: int, elements: float
 ) -> StageStats:
-    """Measure a stage, whose work was for so many `elements` of the pipeline; `place` are the indices of its stages."""
+    """Measure a stage whose work covers `elements` elements of the pipeline; `place` maps to stage indices."""
     stage, runs = recorded.stages[index], recorded.runs
     is_run = runs.stage == index
     latency_ps = times.latencies_ps[index]
@@ -342,35 +341,33 @@ def _stage(
     )
 
 
-# --- what the stages of all pipelines of a host add up to, and when each of them worked ---
-
 _UNSEEN = ("ParallelBatch", "ParseExample", "DataService")
-"""Stages that work in threads, or on hosts, of which the profiler records nothing."""
+"""Stages that work in threads, or on hosts, that the profiler does not record."""
 
 
 class StageTimes(Struct, frozen=True, kw_only=True):
-    """For each stage of all pipelines: its calls, sums in picoseconds, and when it worked, as flat sets."""
+    """Calls of each stage of all pipelines, sums in picoseconds, and work times as flat sets."""
 
     count: Int64s
     total_ps: Int64s
     held_ps: Int64s
-    """How long it holds threads: calls without those of other stages inside, its own threads, and its function."""
+    """Time that it occupies threads: its calls without nested stages, its own threads, and its function."""
     held: list[Intervals]
-    """When it holds any: in its calls or, with threads of its own, in these and from start to end of its function."""
+    """Intervals with any thread occupied: its calls; with own threads, those and the runs of its function."""
     is_async: list[bool]
-    """Whether it gets its elements from threads of its own."""
+    """Whether its elements come from its own threads."""
     calls: list[Intervals]
     functions: list[Intervals]
-    """From the start of each run of its function in a pool to its end, waiting for a thread included."""
+    """From the start of each run of its function in a pool to its end, including waits for a thread."""
     work_ps: list[int | None]
-    """What code of it, and its function, ran on all threads together; None: the trace does not show it."""
+    """Work of its code and function, summed over threads; None if the trace does not show it."""
     busy: list[Intervals]
-    """When code of it, or its function, ran (as far as the trace shows it): without waiting for a thread."""
+    """Intervals in which its code or function ran, as far as recorded, without waits for a thread."""
     latencies_ps: list[Int64s]
 
 
 def measure_stages(recorded: Pipelines, work: StageWork, is_async: list[bool]) -> StageTimes:
-    """Measure all stages over all calls in the capture; `work` has no calls that wait for what other threads make."""
+    """Measure all stages over the whole capture; `work` excludes calls that wait for other threads."""
     calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
     stages = range(len(recorded.stages))
     in_pool = (runs.stage >= 0) & runs.is_async
@@ -397,7 +394,7 @@ def measure_stages(recorded: Pipelines, work: StageWork, is_async: list[bool]) -
 
 
 def _held_ps(recorded: Pipelines, is_async: Bools) -> Int64s:
-    """Without threads of its own a stage holds that of its calls, else its threads and those of its function."""
+    """Return the occupied thread time per stage: calls of stages without own threads, else threads and function."""
     calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
     latency = calls.end - calls.start
     made = recorded.made
@@ -405,7 +402,7 @@ def _held_ps(recorded: Pipelines, is_async: Bools) -> Int64s:
     in_calls = _without_inner(in_calls, made.around, made.end - made.start)
     in_threads = _without_inner(produced.end - produced.start, calls.in_produce, latency)
     in_functions = np.minimum(runs.busy, runs.end - runs.start)
-    held_ps = np.zeros(len(is_async))  # What bincount returns of nothing are integers.
+    held_ps = np.zeros(len(is_async))  # bincount returns integers for empty input
     for stage, duration, rows in (
         (calls.stage, in_calls, ~is_async[calls.stage]),
         (produced.stage, in_threads, produced.stage >= 0),
@@ -420,17 +417,17 @@ def _times(start: Int64s, end: Int64s, rows: Bools) -> Intervals:
 
 
 def _without_inner(duration: Int64s, around: Int64s, inner: Int64s) -> Int64s:
-    """Return durations less those of what lies directly inside; `around` says in which of them each inner one lies."""
+    """Return durations without directly nested events; `around` is the enclosing event of each."""
     inside = around >= 0
     inner_sum = np.bincount(around[inside], weights=inner[inside], minlength=len(duration)).astype(np.int64)
     return np.asarray(np.maximum(duration - inner_sum, 0), np.int64)
 
 
 def stages_unseen(recorded: Pipelines, is_async: list[bool]) -> list[bool]:
-    """Tell of which stages the trace does not show the work, or does not tell it from waiting.
+    """Return for each stage whether its work is not recorded, or cannot be separated from waiting.
 
-    That is the case for some kinds of stages; for one whose function runs in a pool without a sign of it; and for one
-    of whose threads (or of whose calls, if it has no threads) no event is recorded.
+    This applies to some kinds of stages, to stages whose function runs in a pool without recorded events, and to stages
+    whose threads (or calls, without own threads) have no events.
     """
     produced, runs = recorded.produced, recorded.runs
     in_pool = set(runs.stage[runs.is_async].tolist())
@@ -444,18 +441,17 @@ def stages_unseen(recorded: Pipelines, is_async: list[bool]) -> list[bool]:
     ]
 
 
-# --- a pipeline, cut where threads change: what each thread does for one element, and what its consumer waits for ---
-# Stages that run on one thread add up; a thread (or a pool of them) cannot deliver elements faster than it works on
-# one.
+# --- pipeline segments, cut where threads change: work per element of each, and waits of the consumer ---
+# Stages on one thread add up; a thread (or a pool) cannot deliver elements faster than it processes one.
 
 _BATCHING = frozenset({"MapAndBatch", "ParallelBatch"})
 
 
 def elements_by_stage(recorded: Pipelines, times: StageTimes, members: list[int]) -> dict[int, float]:
-    """Return, for each stage, how many elements of the pipeline its work in the capture was for.
+    """Return, for each stage, how many elements of the pipeline its work in the capture covers.
 
-    A producer runs ahead of the consumer or lags behind it, so each stage is counted by its own calls, divided by how
-    many of them one element takes: as many as the consumer has calls inside, or the batch size where threads change.
+    A producer runs ahead of the consumer or lags behind it. Each stage is therefore counted by its own calls, divided
+    by its calls per element: the calls nested in one consumer call, or the batch size where threads change.
     """
     called_inputs = Counter(recorded.stages[stage].parent for stage in members if times.count[stage])
     per_element = {members[0]: 1.0}
@@ -467,7 +463,7 @@ def elements_by_stage(recorded: Pipelines, times: StageTimes, members: list[int]
             factor = _calls_per_call(recorded, times, stage, consumer, is_only_input=is_only_input)
             per_element[stage] = per_element[consumer] * factor
         elements[stage] = float(times.count[stage]) / per_element[stage] if per_element[stage] else 0.0
-    # A stage without calls is known from its inputs only: it made as many elements as they.
+    # A stage without calls is known only from its inputs, so it produced as many elements as they did.
     for stage in reversed(members):
         inputs = [elements[child] for child in recorded.children(stage) if elements.get(child)]
         if not elements[stage] and inputs:
@@ -489,9 +485,10 @@ def _calls_per_call(recorded: Pipelines, times: StageTimes, stage: int, consumer
 def cut_into_segments(
     recorded: Pipelines, times: StageTimes, members: list[int], elements: dict[int, float]
 ) -> list[Segment]:
-    """Cut a pipeline where threads change, and add up what each thread does for an element.
+    """Cut a pipeline where threads change, and add up the work of each thread per element.
 
-    `elements` is how many elements the work of each stage was for. The indices are those of all stages of the host.
+    `elements` is the number of elements that the work of each stage covers. Indices are those of all stages of the
+    host.
     """
     root = members[0]
     first: SegmentKind = "producer" if recorded.handed_on[recorded.stages[root].pipeline] else "consumer"
@@ -528,9 +525,9 @@ def _least_of(recorded: Pipelines, *settings: tuple[str, int]) -> int:
 
 
 def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: float) -> tuple[float, float]:
-    """Return what an asynchronous stage works for one element, in picoseconds: its function in a pool, and its threads.
+    """Return the work of an asynchronous stage per element, in picoseconds: in its function and in its threads.
 
-    Runs are counted by themselves: those of the elements in its buffer were not asked for yet.
+    Runs are counted separately, because the elements in its buffer were not requested yet.
     """
     runs = recorded.runs
     in_pool = (runs.stage == stage) & runs.is_async
@@ -545,7 +542,7 @@ def async_work_ps(recorded: Pipelines, times: StageTimes, stage: int, elements: 
 
 
 def waiting_times(recorded: Pipelines, times: StageTimes, number: int) -> Intervals:
-    """Return when somebody waits for a pipeline: calls of it, or of the device pipelines that it is handed on to."""
+    """Return the waiting times for a pipeline: its calls, or those of the device pipelines that it feeds."""
     if not recorded.handed_on[number]:
         return times.calls[recorded.roots[number]]
     devices = [root for root, is_device in zip(recorded.roots, recorded.device, strict=True) if is_device]
@@ -555,7 +552,7 @@ def waiting_times(recorded: Pipelines, times: StageTimes, number: int) -> Interv
 def blocked_times(
     recorded: Pipelines, times: StageTimes, *, members: list[int], segments: list[Segment], waits: Intervals
 ) -> tuple[dict[int, int], int]:
-    """Return the picoseconds that the consumer waited for each stage itself, and those for which none can be named."""
+    """Return the picoseconds that the consumer waited for each stage, and those without a known stage."""
     limits = {(segment.kind, segment.owner): segment.limit_ps for segment in segments}
     blocked_ps, unattributed_ps = dict.fromkeys(members, 0), 0
     made = union(recorded.made.start, recorded.made.end)
@@ -568,7 +565,7 @@ def blocked_times(
         claims = [(limits.get(("producer", stage), 0.0), child, times.calls[child]) for child in inputs]
         if times.is_async[stage]:
             claims.append((limits.get(("function", stage), 0.0), -1, times.functions[stage]))
-        # Where two are under way at once, the one that limits more is what the consumer waits for.
+        # If two are active at once, the consumer waits for the more limiting one.
         for _, child, active in sorted(claims, key=lambda claim: -claim[0]):
             claimed, rest = intersection(rest, active), difference(rest, active)
             if child >= 0:
@@ -576,7 +573,7 @@ def blocked_times(
             else:
                 blocked_ps[stage] += claimed.total()
         if times.is_async[stage]:
-            # Before the first and after the last of what is recorded, calls may be cut off.
+            # Calls before the first and after the last recorded event may be cut off.
             recorded_times = union_all([active for _, _, active in claims])
             whole = Intervals(recorded_times.start[:1], recorded_times.end[-1:])
             attributable = intersection(rest, whole)
@@ -589,12 +586,11 @@ def blocked_times(
     return blocked_ps, unattributed_ps
 
 
-# --- how many threads of a host the trace shows at work while steps wait for a pipeline ---
-# Hardly any: more of the pipeline could run at a time. As many as there are cores: only less work helps. What runs
-# outside of TensorFlow, and threads that an op starts by itself, leave no event, so the number is the least that is
-# true; a thread that sleeps or reads a file counts as working, but does not need its core. Where the capture knows how
-# much CPU time the process took, that includes everything: what cannot have been spent outside of waiting was spent in
-# it.
+# --- threads of a host that work while steps wait for a pipeline ---
+# With few threads, more of the pipeline could run in parallel; with as many as cores, only less work helps. The number
+# is a lower bound, because work outside TensorFlow and threads started by ops have no events. A thread that sleeps or
+# reads a file counts as working, but does not need its core. If the capture recorded the CPU time of the process, which
+# covers all work, the part that exceeds all cores outside the waits was spent in the waits.
 
 _WAITING_OP = re.compile(r".*(?:Recv|Send|Call)$|IteratorGetNext|Collective")
 _NEEDS_NO_CORE = re.compile(r"(?:Eager)?PyFunc|ReadFile")
@@ -603,25 +599,25 @@ _READERS = re.compile(r"Generator|TFRecord|TextLine|FixedLengthRecord|SSTable|Re
 
 
 class ThreadsAtWork(Struct, frozen=True):
-    """When threads of a host work, all together: stretches of several threads overlap."""
+    """Work of all threads of a host; intervals of several threads overlap."""
 
     working: Intervals
     computing: Intervals
-    """The part of it that certainly needs a core."""
+    """Part that certainly needs a core."""
     is_complete: bool
-    """False: the trace does not show when some stage works."""
+    """False if the work of some stage is not recorded."""
     busy_cores: float | None
-    """How many cores the process kept busy in the capture; None: unknown."""
+    """Number of cores that the process kept busy in the capture; None if unknown."""
     capture_ps: int
 
     def while_waited(self, pipeline: Pipeline) -> Pipeline:
-        """Return the pipeline with the number of threads at work while anyone waits for it."""
+        """Return the pipeline with the number of threads at work during waits for it."""
         waited_ps = pipeline.waits.total()
         if not waited_ps:
             return pipeline
         least = 0.0
         if self.busy_cores is not None and pipeline.cores is not None and self.capture_ps:
-            # At other times the process can fill all cores: what is left of its CPU time it spends in waits.
+            # At other times the process can use all cores; the remaining CPU time is spent in waits.
             share = min(waited_ps / self.capture_ps, 1.0)
             least = (self.busy_cores - pipeline.cores * (1.0 - share)) / share
             least = min(max(least, 0.0), float(pipeline.cores))
@@ -634,9 +630,9 @@ class ThreadsAtWork(Struct, frozen=True):
 def threads_at_work(
     trace: HostTrace, recorded: Pipelines, work: StageWork, times: StageTimes, waits: Intervals, capture_ps: int
 ) -> ThreadsAtWork:
-    """Find when the threads of a host work while anyone waits: at stages of its pipelines, or at other ops.
+    """Return the work of host threads during waits: in stages of its pipelines, or in other ops.
 
-    `work` has no calls that wait for what other threads make.
+    `work` excludes calls that wait for other threads.
     """
     unseen = [stage for stage, work_ps in enumerate(times.work_ps) if work_ps is None]
     may_sleep = {stage for stage, _, kind in recorded.runs.ops if _NEEDS_NO_CORE.match(kind)}
@@ -658,7 +654,7 @@ def threads_at_work(
 
 
 def _by_thread(trace: HostTrace, ops: Int64s, work: StageWork, rows: Bools, waits: Intervals) -> Intervals:
-    # Each kind by itself, cut to what counts: all of both at once is what takes most memory in a large trace.
+    # Each kind is cut to the relevant events separately, because both together need the most memory in a large trace.
     met_ops = ops[touches(waits, trace.start_ps[ops], trace.start_ps[ops] + trace.duration_ps[ops])]
     met = np.flatnonzero(rows)
     met = met[touches(waits, work.start[met], work.end[met])]

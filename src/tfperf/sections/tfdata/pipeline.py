@@ -1,4 +1,4 @@
-"""What is known about a tf.data pipeline: its stages, and the segments that threads cut it into."""
+"""Data of a tf.data pipeline: its stages, and the segments between thread changes."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from msgspec import Struct
 from tfperf.base.arrays import EMPTY, Int64s, Intervals, intersection
 
 SLOW_CALL_PS = 50_000_000
-"""A call of the outermost stage that takes longer than 50 us is slow (TensorFlow's own threshold)."""
+"""A call of the outermost stage above 50 us is slow (TensorFlow's own threshold)."""
 FEW_CORES, ALL_CORES = 0.4, 0.85
-"""Of the host's cores: below the first, more could be at work; from the second on, all are."""
+"""Shares of the host's cores: below the first, cores are idle; from the second, all are busy."""
 _OWN_WAITING = 0.1
-"""A stage is worth a change if so much of the waiting for the pipeline is for it."""
+"""A stage needs at least this share of the waiting to be worth a change."""
 _OPTIONS = ("Root", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Options", "FinalizeDataset")
 PASSING_ON = (*_OPTIONS, "AssertCardinality", "ForeverRepeat", "FiniteRepeat")
-"""Stages that only hand elements on, or set options."""
+"""Stages that only pass elements on, or set options."""
 
 MAPS = ("Map", "ParallelMap", "ParallelMapV2")
 _RANDOM_OPS = re.compile(
     r"Random|Multinomial|RngReadAndSkip|RngSkip|Philox|SampleDistortedBoundingBox|TruncatedNormal|Stateful\w*(?:Uniform|Normal)"
 )
-"""Parts of the types of random ops."""
 _RANDOM_NAMES = re.compile(
     r"(?i)random|uniform|dropout|augment|jitter|shuffle|(?:^|[_/])(?:rand|noise|flip|mixup|cutout|cutmix)(?:[_/\d]|$)"
 )
-"""Parts of the names of ops in random functions: cheap random ops themselves leave no event."""
+"""Parts of op names in random functions; cheap random ops themselves have no events."""
 
 SegmentKind = Literal["consumer", "producer", "function"]
 
@@ -41,33 +40,33 @@ class StageStats(Struct, frozen=True, kw_only=True):
     """Index of the consumer among the stages of the pipeline, -1 for the outermost."""
     depth: int
     dataset: str
-    """TensorFlow's name of it, such as `PrefetchDataset:2`; read for the outermost stage and for prefetches only."""
+    """TensorFlow's name, such as `PrefetchDataset:2`; read for the outermost stage and prefetches only."""
     calls: int
     total_ps: int
     mean_ps: float
     p95_ps: float
     work_ps: int | None
-    """What code of the stage, and its function, ran on all threads together; None: the trace does not show it."""
+    """Work of the stage and its function, summed over threads; None if the trace does not show it."""
     busy_ps: int | None
-    """Wall time in which code of the stage, or its function, ran on any thread; None as above."""
+    """Wall time with its code or function running on any thread; None as above."""
     held_ps: int
-    """How long it holds threads, waiting for a thread of the pool or for another host included."""
+    """Time that it occupies threads, including waits for a pool thread or another host."""
     blocked_ps: int
-    """Wall time in which the consumer of the pipeline waited and this stage was what it waited for."""
+    """Wall time in which the consumer of the pipeline waited for this stage."""
     element_ps: float | None
-    """Work for one element of the pipeline; None: unknown."""
+    """Work per element of the pipeline."""
     element_held_ps: float | None
-    """How long it holds threads for one element."""
+    """Thread occupation per element."""
     is_async: bool
     runs: int
     run_ps: int
     """Work of the user's function, on all threads."""
     runs_at_once: float | None
-    """How many threads work on runs of it in a pool, on average over the time in which any run is under way."""
+    """Mean number of threads that execute its function in a pool while any run is active."""
     python: str
-    """`py_function`, `numpy_function` or `from_generator` if the function holds the interpreter lock."""
+    """`py_function`, `numpy_function` or `from_generator` if the function holds the GIL."""
     ops: tuple[tuple[str, str, int, int], ...]
-    """The ops of the function, the one with the most time first: name, type, count, picoseconds."""
+    """The ops of the function, the most time first: name, type, count, picoseconds."""
     parallelism: int | None
     autotuned: bool
     deterministic: bool | None
@@ -78,12 +77,12 @@ class StageStats(Struct, frozen=True, kw_only=True):
 
     @property
     def is_random(self) -> bool:
-        """Return whether its function has ops that give another result each time: by their types, or their names."""
+        """Return whether its function contains random ops, by their types or names."""
         return self.name.startswith("Random") or any(map(_is_random, self.ops))
 
     @property
     def random_share(self) -> float:
-        """Return which part of the time of its ops is of random ones, 0 to 1."""
+        """Return the share of random ops in the time of its ops, 0 to 1."""
         total_ps = sum(op[3] for op in self.ops)
         return sum(op[3] for op in self.ops if _is_random(op)) / total_ps if total_ps else 0.0
 
@@ -94,19 +93,19 @@ def _is_random(op: tuple[str, str, int, int]) -> bool:
 
 
 class Segment(Struct, frozen=True):
-    """What one thread (or `workers` like it) does for each element: the work of these stages adds up."""
+    """Work of one thread (or `workers` equal ones) per element, summed over its stages."""
 
     kind: SegmentKind
-    """producer: the threads of an asynchronous stage; function: what such a stage runs in a pool."""
+    """producer: threads of an asynchronous stage; function: its function in a pool."""
     owner: int
-    """Index of the asynchronous stage; of the consumer, the outermost stage."""
+    """Index of the asynchronous stage; for the consumer, of the outermost stage."""
     stages: tuple[int, ...]
     element_ps: float
     workers: int
 
     @property
     def limit_ps(self) -> float:
-        """Return the least time between two elements of the pipeline that this segment allows."""
+        """Return the minimum time between two elements of the pipeline that this segment allows."""
         return self.element_ps / self.workers
 
 
@@ -117,11 +116,11 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     name: str
     is_device: bool
     is_fetched: bool
-    """The program asks it itself."""
+    """The program itself fetches from it."""
     is_handed_on: bool
-    """A device pipeline asks it in the program's place; then waiting is that for the device pipelines."""
+    """A device pipeline fetches from it; its waiting is then that for the device pipelines."""
     is_cut: bool
-    """No call of its outermost stage lies in the capture."""
+    """The capture contains no call of its outermost stage."""
     stages: tuple[StageStats, ...]
     segments: tuple[Segment, ...]
     calls: int
@@ -130,47 +129,46 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     max_ps: int
     slow_calls: int
     call_start_ps: Int64s
-    """When each call of the outermost stage starts."""
+    """Start of each call of the outermost stage."""
     waits: Intervals
     waited_ps: int
-    """Wall time in which somebody waited for this pipeline."""
+    """Wall time waiting for this pipeline."""
     unattributed_ps: int
-    """Part of it for which no stage can be named, because the call of it is cut off by the capture's edge."""
+    """Part of it without a known stage, because the capture cuts off the call."""
     span_ps: int
-    """From the first to the last event of the pipeline."""
     capture_ps: int
-    """Duration of the capture; 0: unknown."""
+    """Duration of the capture; 0 if unknown."""
     cpu_ps: int
-    """How long its stages hold threads, all together."""
+    """Time that its stages occupy threads, summed."""
     cores: int | None
     pool_threads: int | None
     blocking: int | None
-    """Index of the stage that the consumer waits for most; None if it never waits long."""
+    """Index of the blocking stage; None if waits are short."""
     limiting: int | None
-    """Index of the stage that limits how fast elements can come."""
+    """Index of the limiting stage."""
     first_fetches: Intervals = EMPTY
-    """The first call of each iterator that the program made in the capture, as at the start of an epoch."""
+    """The first call of each iterator that the program created in the capture, as at the start of an epoch."""
     making: Intervals = EMPTY
-    """When the program waits while iterators are made inside of the pipeline, as at the start of an epoch."""
+    """Waits for the creation of iterators inside the pipeline, as at the start of an epoch."""
     first_work_share: float = 0.0
-    """In which part of the waiting for them a stage works, 0 to 1: a buffer fills then, else the iterator is made."""
+    """Share of these waits with a stage working, 0 to 1: a buffer is filled then; else the iterator is created."""
     epoch_bytes: int | None = None
-    """Bytes of the elements that an iterator hands out from its first to its last one; None: no such iterator."""
+    """Bytes of all elements of one iterator; None without a complete iterator."""
     threads_at_work: float | None = None
-    """How many threads of the host work while anyone waits for it, on average; None: the trace does not show it."""
+    """Mean number of threads at work during waits for it; None if the trace does not show it."""
     threads_computing: float | None = None
-    """How many of them certainly need a core: not in Python, and not reading."""
+    """Number of these that certainly need a core, because they neither run Python nor read."""
 
     @property
     def first_making_share(self) -> float:
-        """Return in which part of the waiting for first elements iterators are made, 0 to 1."""
+        """Return the share of waiting for first elements with iterator creation, 0 to 1."""
         return intersection(self.first_fetches, self.making).total() / max(self.first_fetches.total(), 1)
 
     @property
     def final_prefetch(self) -> int | None:
-        """Return the prefetch (or another asynchronous stage) that decouples the pipeline from its consumer.
+        """Return the prefetch (or other asynchronous stage) that decouples the pipeline from its consumer.
 
-        Of a pipeline that is handed on to devices that is the outermost stage: a thread of its own asks it.
+        In a pipeline that feeds devices it is the outermost stage, because a separate thread fetches from it.
         """
         if self.is_handed_on:
             return 0
@@ -182,7 +180,7 @@ class Pipeline(Struct, frozen=True, kw_only=True):
         return None
 
     def next_batch_size(self, stage: int) -> int | None:
-        """Return the batch size if what this stage makes is batched next, shuffled or not."""
+        """Return the batch size if the output of this stage is batched next, shuffled or not."""
         if self.stages[stage].name == "MapAndBatch":
             return self.stages[stage].batch_size
         if self.stages[stage].name not in MAPS:
@@ -198,47 +196,47 @@ class Pipeline(Struct, frozen=True, kw_only=True):
         return is_short and self.is_waited_for(stage) and each.blocked_ps > 2 * each.held_ps
 
     def is_waited_for(self, stage: int) -> bool:
-        """Return whether enough of the waiting for which stages can be named is for this one."""
+        """Return whether enough of the attributable waiting is for this stage."""
         return self.stages[stage].blocked_ps >= _OWN_WAITING * max(self.waited_ps - self.unattributed_ps, 1)
 
     @property
     def busy_share(self) -> float | None:
-        """Return the share of the host's cores that it keeps busy while it is active (more than 1: threads wait)."""
+        """Return its share of busy host cores while active; above 1, threads wait."""
         return self.work_ps / (self.cores * self.span_ps) if self.cores and self.span_ps else None
 
     @property
     def leaves_cores(self) -> bool:
-        """Tell whether many cores have nothing to do while anyone waits for it, as far as the trace shows."""
+        """Return whether many cores are idle during waits for it, as far as recorded."""
         is_known = self.cores is not None and self.threads_at_work is not None
         return is_known and (self.threads_at_work or 0.0) < FEW_CORES * (self.cores or 0)
 
     @property
     def fills_cores(self) -> bool:
-        """Tell whether all cores compute while anyone waits for it."""
+        """Return whether all cores compute during waits for it."""
         is_known = self.cores is not None and self.threads_computing is not None
         return is_known and (self.threads_computing or 0.0) >= ALL_CORES * (self.cores or 0)
 
     @property
     def work_ps(self) -> int:
-        """Return the work of its stages on all threads together, as far as the trace shows it."""
+        """Return the work of its stages summed over threads, as far as recorded."""
         return sum(stage.work_ps or 0 for stage in self.stages)
 
     def workers(self, stage: int) -> int:
-        """Return how many threads do the work of a stage."""
+        """Return the number of threads that do the work of a stage."""
         return max((segment.workers for segment in self.segments if stage in segment.stages), default=1)
 
     def is_sequential(self, index: int) -> bool:
-        """Tell whether a stage makes one element after the other, and nobody chose more at a time for it."""
+        """Return whether a stage produces its elements one at a time, without autotuning."""
         stage = self.stages[index]
         one_at_a_time = not stage.is_async or (stage.parallelism or 1) == 1
         return self.workers(index) == 1 and not stage.autotuned and one_at_a_time
 
     def inputs(self, stage: int) -> tuple[int, ...]:
-        """Return the stages that a stage gets its elements from."""
+        """Return the direct inputs of a stage."""
         return tuple(index for index, each in enumerate(self.stages) if each.parent == stage)
 
     def below(self, stage: int) -> tuple[int, ...]:
-        """Return the stages that a stage gets its elements from, and all that these get theirs from."""
+        """Return the direct and indirect inputs of a stage."""
         below = {stage}
         for index in range(stage + 1, len(self.stages)):  # consumers come first
             if self.stages[index].parent in below:
@@ -247,7 +245,7 @@ class Pipeline(Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_keras_arrays(self) -> bool:
-        """Return whether Keras made it from arrays: batches of indices, zipped with the arrays themselves."""
+        """Return whether Keras created it from arrays: batches of indices, zipped with the arrays."""
         for index, stage in enumerate(self.stages):
             tops = self.inputs(index) if stage.name == "Zip" else ()
             made_of = {self.stages[top].name: {self.stages[each].name for each in self.below(top)} for top in tops}
@@ -257,12 +255,12 @@ class Pipeline(Struct, frozen=True, kw_only=True):
 
     @property
     def is_bare_generator(self) -> bool:
-        """Return whether it only hands on what a Python generator yields, as pipelines that Keras makes do."""
+        """Return whether it only passes on the output of a Python generator, like pipelines that Keras creates."""
         around = {*PASSING_ON, "Prefetch", "FlatMap", "FromTensor", "TensorSlice", "AutoShard", "Rebatch"}
         return {stage.name for stage in self.stages} - around == {"Generator"}
 
     def consumers(self, stage: int) -> tuple[int, ...]:
-        """Return a stage, the one that asks it, and so on to the outermost."""
+        """Return a stage and its consumers up to the outermost."""
         chain = []
         while stage >= 0:
             chain.append(stage)
@@ -276,6 +274,6 @@ def stage_name(pipeline: Pipeline, index: int | None) -> str | None:
 
 
 def whole_pipelines(pipelines: tuple[Pipeline, ...]) -> tuple[Pipeline, ...]:
-    """Return the host pipelines of which calls are known: those that the program asks, if there are any."""
+    """Return the host pipelines with known calls: those that the program uses, if there are any."""
     whole = tuple(pipeline for pipeline in pipelines if not pipeline.is_device and not pipeline.is_cut)
     return tuple(pipeline for pipeline in whole if pipeline.is_fetched or pipeline.is_handed_on) or whole

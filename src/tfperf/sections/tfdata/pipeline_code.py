@@ -1,8 +1,8 @@
-"""A pipeline as the code of a program, the source first, and that code with a change.
+"""The code of a pipeline, from the source on, as it is and with a change.
 
-What a stage does to order and chance decides where a cache may be: what it keeps is the same in every epoch. So it
-comes after work that gives the same each time, and before shuffle(), random work, batch() and repeat(). A function that
-works on single elements gives the same before a shuffle() or a repeat(), so it may be moved there to be kept.
+A cache keeps the same elements in every epoch. It therefore comes after deterministic work, and before shuffle(),
+random work, batch() and repeat(). A function of single elements gives the same results before a shuffle() or a
+repeat(), so it may be moved there to be cached.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline
 CallKind = Literal["source", "map", "filter", "shuffle", "repeat", "batch", "cache", "prefetch", "other"]
 _AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"
 _FUNCTIONS = "fghkpqrsuvwxyz"
-"""Names of the functions in a program, in order."""
+"""Names for the functions in a program, in order."""
 _LONGEST = 60
-"""Longer code is cut to the calls around the change where it must be short."""
+"""Maximum length; short forms of longer code keep only the calls around the change."""
 _IN_MEMORY = ("TensorSlice", "FromTensor", "Range")
 _SOURCES = {
     "TFRecord": "tf.data.TFRecordDataset(files)",
@@ -35,9 +35,9 @@ _SOURCES = {
     "Zip": "tf.data.Dataset.zip(a, b)",
 }
 _MERGES = re.compile(r"Zip|Concatenate|Choose|Sample|DirectedInterleave")
-"""Stages with several inputs, each of which has a chain of its own."""
+"""Stages with several inputs, each with its own chain."""
 _OPENS = re.compile(r"FlatMap|(?:Legacy)?(?:Parallel)?Interleave")
-"""Stages whose function makes datasets: what these hold ends with them."""
+"""Stages whose function creates datasets, which hide the stages inside."""
 _KINDS: tuple[tuple[str, tuple[tuple[CallKind, str], ...]], ...] = (
     ("MapAndBatch", (("map", "map"), ("batch", "batch"))),
     ("ShuffleAndRepeat", (("shuffle", "shuffle"), ("repeat", "repeat"))),
@@ -61,12 +61,11 @@ class Call(Struct, frozen=True):
     kind: CallKind
     text: str
     stage: int
-    """Index of the stage that it is; -1: a call that is not there yet, or a source that the trace does not show."""
+    """Index of its stage; -1 for a new call, or a source that is not in the trace."""
     options: str = ""
     """Its arguments other than its function or number."""
 
     function: str = ""
-    """Name of the function of the program that it calls."""
 
 
 Calls = tuple[Call, ...]
@@ -91,7 +90,7 @@ class Changed(Struct, frozen=True):
 
     @property
     def short(self) -> str:
-        """Return the program as short as it can be, with the calls around the new ones."""
+        """Return the shortest form of the program, with the calls around the new ones."""
         last = next((at for at, call in enumerate(self.calls) if call.kind == "batch"), len(self.calls) - 1)
         end = max(last, self.new[-1] + 1) + 1
         texts = [call.text for call in self.calls]
@@ -104,7 +103,7 @@ class Changed(Struct, frozen=True):
 
 
 def code_of(calls: Calls) -> str:
-    """Return a program with all that is known of its calls."""
+    """Return a program with all known details of its calls."""
     return "".join(map(_full, calls))
 
 
@@ -116,7 +115,7 @@ def _full(call: Call) -> str:
 
 
 def calls_of(pipeline: Pipeline, index: int) -> Calls:
-    """Return the calls that make the elements of a pipeline on the way through a stage, the source first."""
+    """Return the calls that produce the elements of a pipeline through a stage, the source first."""
     path = _path(pipeline, index)
     functions, calls = iter(_FUNCTIONS), list[Call]()
     source = path.pop(0) if path and _is_source(pipeline, path[0]) else -1
@@ -127,7 +126,7 @@ def calls_of(pipeline: Pipeline, index: int) -> Calls:
 
 
 def _path(pipeline: Pipeline, index: int) -> list[int]:
-    """Return the stages on the way, innermost first: from the source to the outermost, or to where inputs merge."""
+    """Return the path of stages, innermost first, from the source to the outermost or to a merge."""
     path = [*reversed(pipeline.consumers(index))]
     while len(inputs := pipeline.inputs(path[-1])) == 1:
         path += inputs
@@ -155,7 +154,7 @@ def _source(pipeline: Pipeline, index: int, functions: Iterator[str]) -> Call:
     if not _OPENS.match(name):
         text = next((text for start, text in _SOURCES.items() if name.startswith(start)), "ds")
         return Call("source", text, index)
-    # TensorFlow itself makes such stages for several files, and for a generator.
+    # TensorFlow itself creates such stages for several files, and for a generator.
     made = {text for each in inside for start, text in _SOURCES.items() if each.startswith(start)}
     is_plain = all(each == "FlatMap" or each.startswith((*_IN_MEMORY, *_SOURCES)) for each in inside)
     reader = next((text for text in made if "files" in text or "generator" in text), "") if is_plain else ""
@@ -196,14 +195,14 @@ def _calls_of_stage(pipeline: Pipeline, index: int, functions: Iterator[str]) ->
 
 
 def _place(calls: Calls, pipeline: Pipeline, index: int, *kinds: CallKind) -> int | None:
-    """Return which call a stage is; one inside of what opens datasets is part of the source."""
+    """Return the call of a stage; stages inside a function that creates datasets belong to the source."""
     place = next((at for at, call in enumerate(calls) if call.stage == index and call.kind in kinds), None)
     source = calls[0].stage
     return 0 if place is None and source >= 0 and index in pipeline.below(source) and "source" in kinds else place
 
 
 def with_cache(pipeline: Pipeline, index: int) -> Changed | None:
-    """Return the program with a cache that keeps what a stage makes; None if no cache can keep it and do no harm."""
+    """Return the program with a cache after a stage; None if no cache can be added without changing results."""
     calls = calls_of(pipeline, index)
     at = None if pipeline.is_bare_generator else _place(calls, pipeline, index, "map", "filter", "source")
     if at is None or not _is_the_same_each_time(pipeline, calls[: at + 1]):
@@ -212,7 +211,7 @@ def with_cache(pipeline: Pipeline, index: int) -> Changed | None:
 
 
 def with_split_cache(pipeline: Pipeline, index: int) -> Changed | None:
-    """Return the program with a function in two, and a cache between its parts; the random part stays where it is."""
+    """Return the program with a function split by a cache; the random part stays in place."""
     calls = calls_of(pipeline, index)
     at = _place(calls, pipeline, index, "map")
     if at is None or not _is_the_same_each_time(pipeline, calls[:at]):
@@ -223,9 +222,9 @@ def with_split_cache(pipeline: Pipeline, index: int) -> Changed | None:
 
 
 def _cached(pipeline: Pipeline, calls: Calls, at: int, *, kept: Call, rest: Calls = ()) -> Changed | None:
-    """Put a cache after the call at a place, and both before the first shuffle() or repeat(), if that may be.
+    """Add a cache after a call, before the first shuffle() or repeat(); None if results would change.
 
-    `rest` takes the place of the call.
+    `rest` replaces the call.
     """
     chain = {*pipeline.consumers(kept.stage), *pipeline.below(kept.stage)} if kept.stage >= 0 else set()
     if any("Cache" in pipeline.stages[each].name for each in chain):
@@ -246,7 +245,7 @@ def _cached(pipeline: Pipeline, calls: Calls, at: int, *, kept: Call, rest: Call
 
 
 def _may_be_kept(pipeline: Pipeline, source: int, calls: Calls, *, is_source: bool) -> bool:
-    """Return whether what a source makes ends, and comes in an order that a cache may keep."""
+    """Return whether a source is finite, and in an order that a cache may keep."""
     name, inside = pipeline.stages[source].name, [pipeline.stages[each].name for each in pipeline.below(source)]
     if name.startswith("DataService") or any("Repeat" in each or each.startswith("DataService") for each in inside):
         return False
@@ -269,7 +268,7 @@ def with_parallel_calls(pipeline: Pipeline, index: int) -> Changed | None:
 
 
 def with_batch_first(pipeline: Pipeline, index: int) -> Changed | None:
-    """Return the program in which the function of a stage gets batches; it may be shuffled before it is made."""
+    """Return the program in which the function of a stage receives batches; shuffling may precede it."""
     calls = calls_of(pipeline, index)
     at = _place(calls, pipeline, index, "map")
     if at is None:
@@ -282,13 +281,13 @@ def with_batch_first(pipeline: Pipeline, index: int) -> Changed | None:
 
 
 def with_prefetch(pipeline: Pipeline) -> Changed:
-    """Return the program that ends with a prefetch."""
+    """Return the program with a final prefetch."""
     calls = calls_of(pipeline, 0)
     return Changed((*calls, Call("prefetch", ".prefetch(tf.data.AUTOTUNE)", -1)), (len(calls),))
 
 
 def with_interleave(pipeline: Pipeline, index: int) -> Changed | None:
-    """Return the program that reads several files, or runs several generators, at a time."""
+    """Return the program that reads several files, or runs several generators, in parallel."""
     calls = calls_of(pipeline, index)
     reader = calls[0].text.partition("(")[0]
     if calls[0].stage not in pipeline.consumers(index):
@@ -307,7 +306,7 @@ def _with(calls: Calls, at: int, call: Call) -> Changed:
 
 
 def changed_code(pipeline: Pipeline, change: str, index: int | None) -> Changed | None:
-    """Return the program with a change of a stage; None for a change of which the code is unknown."""
+    """Return the program with a change of a stage; None if its code is unknown."""
     if change == "prefetch":
         return with_prefetch(pipeline)
     make = {
@@ -321,7 +320,7 @@ def changed_code(pipeline: Pipeline, change: str, index: int | None) -> Changed 
 
 
 def kept_stages(pipeline: Pipeline, changed: Changed) -> dict[int, bool]:
-    """Return the stages that a full cache spares; False: only the function of the stage."""
+    """Return the stages that a full cache skips; False if only the function of the stage is skipped."""
     at = changed.calls.index(NEW_CACHE)
     after = {call.stage for call in changed.calls[at:]}
     kept = {call.stage: call.stage not in after for call in changed.calls[:at] if call.stage >= 0}
@@ -330,9 +329,9 @@ def kept_stages(pipeline: Pipeline, changed: Changed) -> dict[int, bool]:
 
 
 def cache_size(pipeline: Pipeline, changed: Changed) -> str:
-    """Return how much memory a cache takes, as text; empty where the profile does not show it.
+    """Return the memory size of a cache as text; empty if the profile does not show it.
 
-    It is known for a whole epoch of what the program gets, which is what is kept if it is only put into batches.
+    It is known for one epoch of the elements that the program receives, which the cache holds if they are only batched.
     """
     after = {call.kind for call in changed.calls[changed.calls.index(NEW_CACHE) + 1 :]}
     if pipeline.epoch_bytes is None or after - {"shuffle", "repeat", "batch", "prefetch"}:
@@ -341,7 +340,7 @@ def cache_size(pipeline: Pipeline, changed: Changed) -> str:
 
 
 def if_same(pipeline: Pipeline, changed: Changed) -> str:
-    """Return the condition under which a cache gives what the program gave before, as a clause; empty for files."""
+    """Return the condition under which a cache preserves results, as a clause; empty for files."""
     if NEW_CACHE not in changed.calls:
         return ""
     before = changed.calls[: changed.calls.index(NEW_CACHE)]

@@ -1,4 +1,4 @@
-"""The section about tf.data: whether the pipeline keeps up, which stage limits it, and what a change would gain."""
+"""The report section on tf.data: verdict, blocking and limiting stage, and gains of changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HOW_TO_READ = (
 
 
 def build(results: Results) -> Section:
-    """Build the section: the verdict, what to change, a checklist, the tree of stages, and what a change would gain."""
+    """Return the section: verdict, changes, a checklist, the tree of stages, and estimated gains."""
     tfdata: TfData = results["tfdata"]
     host = _host_of_main(results, tfdata)
     of, now = of_steps(results["overview"].kind, host), ""
@@ -58,7 +58,7 @@ def build(results: Results) -> Section:
         is_device_only = all(pipeline.is_device for pipeline in tfdata.pipelines)
         note = _NO_TFDATA if not tfdata.pipelines else _DEVICE_ONLY if is_device_only else _CUT
         notes = (note, *([blame.text] if blame else []))
-        # Where nothing is of tf.data, the section on input says so.
+        # Without tf.data events, the input section reports it.
         return Section("tfdata", "tf.data", tables=tables, notes=notes, level="brief" if tfdata.pipelines else "full")
     advice = (replace(finding, level="full") for finding in pipeline_advice(tfdata, of))
     return Section(
@@ -73,7 +73,7 @@ def build(results: Results) -> Section:
 
 
 def _of_first_host(spec: TableSpec, results: Results, **attributes: Any) -> Table | None:
-    """Return a table of all pipelines; of several hosts, people see those of the host that waits longest."""
+    """Return a table of all pipelines; people see those of the host that waits longest."""
     table = spec.build(results, **attributes)
     hosts = tuple(dict.fromkeys(pipeline.host for pipeline in results["tfdata"].pipelines))
     if table is None or len(hosts) < 2:

@@ -1,4 +1,4 @@
-"""What a change of the input pipeline would gain, from the trace alone: bounds on the time of a step."""
+"""Estimated step times after changes of the input pipeline, as ranges, from the trace alone."""
 
 from __future__ import annotations
 
@@ -22,82 +22,82 @@ _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"
 _FREE = "no input work at all: no waiting, and no threads of the pipeline that compete with the step"
 NOISE = 0.12
-"""Share by which the same work may take more or less at another moment than in the profile."""
+"""Share by which the time of equal work differs between moments."""
 _NOISE = f"; a step takes up to {100 * NOISE:.0f} % more or less at another moment"
 _CONDITION = 0.05
-"""Share of the step time by which a change that depends on a condition must be better to be the first."""
+"""Share of step time by which a conditional change must be better to be listed first."""
 _SLOWED_PERCENT = 12.0
-"""What the pipelines' threads must likely take from the step: the estimate of that is rough."""
+"""Minimum contention in percent of the step, because its estimate is rough."""
 _GAIN = 0.9
-"""A change promises a gain if its step time, likely, is below so much of today's: what is less drowns in noise."""
+"""A change promises a gain if its likely step time is below this share of today's; less is within the noise."""
 _AT_EPOCH_START = 1.0 / 3.0
-"""From this share of the waiting on, that for the first element of new iterators is named."""
+"""Share of the waiting at which waits for first elements of new iterators are reported."""
 _FILLS = 0.5
-"""If stages work for at least this share of the waiting that no iterator is made in, they fill a buffer (shuffle)."""
+"""If stages work in at least this share of the waiting without iterator creation, they fill a shuffle buffer."""
 
 
 class Estimate(Struct, frozen=True):
-    """What a change would lead to: a range of step times and of input-bound shares, and what it rests on."""
+    """Ranges of step time and input-bound share after a change, and its assumption."""
 
     change: str
     stage: int | None
-    """Index of the stage that changes, in the pipeline of the outlook."""
+    """Index of the changed stage, in the pipeline of the outlook."""
     low_ms: float
     high_ms: float
     low_input_percent: float
     high_input_percent: float
     assumption: str
     likely_ms: float
-    """The middle of the range, without the part at its top that only noise reaches."""
+    """Middle of the range, without the part at its top that only noise reaches."""
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """Estimates for the pipeline that steps wait for longest, the one that promises most first.
+    """Estimates for the pipeline that steps wait for longest, the largest gain first.
 
-    Times are averages over the steps that count.
+    Times are averages over the averaged steps.
     """
 
     pipeline: Pipeline
     step_ms: float
     wait_ms: float
     usual_wait_ms: float
-    """The median over the steps."""
+    """Median over the steps."""
     first_wait_ms: float
-    """The part of the waiting that is for the first element of each iterator made in the capture, averaged likewise."""
+    """Mean waiting for the first element of each iterator created in the capture."""
     unchanged_ms: float
-    """What the model says that a step takes as it is."""
+    """Step time of the unchanged pipeline, as predicted by the model."""
     slowed_ms: tuple[float, float] | None
-    """What input adds to the step's own work. At least: what the pipelines' threads do, for they use the same cores; at
-    most: that work after waiting is slower, too. None: the trace does not tell how many cores there are."""
+    """Time that input adds to the step's own work. Minimum: CPU contention with pipeline threads; maximum: also slower
+    work after waiting. None if the number of cores is unknown."""
     threads: float
-    """How many threads of the pipelines work beside the step's own work."""
+    """Number of pipeline threads that work during the step's own work."""
     cores: int
-    """Those of the host; where the trace does not tell them, an assumption."""
+    """Cores of the host; an assumption if not recorded."""
     python_computes: float
-    """For how much of its time the only Python function computes, at most; 1: unknown."""
+    """Maximum share of its time in which the only Python function computes; 1 if unknown."""
     free: Estimate
-    """The floor of all changes: no input work at all."""
+    """The lower bound of all changes: no input work at all."""
     estimates: tuple[Estimate, ...]
 
     @property
     def input_percent(self) -> float:
-        """Return the share of the step in which it waits for this pipeline."""
+        """Return the share of the step that waits for this pipeline."""
         return 100.0 * self.wait_ms / self.step_ms
 
     @property
     def first_percent(self) -> float:
-        """Return the share of the waiting that is for the first element of each iterator made in the capture."""
+        """Return the share of the waiting for the first element of each iterator created in the capture."""
         return min(100.0 * self.first_wait_ms / self.wait_ms, 100.0) if self.wait_ms else 0.0
 
     @property
     def is_at_epoch_start(self) -> bool:
-        """Return whether much of the waiting is for the first element of new iterators, and most steps hardly wait."""
+        """Return whether much of the waiting is for first elements of new iterators, and most steps hardly wait."""
         is_much = self.first_percent >= 100.0 * _AT_EPOCH_START
         return is_much and 100.0 * self.usual_wait_ms < INPUT_LIMITS[0] * self.step_ms
 
     @property
     def waits_at_epoch_start(self) -> bool:
-        """Return whether that waiting is what a new iterator costs: Keras makes it, or stages hardly work then."""
+        """Return whether that waiting is the cost of new iterators: Keras creates them, or stages hardly work then."""
         work, making = self.pipeline.first_work_share, self.pipeline.first_making_share
         is_idle = work < max(_FILLS * (1.0 - making), making) or self.pipeline.is_of_keras_arrays
         return self.is_at_epoch_start and is_idle
@@ -112,24 +112,24 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
     @property
     def keeps_up(self) -> bool:
-        """Return whether the pipeline is fast enough: steps hardly wait for it, but for the first one of each epoch."""
+        """Return whether the pipeline is fast enough: steps hardly wait, except for the first element of each epoch."""
         return self.input_percent < INPUT_LIMITS[0] or self.waits_at_epoch_start
 
     @property
     def slowed_percent(self) -> tuple[float, float] | None:
-        """Return what the pipelines' threads add to the step's own work as shares of the step."""
+        """Return the added time from pipeline threads as shares of the step."""
         if self.slowed_ms is None:
             return None
         return 100.0 * self.slowed_ms[0] / self.step_ms, 100.0 * self.slowed_ms[1] / self.step_ms
 
     @property
     def is_costly(self) -> bool:
-        """Tell whether steps wait for the pipeline, or are slowed by its threads, for a share that matters."""
+        """Return whether waits for the pipeline or contention with its threads take a significant share of steps."""
         return not self.keeps_up or sum(self.slowed_percent or (0.0, 0.0)) / 2.0 >= _SLOWED_PERCENT
 
     @property
     def gains(self) -> tuple[Estimate, ...]:
-        """Return the estimates that promise more than noise: none where input costs next to nothing."""
+        """Return the estimates with gains beyond noise; empty if input costs little."""
         if not self.is_costly:
             return ()
         least_ms = _GAIN * min(self.step_ms, self.unchanged_ms)
@@ -137,12 +137,12 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
 
 class NoOutlook(Struct, frozen=True):
-    """Why it is unknown whether steps wait for a pipeline: no steps count, or it is not asked in those that do."""
+    """Reason for missing estimates: no averaged steps, or no calls of the pipeline in them."""
 
     steps: int = 0
-    """How many steps count; 0: none."""
+    """Number of averaged steps."""
     calls_before: int = 0
-    """How many calls of its outermost stage start before these steps, and behind them; the others in between."""
+    """Calls of its outermost stage before and after these steps; the other calls are between steps."""
     calls_behind: int = 0
 
 
@@ -154,10 +154,10 @@ def estimate_changes(
     has_device: bool,
     busy_cores: float | None = None,
 ) -> Outlook | None:
-    """Estimate what changes of the main pipeline would gain; None without steps, or without calls of one in them.
+    """Estimate the gains of changes to the main pipeline; None without steps, or without its calls in them.
 
-    `rivals_of` returns the rivals of steps outside the times in which they wait. `busy_cores` is how many cores the
-    process keeps busy in the steps; None: unknown.
+    `rivals_of` returns the competing threads outside the waits of steps. `busy_cores` is the number of cores that the
+    process keeps busy in the steps; None if unknown.
     """
     rows = np.flatnonzero(breakdown.steps.headline)
     start, end = breakdown.steps.start_ps[rows], breakdown.steps.end_ps[rows]
@@ -168,14 +168,14 @@ def estimate_changes(
     waits_ps = overlap(pipeline.waits, start, end)
     wait_ms = float(waits_ps.mean()) / PS_PER_MS
     step_ms = float((end - start).mean()) / PS_PER_MS
-    # A step takes as many elements as calls of the outermost stage start in it.
+    # A step uses as many elements as outermost calls start in it.
     times = np.sort(pipeline.call_start_ps)
     per_step = float((np.searchsorted(times, end) - np.searchsorted(times, start)).mean())
     if not per_step or not step_ms:
         return None
     rivals = rivals_of(Intervals(start, end), pipeline.waits)
     making_ms = float(overlap(pipeline.making, start, end).mean()) / PS_PER_MS
-    # No change of what stages do makes it faster to make iterators.
+    # Changes of stages do not make iterator creation faster.
     load = _load(pipeline, step_ms - wait_ms + making_ms, per_step, rivals.python_computes)
     cores = pipeline.cores or pipeline.pool_threads
     model = StepModel(
@@ -187,7 +187,7 @@ def estimate_changes(
         busy_ms=(busy_cores or 0.0) * step_ms,
     )
     low_ms, high_ms = model.free_ms()
-    # Only rivals for cores make their number matter.
+    # The number of cores only matters with competing threads.
     is_known = bool(cores) or has_device or not model.rivals.threads
     assumption = _FREE + f"; {model.cores} cores (assumed)" * (not is_known)
     assumption += "; iterators are made as today" * (making_ms >= NOISE * step_ms)
@@ -199,7 +199,7 @@ def estimate_changes(
         low_ms, high_ms = model.range_ms(change.best, change.worst, change.slowdown)
         shares = model.input_percent(low_ms), model.input_percent(high_ms)
         estimates.append(_estimate(change, (low_ms, high_ms), shares, step_ms))
-    # A cache must bring more than another change: it helps later, if at all.
+    # A cache must gain more than other changes, because it helps later, if at all.
     estimates.sort(key=lambda each: (each.likely_ms + _CONDITION * step_ms * (each.change == "cache"), each.change))
     return Outlook(
         pipeline=pipeline,
@@ -232,7 +232,7 @@ def _estimate(
 
 
 def why_no_outlook(pipeline: Pipeline, breakdown: Breakdown) -> NoOutlook:
-    """Return what a pipeline without an outlook lacks."""
+    """Return the reason for a missing outlook."""
     rows = np.flatnonzero(breakdown.steps.headline)
     if not len(rows):
         return NoOutlook()
@@ -261,21 +261,19 @@ def _workers(pipeline: Pipeline, segment: Segment) -> float:
     return min(max(at_once, 1.0), segment.workers)
 
 
-# --- how a pipeline could be changed, and the load of a step then, at best and at worst ---
-
 LOCK_SLOWDOWN = 1.2
-"""How much slower threads can be that fight for Python's lock."""
+"""Maximum slowdown of threads that compete for the GIL."""
 LAUNCH_PS = 5_000_000
-"""What an op costs whatever the size of its input: at most about 5 us; the rest grows with the batch."""
+"""Cost of an op regardless of its input size: at most about 5 us; the remainder grows with the batch."""
 _SMALL_SHARE = 0.02
-"""Stages that work for less of the time of the step's thread are not worth a change."""
+"""Stages below this share of the time of the step's thread are not worth a change."""
 _FILES = ("TFRecord", "TextLine", "FixedLengthRecord", "SSTable", "RecordIO", "LMDB", "ArrayRecord")
 _SOURCES = (*_FILES, "Generator")
-"""What gains where several are read at a time; what is in memory does not."""
+"""Sources that gain from parallel reads; sources in memory do not."""
 
 
 class Change(Struct, frozen=True):
-    """A change of a stage, the load then, and by what factor (`slowdown`) threads may slow each other down."""
+    """A change of a stage, its new load, and the factor (`slowdown`) by which threads may slow each other down."""
 
     kind: str
     stage: int | None
@@ -286,17 +284,17 @@ class Change(Struct, frozen=True):
 
 
 class HostLimits(Struct, frozen=True):
-    """What bounds the gain of more threads."""
+    """Limits of the gain from more threads."""
 
     cores: int
     python_computes: float = 1.0
-    """For how much of its time the only Python function computes, at most; 1: unknown."""
+    """Maximum share of its time in which the only Python function computes; 1 if unknown."""
 
 
 def possible_changes(
     pipeline: Pipeline, load: Load, limits: HostLimits, *, elements_per_step: float
 ) -> Iterator[Change]:
-    """Propose what could be changed, with the load at best and at worst; nothing where Keras made the pipeline."""
+    """Yield possible changes with the load at best and at worst; nothing if Keras created the pipeline."""
     if pipeline.is_of_keras_arrays:
         return
     to_ms = elements_per_step / PS_PER_MS
@@ -323,7 +321,7 @@ def possible_changes(
 
 
 def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: float) -> Iterator[Change]:
-    """Keep what is made up to a stage, in a new cache or in one that is not full yet: no more work of these stages."""
+    """Yield caches, new or not yet full, which remove the work of the stages before them."""
     if pipeline.limiting is not None and (cached := with_cache(pipeline, pipeline.limiting)):
         spared_ms = {
             stage: work_ms if is_all else _function_ms(pipeline.stages[stage], work_ms)
@@ -336,7 +334,7 @@ def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: 
             assumption = f"from the second epoch on; the elements{f' ({size})' * bool(size)} fit into memory"
             yield Change("cache", pipeline.limiting, kept, kept, assumption)
     for index, stage in enumerate(pipeline.stages):
-        # A cache asks its input until it holds all that this makes.
+        # A cache fetches from its input until it holds the whole output.
         is_asked_by_cache = stage.parent >= 0 and "Cache" in pipeline.stages[stage.parent].name
         if not is_asked_by_cache or not stage.calls or "Cache" in stage.name:
             continue
@@ -352,16 +350,16 @@ def _function_ms(stage: StageStats, work_ms: float) -> float:
 
 
 def _may_read_several(pipeline: Pipeline, index: int) -> bool:
-    """Return whether steps wait for a source, and nothing reads several like it at a time already.
+    """Return whether steps wait for a source that is not read in parallel yet.
 
-    A generator that Keras reads may be one of its own, which has other means for that.
+    A generator that Keras reads may belong to Keras itself, which has other options for that.
     """
     reads_several = any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
     return pipeline.is_waited_for(index) and not reads_several and not pipeline.is_bare_generator
 
 
 def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:
-    """Take work (milliseconds per step) of stages out of the segments that do it; of a function before its producer."""
+    """Remove work of stages (milliseconds per step) from their segments, the function's before the producer's."""
     works_ms = (work_ms for work_ms, _ in load.segments)
     in_threads = (segment for segment in pipeline.segments if segment.kind != "consumer")
     of_function = {
@@ -387,7 +385,7 @@ def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Lo
 def _in_parallel(
     pipeline: Pipeline, load: Load, index: int, *, limits: HostLimits, work_ms: float, to_ms: float
 ) -> Change:
-    """Let several threads do `work_ms` of a stage; another one asks its inputs, whichever thread did so before."""
+    """Distribute `work_ms` of a stage over several threads; another one fetches from its inputs, as before."""
     stage, cores, computes = pipeline.stages[index], limits.cores, limits.python_computes
     inputs_ms = {
         each: (pipeline.stages[each].element_held_ps or 0.0) * to_ms
@@ -408,7 +406,7 @@ def _in_parallel(
     if not stage.python:
         assumption = f"calls do not depend on each other; {cores} cores"
         return Change("parallel_map", index, side_by_side, side_by_side, assumption)
-    # At best, the function does nothing but wait.
+    # At best, the function only waits.
     side_by_side = replace(side_by_side, cpu_ms=max(load.cpu_ms - work_ms, 0.0))
     slowdown = 1.0 + computes * (LOCK_SLOWDOWN - 1.0)
     if computes < 1.0:
@@ -424,7 +422,7 @@ def _in_parallel(
 
 
 def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, batch_size: int) -> Change:
-    """Run the function once for a batch: what each op costs whatever its size is paid once."""
+    """Run the function once per batch, which pays the size-independent cost of each op once."""
     stage = pipeline.stages[index]
     ops_ps = sum(duration_ps for _, _, _, duration_ps in stage.ops)
     fixed_ps = min(LAUNCH_PS * sum(count for _, _, count, _ in stage.ops), ops_ps)
@@ -435,68 +433,67 @@ def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, b
     return Change("vectorize", index, best, worst, "the function works on whole batches as it does on one element")
 
 
-# --- a step as a model: what its time is bounded by, as it is and after a change of the input pipeline ---
-# A step cannot be faster than what its own thread does (the consumer's work, and the pipeline's stages that run in that
-# thread), than the slowest segment of the pipeline, and than all work that needs the host's cores divided by their
-# number. A change moves work between segments, or takes it away.
+# --- model of a step: bounds of its time, before and after a change of the input pipeline ---
+# A step cannot be faster than its own thread (the consumer's work, and the pipeline stages that run in that thread),
+# than the slowest segment of the pipeline, or than all work on host cores divided by their number. A change moves work
+# between segments, or removes it.
 #
-# On a host without a device, the step and the pipeline compute on the same cores, so each slows the other down. Where R
-# threads of the pipeline work beside a step on N cores, its work takes 1 + s R / N times as long as alone. What s is
-# depends on what the profile does not show: how many threads the ops of the step use, whether these wait for the
-# slowest of them, and whether two cores are halves of one. Two values stand for the least and the most of it; the trace
-# gives R.
+# Without a device, the step and the pipeline compete for the same cores. With R competing pipeline threads on N cores,
+# the work of the step takes 1 + s R / N times as long as alone. s depends on facts that are not in the profile: the
+# threads of the step's ops, whether they wait for the slowest thread, and whether two cores are hyperthreads of one.
+# Two values represent its minimum and maximum; R is measured in the trace.
 #
-# Work right after waiting is slower than in one go (caches, clock rates, threads that wake up). How much so, what
-# rivals take, what the bounds leave open, and that the same work takes more or less at another moment, are errors that
-# do not depend on each other: their squares add up.
+# Work right after waiting is slower than continuous work (caches, clock rates, threads that wake up). This slowdown,
+# the contention, the width of the bounds, and the variation of equal work over time are independent errors, so their
+# squares add up.
 
 SHARING = (0.25, 1.2)
-"""The least and the most of s. Least: the step has one thread, and shares parts of a core (caches, pipelines) only.
-Most: its ops use all cores, and wait for the part of them whose core a rival uses. This and what follows is from
+"""Minimum and maximum of s. Minimum: the step has one thread, and shares only parts of a core (caches, pipelines).
+Maximum: its ops use all cores, and wait for the thread whose core is contended. This and the following values are from
 fourteen runs of `benchmarks/whatif.py` on two cores."""
 TURNS = 0.6
-"""How much longer a step takes, at most, for each rival beyond one for each other core: they take turns."""
+"""Maximum slowdown of a step per competing thread beyond one for each other core, because they take turns."""
 LOCK = (0.1, 2.0)
-"""How much longer a step takes for each rival that computes in Python. Most: it waits several times for the lock, which
-Python passes on every 5 ms, and works for a few milliseconds only."""
+"""Slowdown of a step per competing thread that computes in Python. Maximum: the step waits several times for the GIL,
+which Python releases every 5 ms, and works for a few milliseconds only."""
 PARALLEL_EFFICIENCY = 0.85
 OVERLAP = 0.9
 STEADIEST = 0.85
-"""What the work of a pipeline may take, of its time in the profile, where less goes on beside it."""
+"""Minimum share of its profiled time that pipeline work takes with less contention."""
 COLD = (0.25, 0.8)
-"""By how much of its time work is slower after waiting, at least and at most, times the share of the step that waits.
-Jobs whose input only sleeps have 0.26 to 0.65."""
+"""Minimum and maximum slowdown of work after waiting, times the share of the step that waits. Jobs whose input only
+sleeps have 0.26 to 0.65."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What a step costs, in milliseconds: in its own thread, in segments of the pipeline, and on the host's cores."""
+    """Milliseconds per step in its own thread, in pipeline segments, and on the host's cores."""
 
     consumer_ms: float
     inline_ms: float
     """Stages of the pipeline that run in the consumer's thread."""
     segments: tuple[tuple[float, float], ...]
-    """Milliseconds of each other segment for a step, and how many threads share them."""
+    """Milliseconds per step of each other segment, and the number of threads that share them."""
     cpu_ms: float
-    """Work of the pipeline that needs a core, on all threads together."""
+    """Work of the pipeline that needs a core, summed over threads."""
 
 
 class StepModel(Struct, frozen=True, kw_only=True):
-    """The step as it is, and how a changed load is turned into a range."""
+    """The unchanged step, and the conversion of a changed load into a range of step times."""
 
     now: Load
     step_ms: float
     cores: int
     rivals: Rivals
-    """None where the step computes on a device."""
+    """None if the step computes on a device."""
     has_device: bool
     busy_ms: float = 0.0
-    """How long cores are busy for a step, all together; 0: unknown."""
+    """Busy time per step summed over cores; 0 if unknown."""
 
     def range_ms(self, best: Load, worst: Load, slowdown: float = 1.0) -> tuple[float, float]:
         """Return the range of the step time at another moment; threads may slow each other down by `slowdown`.
 
-        No change of the pipeline makes the step itself slower, but another step is as likely slower as faster. None
-        leads below the step without input work.
+        Changes of the pipeline do not make the step itself slower, but another step is equally likely to be slower or
+        faster. No change is estimated below the step without input work.
         """
 
         def bounds(slowed: float, cold: float) -> tuple[float, float]:
@@ -509,13 +506,13 @@ class StepModel(Struct, frozen=True, kw_only=True):
     def free_ms(self) -> tuple[float, float]:
         """Return the range of the step time without any input work, at another moment.
 
-        Its top may be above the step time of today: where input costs nothing, another step is as likely slower.
+        Its top may exceed today's step time: if input costs nothing, another step is equally likely to be slower.
         """
         return with_noise(*self.alone_ms)
 
     @property
     def alone_ms(self) -> tuple[float, float]:
-        """Return the range of what the step's own work would take at the same moment, without any input work."""
+        """Return the range of the step's own work at the same moment, without any input work."""
 
         def alone(slowed: float, cold: float) -> tuple[float, float]:
             alone_ms = self.now.consumer_ms / slowed * self._warm(0.0, cold)
@@ -526,15 +523,14 @@ class StepModel(Struct, frozen=True, kw_only=True):
 
     @property
     def slowed_ms(self) -> tuple[float, float]:
-        """Return what rivals add to the step's own work at least, and what they and the waiting add at most."""
+        """Return the minimum time that competing threads add, and the maximum with slower work after waiting."""
         consumer_ms = self.now.consumer_ms
         return consumer_ms * (1.0 - 1.0 / self.slowdowns[0]), consumer_ms - self.alone_ms[0]
 
     def _united(self, bounds: Callable[[float, float], tuple[float, float]]) -> tuple[float, float]:
-        """Unite what three unknowns that do not depend on each other leave open: the squares of their shares add up.
+        """Combine the ranges of three independent unknowns by the squares of their shares.
 
-        `bounds` returns the range that is left if it is known how much slower the step is beside the pipeline's
-        threads, and how much slower after waiting.
+        `bounds` returns the range for a given contention slowdown and a given slowdown after waiting.
         """
         slowed, cold = math.sqrt(math.prod(self.slowdowns)), sum(COLD) / 2.0
         low, high = bounds(slowed, cold)
@@ -546,13 +542,13 @@ class StepModel(Struct, frozen=True, kw_only=True):
         return _spread(math.sqrt(low * high), math.log(high / low) / 2.0, *shares)
 
     def _warm(self, input_percent: float, cold: float) -> float:
-        """Return what the step's work takes if less of the step is input, as a share of its time today."""
+        """Return the time of the step's work with less input, as a share of its time today."""
         less_percent = 0.0 if self.has_device else max(self.input_percent(self.step_ms) - input_percent, 0.0)
         return 1.0 - cold * less_percent / 100.0
 
     @property
     def slowdowns(self) -> tuple[float, float]:
-        """Return how much longer than alone the consumer takes today, at least and at most."""
+        """Return the minimum and maximum slowdown of the consumer today, compared with running alone."""
         if self.has_device:
             return 1.0, 1.0
         native, python = self.rivals.native, self.rivals.python
@@ -561,7 +557,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         return least, 1.0 + SHARING[1] * native / self.cores + LOCK[1] * python + turns
 
     def input_percent(self, step_ms: float) -> float:
-        """Return the share of input in a step of this duration, whose own work stays as it is."""
+        """Return the share of input in a step of this duration, with unchanged own work."""
         return 100.0 * max(1.0 - self.now.consumer_ms / step_ms, 0.0) if step_ms else 0.0
 
     def shortest_ms(self, load: Load, slowed: float, cold: float) -> float:
@@ -575,7 +571,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         return max(self._in_step(load, slowed, cold), *segments, shared, self._busy_ms(load, STEADIEST))
 
     def longest_ms(self, load: Load, slowed: float, cold: float) -> float:
-        """Return the bound for parallel work that is not efficient, and for what overlaps only in part."""
+        """Return the bound for inefficient parallel work and partial overlap."""
         in_step = self._in_step(load, slowed, cold)
         segments = [work / max(min(workers, self.cores) * PARALLEL_EFFICIENCY, 1.0) for work, workers in load.segments]
         slowest = max(segments, default=0.0)
@@ -585,22 +581,22 @@ class StepModel(Struct, frozen=True, kw_only=True):
         return max(together, shared, self._busy_ms(load, 1.0) / PARALLEL_EFFICIENCY)
 
     def _busy_ms(self, load: Load, share: float) -> float:
-        """Return how long all cores are busy for a share of what they do today; 0 where the pipeline has less work.
+        """Return the busy time of all cores for a share of today's work; 0 if the pipeline has less work.
 
-        What the process does for a pipeline is more than the trace shows, so it is unknown how much of it is left.
+        The trace does not contain all work of the process for a pipeline, so the remainder is unknown.
         """
         return 0.0 if load.cpu_ms < self.now.cpu_ms else share * self.busy_ms / self.cores
 
     def _in_step(self, load: Load, slowed: float, cold: float) -> float:
-        """Return how long the step's own thread takes beside the pipeline, after less waiting than today."""
+        """Return the time of the step's own thread during pipeline work, after less waiting than today."""
         in_step = self._with_rivals(load, slowed)
         return in_step - (1.0 - self._warm(self.input_percent(in_step), cold)) * self.now.consumer_ms / slowed
 
     def _with_rivals(self, load: Load, slowed: float) -> float:
-        """Return how long the step's own thread takes: it has as many rivals as the pipeline has work in that time.
+        """Return the time of the step's own thread, with contention from the pipeline work in that time.
 
-        With the work of today, and in the time of today, they slow it down by the factor `slowed`. A shorter step has
-        more of them, t = alone + rivals_ms alone / t, but no more than today unless the pipeline gets more threads.
+        Today's work in today's time slows it down by the factor `slowed`. A shorter step has more contention, t = alone
+        + rivals_ms alone / t, but no more than today unless the pipeline gets more threads.
         """
         alone = load.consumer_ms / slowed
         kept = load.cpu_ms / self.now.cpu_ms if self.now.cpu_ms else 0.0
@@ -614,7 +610,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
 
 
 def faster_without(share: float, rest_ms: float) -> float:
-    """Return the least time that the rest of a step on a host takes, if a share (0 to 1) of the step goes away.
+    """Return the minimum time of the rest of a host step if a share (0 to 1) of the step is removed.
 
     `rest_ms` is its time today, after waiting or other work.
     """
@@ -622,7 +618,7 @@ def faster_without(share: float, rest_ms: float) -> float:
 
 
 def with_noise(low: float, high: float) -> tuple[float, float]:
-    """Return a range of times that holds at another moment, too."""
+    """Return the range extended by the variation between moments."""
     if not 0.0 < low <= high:
         return min(low, high), high
     return _spread(math.sqrt(low * high), math.log(high / low) / 2.0, NOISE)
@@ -633,37 +629,35 @@ def _spread(middle: float, *shares: float) -> tuple[float, float]:
     return middle / factor, middle * factor
 
 
-# --- how many threads of the input pipelines work while the step does its own work: its rivals for the host's cores ---
-
 SATURATED = 0.9
-"""A process that keeps so much of a number of cores busy may as well keep all of them busy."""
+"""A process that uses this share of some cores may use all of them."""
 
 
 class Rivals(Struct, frozen=True, kw_only=True):
-    """Threads of the pipelines at work, on average over the time in which the step does not wait for input."""
+    """Mean number of working pipeline threads while the step does not wait for input."""
 
     native: float = 0.0
     """Threads that run stages and TensorFlow ops."""
     python: float = 0.0
-    """Threads inside Python functions, which compute or wait: at most one computes at a time, and only as far as the
-    CPU time of the capture allows it."""
+    """Threads inside Python functions, which compute or wait: at most one computes at a time, limited by the CPU time
+    of the capture."""
     python_computes: float = 1.0
-    """For how much of its time the only Python function computes, at most: as if all of that CPU time were its own. 1:
-    unknown, as where there are several, of which one may compute and the others wait."""
+    """Maximum share of its time in which the only Python function computes, if all of that CPU time is its own. 1 if
+    unknown, or with several functions, of which one may compute while the others wait."""
 
     @property
     def threads(self) -> float:
-        """Return how many threads work, all together."""
+        """Return the total number of working threads."""
         return self.native + self.python
 
 
 def find_rivals(
     work: StageWork, steps: Intervals, waits: Intervals, *, python_stages: list[int], busy_cores: float | None
 ) -> Rivals:
-    """Measure the rivals of steps (windows that may touch or overlap) outside the flat set `waits`.
+    """Measure the competing threads of steps (windows that may touch or overlap) outside the flat set `waits`.
 
-    `work` has no calls that wait for what other threads make.
-    `busy_cores` is how many cores the process kept busy in the steps; None: unknown.
+    `work` excludes calls that wait for other threads. `busy_cores` is the number of cores that the process kept busy in
+    the steps; None if unknown.
     """
     steps = union(steps.start, steps.end)
     own = difference(steps, waits)
@@ -674,7 +668,7 @@ def find_rivals(
     python = threads(own, work.start[is_python], work.end[is_python])
     in_python = threads(steps, work.start[is_python], work.end[is_python])
     computes = 1.0
-    # If they computed, they would keep as many cores busy, whatever the step does.
+    # If they computed, they would keep as many cores busy, independent of the step.
     if in_python and busy_cores is not None and busy_cores < SATURATED * min(in_python, 1.0):
         computes = busy_cores / in_python if len({*python_stages}) == 1 else 1.0
         python *= max(busy_cores - own.total() / steps.total(), 0.0) / in_python
@@ -684,5 +678,5 @@ def find_rivals(
 
 
 def threads(when: Intervals, start: Int64s, end: Int64s) -> float:
-    """Return how many of these events are under way, on average over a flat set of times that is not empty."""
+    """Return the mean number of active events over a flat, non-empty set of times."""
     return float(overlap(when, start, end).sum()) / when.total()

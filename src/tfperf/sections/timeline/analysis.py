@@ -1,4 +1,4 @@
-"""Which steps of a host are drawn, and their pictures."""
+"""Selection of the steps to draw per host, and their pictures."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from tfperf.trace.steps.tpu_steps import core_steps
 
 
 class DrawnSteps(Shown, Struct, frozen=True):
-    """Pictures of steps, those of each host one after the other; `why_none` is empty if there are any."""
+    """Pictures of steps, grouped by host; `why_none` is empty if there are any."""
 
     pictures: tuple[StepPicture, ...] = ()
     why_none: str = ""
     lacks_asked_step: bool = False
-    """Whether there are none because no host has the step that was asked for."""
+    """Whether there are none because no host has the requested step."""
 
     def __repr__(self) -> str:
         return cut(f"<DrawnSteps: {counted(len(self.pictures), 'picture')}>")
 
 
 def analyze(host: Host) -> DrawnSteps:
-    """Draw the step that is asked for; else the median one and the slowest whole one."""
+    """Draw the requested step, else the median step and the slowest whole step."""
     steps: Steps = host["steps"].steps
     if host.as_tensorflow:
         return DrawnSteps(why_none="attribution tensorflow gives steps a time axis of their own; omit --attribution")
@@ -96,20 +96,17 @@ def _chosen(steps: Steps, asked: WhichStep | None) -> Iterator[tuple[int, str]]:
 
 
 def combine(hosts: Sequence[DrawnSteps]) -> DrawnSteps:
-    """Put the pictures of several hosts side by side."""
+    """Merge the pictures of several hosts."""
     pictures = tuple(picture for host in hosts for picture in host.pictures)
     if pictures:
         return DrawnSteps(pictures)
-    # Helpers of a job have no steps at all, which says less.
+    # Helper hosts of a job have no steps at all, which is less informative.
     lacking = [host for host in hosts if host.lacks_asked_step] or [*hosts]
     return DrawnSteps((), lacking[0].why_none, lacking[0].lacks_asked_step)
 
 
-# --- one step of a host as a picture ---
-
-
 def draw_step(host: Host, row: int, which: str, memory: MemoryInUse) -> StepPicture:
-    """Return the picture of the step at a row of the steps; `which` says in words which one it is."""
+    """Return the picture of the step at a row of the steps; `which` describes the step."""
     steps: Steps = host["steps"].steps
     window = Window(int(steps.start_ps[row]), int(steps.end_ps[row]))
     texts = BlockTexts(host)
@@ -146,8 +143,6 @@ def _remarks(drawn: LaneEvents) -> Iterator[str]:
         yield f"{counted(drawn.deeper, 'event')} not drawn: they lie too deep inside others."
 
 
-# --- where in a step each cause of the diagnosis costs time: in the categories that it is a part of ---
-
 _FIXED = ("kernel_launch", "host_compute", "all_others")
 _DEVICE = ("device_compute",)
 
@@ -181,17 +176,17 @@ CATEGORIES_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
     "unaligned_shapes": _DEVICE,
     "low_utilisation": _DEVICE,
 }
-"""By code; causes that are no part of a step have no place in it."""
+"""By code; causes outside steps have no place."""
 
 
-# --- the categories of one step as stretches of time: the same intervals that the table of steps adds up ---
+# --- the categories of one step as intervals, the same as in the table of steps ---
 
 MOST_STRETCHES = 5_000
 _CELLS = 1_000
 
 
 def ribbons(host: Host, row: int) -> tuple[Ribbon, ...]:
-    """Return the ribbon of a step; one for each core of a TPU, whose ops say what they do."""
+    """Return the ribbon of a step; on a TPU, one per core."""
     breakdown: Breakdown = host["steps"]
     steps, trace = breakdown.steps, host.trace
     if not breakdown.on_tpu:
@@ -210,7 +205,7 @@ def ribbons(host: Host, row: int) -> tuple[Ribbon, ...]:
 
 
 def categories_ns(host: Host, row: int) -> dict[str, int]:
-    """Return the nanoseconds of each category of a step that is known, as in the table of steps."""
+    """Return the nanoseconds of each known category of a step, as in the table of steps."""
     breakdown: Breakdown = host["steps"]
     known = (key for key in breakdown.categories if key not in breakdown.unknown)
     return {CATEGORY_TITLES[key]: round(int(breakdown.time_ps[key][row]) / 1000) for key in known}
@@ -218,7 +213,7 @@ def categories_ns(host: Host, row: int) -> dict[str, int]:
 
 def _ribbon(title: str, times: ActivityTimes, window: Window, unknown: frozenset[str]) -> Ribbon:
     keys = tuple(TITLES)
-    # What several activities of a category hold one after the other is one stretch.
+    # Consecutive activities of one category form one stretch.
     by_category: dict[str, list[Intervals]] = {}
     for category, part in _parts(times, window):
         if category not in unknown:
@@ -239,9 +234,9 @@ def _ribbon(title: str, times: ActivityTimes, window: Window, unknown: frozenset
 
 
 def _in_cells(which: Int64s, start: Int64s, end: Int64s, window: Window) -> tuple[Int64s, Int64s, Int64s]:
-    """Return very many stretches as few: in each of equal cells, as wide as a pixel, those of a category together.
+    """Merge many stretches into few: per category, those in each of equal cells, one pixel wide.
 
-    So all of them add up as before, and none is off by more than a pixel.
+    Totals are unchanged, and positions shift by at most one pixel.
     """
     edges = np.linspace(window.start_ps, window.end_ps, _CELLS + 1).astype(np.int64)
     keys = distinct(which)
@@ -253,7 +248,7 @@ def _in_cells(which: Int64s, start: Int64s, end: Int64s, window: Window) -> tupl
     cell_start, cell_end = (until - time_ps).T.reshape(-1), until.T.reshape(-1)
     some = cell_end > cell_start
     category, cell_start, cell_end = category[some], cell_start[some], cell_end[some]
-    # What goes on in the next cell is one stretch.
+    # Equal categories in adjacent cells form one stretch.
     is_new = np.ones(len(category), np.bool_)
     is_new[1:] = (category[1:] != category[:-1]) | (cell_start[1:] > cell_end[:-1])
     first = np.flatnonzero(is_new)
@@ -273,7 +268,7 @@ def _parts(times: ActivityTimes, window: Window) -> Iterator[tuple[str, Interval
 
 
 def clipped(flat: Intervals, window: Window) -> Intervals:
-    """Return what of a flat set lies in the window."""
+    """Return the part of a flat set inside the window."""
     first = np.searchsorted(flat.end, window.start_ps, side="right")
     last = np.searchsorted(flat.start, window.end_ps)
     near = Intervals(flat.start[first:last], flat.end[first:last])
@@ -281,7 +276,7 @@ def clipped(flat: Intervals, window: Window) -> Intervals:
 
 
 def longest_places(ribbon: Ribbon, codes: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[int, int, int]]:
-    """Return, for each code, the longest stretch of its categories, and the time of all of them."""
+    """Return, for each code, the longest stretch of its categories, and their total time."""
     keys = tuple(TITLES)
     duration: Int64s = ribbon.end_ns - ribbon.start_ns
     places = {}
@@ -293,15 +288,13 @@ def longest_places(ribbon: Ribbon, codes: Mapping[str, tuple[str, ...]]) -> dict
     return places
 
 
-# --- memory in use during a step, by allocator ---
-
 _MOST_ALLOCATORS = 3
 _MOST_POINTS = 400
 _IMPOSSIBLE_BYTES = 1 << 53
 
 
 class MemoryInUse:
-    """What each allocator of a host has in use over time."""
+    """Memory in use per allocator of a host over time."""
 
     def __init__(self, trace: HostTrace) -> None:
         memory = trace.memory
@@ -319,7 +312,7 @@ class MemoryInUse:
         ]
 
     def curves(self, window: Window) -> tuple[MemoryCurve, ...]:
-        """Return the curves of those allocators that have most in use in the window; constant ones come last."""
+        """Return the curves of the allocators with the most memory in use in the window; constant ones come last."""
         found = [self._curve(window, *each) for each in self._allocators]
         curves = sorted((curve for curve in found if curve is not None), key=lambda each: -int(each.used_bytes.max()))
         return tuple(curves[:_MOST_ALLOCATORS])
@@ -332,24 +325,22 @@ class MemoryInUse:
             return None
         time_ns, used = window.ns(time_ps[first:last]), used[first:last]
         if len(used) > _MOST_POINTS:
-            # Of each stretch, the time of its start and its largest value stay.
+            # Keep the start time and the largest value of each stretch.
             starts = np.linspace(0, len(used), _MOST_POINTS, endpoint=False).astype(np.int64)
             time_ns, used = time_ns[starts], np.maximum.reduceat(used, starts)
         return MemoryCurve(name, time_ns, used)
 
 
-# --- links between drawn events ---
-
 KINDS = ("launches", "sends to", "gets the element of")
 _MOST_LINKS = 4_000
-"""Links of a picture: those to the longest events are kept."""
+"""Maximum links of a picture; those to the longest events are kept."""
 
 _Pairs = tuple[Int64s, Int64s]
-"""Rows of the trace: where each link starts and ends."""
+"""Rows of the trace at the start and the end of each link."""
 
 
 def links_of(host: Host, drawn: LaneEvents) -> Links:
-    """Return the links of which both ends are drawn."""
+    """Return the links whose ends are both drawn."""
     of_trace = np.argsort(drawn.trace_row, kind="stable")
     rows = drawn.trace_row[of_trace]
     in_trace, launches = rows[rows >= 0], host.launch_links
@@ -385,7 +376,7 @@ def _sends(trace: HostTrace, drawn: Int64s) -> _Pairs:
     tensors: dict[str, int] = {}
 
     def tensor(name: int) -> int:
-        # Ops at both ends are numbered one after the other.
+        # Ops at both ends have consecutive numbers.
         return tensors.setdefault(trace.names[name].rpartition(":")[0].rpartition("/_")[0], len(tensors))
 
     sent, received = (np.array([*map(tensor, trace.name[rows])], np.int64) for rows in (sends, receives))
@@ -394,17 +385,17 @@ def _sends(trace: HostTrace, drawn: Int64s) -> _Pairs:
     span = int(trace.end_ps.max(initial=0)) + 1
     if len(tensors) * span >= 1 << 62:
         return NO_NUMBERS, NO_NUMBERS
-    # The last send of a tensor that starts before the receive ends is the one that it waits for.
+    # A receive waits for the last send of its tensor that starts before the receive ends.
     at = np.searchsorted(sent * span + trace.start_ps[sends], received * span + trace.end_ps[receives]) - 1
     is_same = (at >= 0) & (np.append(sent, -1)[at] == received)
     return sends[at[is_same]], receives[is_same]
 
 
 def _fetched(host: Host, drawn: Int64s) -> _Pairs:
-    """Link each fetch with the stage that makes its element on another thread, where the trace surely tells it.
+    """Link each fetch with the stage that produced its element on another thread, if the trace makes it certain.
 
-    A stage that hands elements over in order, and says how many were waiting when it was asked, gives the oldest of
-    those: of the hand-overs that ended before, that many from the last.
+    A stage that returns elements in order, and records how many were waiting at the request, returns the oldest of
+    them: among the hand-overs that ended before, the one that many positions from the last.
     """
     pipelines, trace = host.pipelines, host.trace
     fetches = trace.host_events(mask(trace.names, is_fetch))

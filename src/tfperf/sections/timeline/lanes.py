@@ -1,4 +1,4 @@
-"""The lanes of a picture: events of a step by thread and stream, nested, the busiest lanes first."""
+"""The lanes of a picture: nested events of a step by thread and stream, the busiest lanes first."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from tfperf.trace.steps.breakdown import CATEGORY_ACTIVITIES
 from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES
 
 MOST_LANES = 24
-"""Lanes of a group; those that are less busy are counted."""
+"""Maximum lanes of a group; the others are only counted."""
 _MOST_GROUPS = 24
 _PROGRAM_ROWS, _USUAL_ROWS = 16, 6
-"""Rows of the lane of the program, and of another one: what lies deeper inside other events is not drawn."""
+"""Maximum rows of the program's lane, and of other lanes; deeper events are not drawn."""
 _STRETCHES = 500
-"""Into so many stretches the load of a group is cut."""
+"""Number of stretches in the load of a group."""
 _OPEN_DEVICES = 2
-"""So many devices are open at first; the program is, too."""
+"""Number of devices that are open initially, in addition to the program."""
 _NO_NAMES: Int32s = np.empty(0, np.int32)
 
 
 class LaneEvents(Struct, frozen=True, kw_only=True):
-    """What is drawn of the events of a step, and of which row of the trace each is (-1: of none, but a gap)."""
+    """Drawn events of a step, and the row of the trace of each (-1 for gaps)."""
 
     groups: tuple[LaneGroup, ...]
     events: DrawnEvents
     trace_row: Int64s
     deeper: int
-    """How many events are not drawn because they lie too deep inside others."""
+    """Number of events that are too deeply nested to be drawn."""
     omitted_groups: int
 
 
@@ -94,7 +94,7 @@ def lane_events(host: Host, window: Window, texts: BlockTexts) -> LaneEvents:
         lanes = [_lane(trace, inside, window, role, texts) for role in roles]
         lanes.sort(key=lambda each: -each.lane.busy_percent)
         busy, omitted = [each.busy for each in lanes], max(len(lanes) - MOST_LANES, 0)
-        # Streams of a device share it: it is busy if any of them is.
+        # Streams share a device, which is busy if any of them is.
         load = _load(busy if title in ROLE_TITLES.values() else [union_all(busy)], window)
         lanes = [*([_idle(gaps[title], window, texts)] if title in gaps else []), *lanes[:MOST_LANES]]
         devices += title not in ROLE_TITLES.values()
@@ -118,14 +118,14 @@ def _lane(trace: HostTrace, inside: Int64s, window: Window, role: LineRole, text
     rows = inside[first:last]
     start = np.maximum(trace.start_ps[rows], window.start_ps)
     end = np.minimum(trace.end_ps[rows], window.end_ps)
-    # Events that begin before the window begin together in it; of those, the longer one still is the outer one.
+    # Events that begin before the window are cut to its start; the longer one remains the outer one.
     order = np.lexsort((rows, -end, start))
     rows, start, end = rows[order], start[order], end[order]
     nesting = nest(start, end)
     self_ps = self_time(end - start, nesting.parent)
     most_rows = _PROGRAM_ROWS if role.group == ROLE_TITLES["program"] else _USUAL_ROWS
     shown = np.flatnonzero(nesting.depth < most_rows)
-    # Short numbers are sorted in linear time.
+    # Short integers are sorted in linear time.
     shown = shown[np.argsort(nesting.depth[shown].astype(np.uint8), kind="stable")]
     busy, depth = union_sorted(start, end), nesting.depth[shown]
     percent = 100.0 * busy.total() / max(window.end_ps - window.start_ps, 1)
@@ -184,8 +184,6 @@ def _joined(lanes: Sequence[_DrawnLane]) -> tuple[DrawnEvents, Int64s]:
     return events, np.concatenate([NO_NUMBERS, *(each.trace_row for each in lanes)])
 
 
-# --- which role each line of a trace has in a picture: the thread of the program, threads of tf.data, streams ---
-
 Role = Literal["program", "tf.data", "launching", "other"]
 ROLE_TITLES: dict[Role, str] = {
     "program": "Program",
@@ -193,13 +191,13 @@ ROLE_TITLES: dict[Role, str] = {
     "launching": "Launching threads",
     "other": "Other threads",
 }
-"""The roles of host threads, in the order in which they are drawn."""
+"""The roles of host threads, in drawing order."""
 _TF_DATA_SHARE = 0.5
-"""Of the busy time of a thread; if stages of tf.data work longer, it is theirs."""
+"""A thread belongs to tf.data if stages take more than this share of its busy time."""
 
 
 class LineRole(Struct, frozen=True):
-    """A line, which group of lanes it belongs to, and its title."""
+    """A line with its lane group and title."""
 
     line: int
     group: str
@@ -207,7 +205,7 @@ class LineRole(Struct, frozen=True):
 
 
 def line_roles(host: Host, busy_ps: Int64s, window: Window) -> Iterator[LineRole]:
-    """Yield the lines to draw, group by group; `busy_ps` is how long each line is busy in the window."""
+    """Yield the lines to draw, group by group; `busy_ps` is the busy time of each line in the window."""
     trace = host.trace
     launching = {*trace.line_of[launching_calls(trace)[0]].tolist()}
     main, stages = main_line(trace), _stage_of_lines(host, busy_ps, window)
@@ -263,14 +261,12 @@ def _stage_of_lines(host: Host, busy_ps: Int64s, window: Window) -> dict[int, st
     }
 
 
-# --- what each device waits for in a step: its gaps, each by the cause that takes most of it ---
-
 _SPLITS = 2_000
-"""Gaps of which the split is told, the longest."""
+"""Maximum number of gaps shown with a split: the longest."""
 
 
 class IdleGaps(Struct, frozen=True, kw_only=True):
-    """The gaps of one device; `cause` is an index into `causes`, and `splits` say how several share a gap."""
+    """The gaps of one device; `cause` is an index into `causes`, and `splits` gives the shares of several causes."""
 
     device: str
     start_ps: Int64s
@@ -307,20 +303,18 @@ def idle_gaps(host: Host, window: Window) -> Iterator[IdleGaps]:
         )
 
 
-# --- what blocks of a picture say: the name, kind and op of each event, and what is known of work of devices ---
-
 PARTS = {"input_wait": "Input wait", "host_to_device": CATEGORY_TITLES["host_to_device"]}
-"""The two parts of the category Input: they have colours of their own."""
+"""The two parts of the category Input, which have separate colors."""
 TITLES = {**{key: CATEGORY_TITLES[key] for key in CATEGORIES}, **PARTS}
 PIPELINE, PYTHON, CALL, IDLE = "Input pipeline", "Python", "Call", "Idle"
-"""Kinds of blocks that are in no category."""
+"""Kinds of blocks without a category."""
 _LONGEST = 200
 _MOST_NOTES = 20_000
 _KINDS = {activity: TITLES[key] for key, activities in CATEGORY_ACTIVITIES.items() for activity in activities}
 
 
 class BlockTexts:
-    """The names and notes of the events of a host, made as pictures ask for them; they number those that they have."""
+    """The names and notes of a host's events, created on demand and numbered."""
 
     def __init__(self, host: Host) -> None:
         self._trace = host.trace
@@ -331,7 +325,7 @@ class BlockTexts:
         self.notes: dict[str, int] = {}
 
     def of(self, rows: Int64s) -> tuple[Int32s, Int32s]:
-        """Return for each row of the trace the numbers of its name and of its note; -1: no note."""
+        """Return for each row of the trace the numbers of its name and of its note; -1 without a note."""
         trace = self._trace
         code = np.where(trace.on_host[rows], self._host_codes[trace.name[rows]], 0).astype(np.int64)
         if self._device_codes is not None:
@@ -344,11 +338,11 @@ class BlockTexts:
         return name, self._notes(rows)
 
     def gap(self, cause: str) -> int:
-        """Return the number of the name of gaps that have this cause."""
+        """Return the name number of gaps with this cause."""
         return self.names.setdefault(BlockName(cause, f"{IDLE}: {cause}"), len(self.names))
 
     def note(self, text: str) -> int:
-        """Return the number of a note, -1 of an empty one, and of one too many."""
+        """Return the number of a note; -1 if it is empty or exceeds the maximum."""
         if not text or (len(self.notes) >= _MOST_NOTES and text not in self.notes):
             return -1
         return self.notes.setdefault(text, len(self.notes))
@@ -405,22 +399,22 @@ def _device_codes(trace: HostTrace) -> Int64s | None:
     return tpu_codes(trace).astype(np.int64) if trace.device_kind == "tpu" else None
 
 
-# --- blocks of a picture at several levels of detail, so that no trace makes it large ---
-# At each level, events that are shorter than one pixel of that level are put together: those of one row that start in
-# the same cell of some pixels, with nothing longer between them, are one block. So a level has at most so many blocks
-# as its pixels allow, whatever the trace, and the finest one has every event by itself where there are not too many.
+# --- blocks of a picture at several levels of detail, which limit its size ---
+# At each level, events shorter than one pixel are merged: those of one row that start in the same cell of a few pixels,
+# with no longer event between them, form one block. The pixels limit the number of blocks per level, and the finest
+# level shows every event unless there are too many.
 
 MOST_BLOCKS = (4_000, 12_000, 36_000)
-"""Blocks of the coarse, the middle and the fine level."""
+"""Maximum blocks of the coarse, middle and fine level."""
 _PIXELS = 1_000
-"""Into so many pixels the coarse level divides the step."""
+"""Pixels per step at the coarse level."""
 _CELL = 4
-"""Pixels in which what is too short is one block."""
+"""Pixels per cell in which short events are merged."""
 _FINEST_NS = 1
 
 
 class DrawnEvents(Struct, frozen=True, eq=False, kw_only=True):
-    """The events of a picture, ordered by row, in a row by start; nanoseconds from the start of the step."""
+    """The events of a picture, ordered by row, then by start; nanoseconds from the start of the step."""
 
     row: Int32s
     start_ns: Int64s
@@ -430,12 +424,11 @@ class DrawnEvents(Struct, frozen=True, eq=False, kw_only=True):
     note: Int32s
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.row)
 
 
 def levels_of(events: DrawnEvents, duration_ns: int) -> tuple[Blocks, ...]:
-    """Return the levels, from coarse to fine; one that shows no more than the one before it is left out."""
+    """Return the levels from coarse to fine, without those that show no more than the previous one."""
     if not len(events):
         return (_blocks(events, 0),)
     fine = _resolution(events, duration_ns, 0, MOST_BLOCKS[2])
@@ -453,9 +446,9 @@ def levels_of(events: DrawnEvents, duration_ns: int) -> tuple[Blocks, ...]:
 
 
 def _resolution(events: DrawnEvents, duration_ns: int, finest_ns: int, most: int) -> int:
-    """Return the shortest duration at and above `finest_ns` with which there are at most so many blocks.
+    """Return the shortest duration, at least `finest_ns`, that yields at most `most` blocks.
 
-    Longer than the step, each row is one block.
+    With a duration longer than the step, each row is one block.
     """
     while finest_ns < duration_ns and len(_firsts(events, finest_ns)) > most:
         finest_ns = max(2 * finest_ns, _FINEST_NS)
@@ -497,7 +490,7 @@ def _blocks(events: DrawnEvents, finest_ns: int) -> Blocks:
 
 
 def _largest_name(events: DrawnEvents, first: Int64s, duration: Int64s) -> Int32s:
-    """Return for each block the name whose events last longest in all; of equal ones, that of the smaller index."""
+    """Return for each block the name with the longest total time; of equal ones, the one with the smaller index."""
     block = np.cumsum(np.bincount(first, minlength=len(events))) - 1
     order = np.lexsort((events.name, block))
     block, name = block[order], events.name[order]
@@ -511,9 +504,6 @@ def _largest_name(events: DrawnEvents, first: Int64s, duration: Int64s) -> Int32
     return np.asarray(name[ranked[leads]], np.int32)
 
 
-# --- the stretch of time that is drawn, and its own clock ---
-
-
 class Window(Struct, frozen=True):
     """A step from its start to its end, in picoseconds on the clock of the trace."""
 
@@ -522,9 +512,9 @@ class Window(Struct, frozen=True):
 
     @property
     def duration_ns(self) -> int:
-        """Return how long it is."""
+        """Return the duration in nanoseconds."""
         return int(self.ns(np.array([self.end_ps]))[0])
 
     def ns(self, times_ps: Int64s) -> Int64s:
-        """Return times in nanoseconds from its start; what lies outside is moved to its edge."""
+        """Return times in nanoseconds from the window's start, clipped to its edges."""
         return (np.clip(times_ps, self.start_ps, self.end_ps) - self.start_ps + 500) // 1000

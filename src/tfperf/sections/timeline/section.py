@@ -1,4 +1,4 @@
-"""The section of pictures of steps: of several hosts, which of them are shown."""
+"""The report section with pictures of steps, and the selection among hosts."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ MOST_PICTURES = 3
 
 
 def build(results: Results) -> Section:
-    """Build the section. Raises TfperfError if a step is asked for that no host has."""
+    """Return the section. Raise TfperfError if no host has the requested step."""
     drawn: DrawnSteps = results["timeline"]
     if drawn.lacks_asked_step:
         raise TfperfError(drawn.why_none)
     if drawn.why_none:
         return Section("timeline", "Timeline", notes=(f"No step is drawn: {drawn.why_none}.",))
     pictures = _shown(results, drawn)
-    # What formats without pictures have of it.
+    # Text for formats without pictures.
     steps = listed([f"{picture.step} of {picture.host}" for picture in pictures])
     facts = (Fact("drawn_steps", "Steps that a page draws", steps, level="data"),)
     return Section("timeline", "Timeline", facts=facts, charts=pictures)
 
 
 def _shown(results: Results, drawn: DrawnSteps) -> tuple[StepPicture, ...]:
-    """Return the pictures to show: of several hosts, the median step of the first, and the slowest ones.
+    """Return the pictures to show: with several hosts, the median step of the first, and the slowest ones.
 
-    If one host holds the others up, its steps come first.
+    The steps of a straggler come first.
     """
     if not results.has_several_hosts:
         return drawn.pictures[:MOST_PICTURES]

@@ -35,17 +35,17 @@ _JUDGED = ("compute_percent", "memory_percent", "roofline_percent", "bound")
 
 
 def work_cells(works: Sequence[Work | None], judged: Sequence[Judged]) -> Data:
-    """Return the cells of rates and bounds; None where the work of a row is not known."""
+    """Return the cells of rates and bounds; None for rows with unknown work."""
     rates = {key: [None if work is None else getattr(work, key) for work in works] for key in _RATES}
     return {
-        # Three digits: neither operations nor bytes are known better.
+        # Three digits, because operations and bytes are not more precise.
         **{key: [None if rate is None else float(f"{rate:.3g}") for rate in column] for key, column in rates.items()},
         **{key: [getattr(each, key) for each in judged] for key in _JUDGED},
     }
 
 
 def program_ids(ids: Sequence[int | None]) -> list[int | None]:
-    """Return the ids of programs as cells: without a sign, up to 2^64 - 1."""
+    """Return program ids as unsigned cells, up to 2^64 - 1."""
     return [None if each is None else unsigned(each) for each in ids]
 
 
@@ -55,7 +55,7 @@ _ESTIMATED = Column(
 )
 PER_DEVICE = Column("device_mean_ms", "Per device", float, "ms", "total / devices that worked in the capture", "data")
 _ONLY_IN_ROOFLINE = ("gb_per_second", "compute_percent", "memory_percent")
-"""What people look up in the table of the roofline."""
+"""Shown only in the roofline table."""
 _OP_COLUMNS = (
     Column("rank", "Rank", int, "", "position in the table", level="data"),
     Column("hlo_op", "Instruction", str, "", "name of the instruction"),
@@ -162,7 +162,7 @@ def _memory(results: Results) -> Data | None:
 
 
 _LITTLE = 1 << 16
-"""Bytes of flags and scalars that are not worth a row."""
+"""Bytes of flags and scalars that do not justify a row."""
 _MAIN, _PLAN = "main memory", "by the compiler's plan"
 _MODULE_COLUMNS = (
     _MODULE,
@@ -191,7 +191,7 @@ _MEMORY_COLUMNS = (
 )
 _SIZES = ("parameters", "aliased", "outputs", "temporaries", "constants")
 MEMORY_KEYS = tuple(f"{size}_bytes" for size in _SIZES if size != "aliased")
-"""Columns of programs that are about their main memory."""
+"""Program columns about main memory."""
 HLO_OPS = TableSpec(
     name="hlo_ops",
     title="Instructions of XLA, by time",

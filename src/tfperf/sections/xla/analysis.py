@@ -1,7 +1,7 @@
-"""What the programs of XLA do: their instructions with times and runs, and the programs themselves.
+"""XLA programs: their HLO ops with times and runs, and the programs themselves.
 
-Only programs that ran in the capture are read: a profile holds every one that the process ever compiled. Events lead to
-instructions by the id of the program and the name of the instruction.
+Only programs that ran in the capture are read, because a profile contains every program that the process compiled.
+Events refer to HLO ops by program id and op name.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 class Xla(Tabular, frozen=True, kw_only=True):
-    """Instructions and programs, the ones that take longest first; `place` says where they ran (None: nowhere).
+    """HLO ops and programs, the longest first; `place` is where they ran (None if nowhere).
 
-    `whole_ps` is what shares are of: all work of the devices, or all spans of instructions on a host.
+    Shares refer to `whole_ps`: all work of the devices, or all spans of HLO ops on a host.
     """
 
     home = ("xla", "hlo_ops")
@@ -45,29 +45,29 @@ class Xla(Tabular, frozen=True, kw_only=True):
     modules: tuple[HloModule, ...] = ()
     whole_ps: int = 0
     peaks: DevicePeaks = DevicePeaks()
-    """Those of the devices; of several kinds of devices none."""
+    """Peaks of the devices; empty if devices of several kinds ran."""
     step_ps: int = 0
-    """The time of the steps that count, once for each device that works."""
+    """Time of the averaged steps, once for each active device."""
     step_count: int = 0
     device_count: int = 0
-    """Devices that worked, which times are summed over; 0 on a host."""
+    """Number of active devices that times are summed over; 0 on a host."""
 
     def judged(self, op: HloOp) -> Judged:
-        """Return what bounds an instruction, and how near it comes to the peaks of the devices."""
+        """Return the bound of an HLO op, and its shares of the device peaks."""
         return Judged() if op.work is None else judge(op.work, self.peaks)
 
     @property
     def lost(self) -> tuple[HloModule, ...]:
-        """Return the programs that ran, and that the trace does not hold or holds damaged."""
+        """Return the programs that ran but are missing or damaged in the trace."""
         return tuple(module for module in self.modules if module.instructions is None)
 
 
 def analyze(host: Host) -> Xla:
-    """Join the events of instructions with the programs that they are of; without such events nothing is read."""
+    """Join the events of HLO ops with their programs; without such events nothing is read."""
     trace = host.trace
     if not trace.devices and not len(trace.stat("hlo_op").event):
         return Xla()
-    # Imported here: most programs of a host without a device are not XLA's.
+    # Imported here because most programs of a host without a device are not compiled by XLA.
     from tfperf.sections.xla.instructions import CONTAINERS, ProgramCosts, joined_op, op_times, read_programs
 
     steps: Steps = host["steps"].steps
@@ -95,19 +95,19 @@ def analyze(host: Host) -> Xla:
 
 
 def common_peaks(peaks: Sequence[DevicePeaks]) -> DevicePeaks:
-    """Return the peaks of all devices if they are the same, else none."""
+    """Return the peaks of all devices if they are equal, else none."""
     return peaks[0] if peaks and all(each == peaks[0] for each in peaks) else DevicePeaks()
 
 
 def device_ps(host: Host) -> int:
-    """Return the time of all that devices did, summed over streams."""
+    """Return the time of all device work, summed over streams."""
     work = host.device_work
     kernels_ps = sum(device.kernel_sum_ps for device in host.device_times)
     return min(kernels_ps + capped_sum(host.trace.duration_ps[work.rows[work.moves]]), MOST)
 
 
 def _modules(times: OpTimes, programs: dict[int | None, Module], compiled: dict[str, int]) -> list[HloModule]:
-    """Return the programs that ran; a compile time has only the name of its program, which must be the only one."""
+    """Return the programs that ran; a compile time has only a program name, which must be unique."""
     from tfperf.sections.xla.instructions import joined_module, program_keys
 
     modules = [joined_module(key, programs.get(key.program), times) for key in program_keys(times)]
@@ -119,7 +119,7 @@ def _modules(times: OpTimes, programs: dict[int | None, Module], compiled: dict[
 
 
 def combine(hosts: Sequence[Xla]) -> Xla:
-    """Add up equal instructions and programs of several hosts."""
+    """Add up equal HLO ops and programs of several hosts."""
     ran = [host for host in hosts if host.place is not None]
     if len(ran) < 2:
         return next(iter(ran), Xla())
@@ -137,7 +137,7 @@ def combine(hosts: Sequence[Xla]) -> Xla:
 
 
 def shorten(xla: Xla, most: int) -> Xla:
-    """Return so many instructions and programs, those that take longest, and one row for all others of each."""
+    """Return the `most` longest HLO ops and programs, and one row for all others of each."""
     if max(len(xla.ops), len(xla.modules)) <= most:
         return xla
     from tfperf.sections.xla.instructions import other_instructions, other_programs
@@ -176,24 +176,24 @@ def capped_total(times_ps: Iterable[int]) -> int:
 
 
 def _ordered(rows: Iterable[_Row]) -> tuple[_Row, ...]:
-    """Return rows in descending order of time; of rows of equal time, those whose program is unknown come first."""
+    """Return rows by descending time; among equal times, those with an unknown program come first."""
     return tuple(sorted(rows, key=lambda row: (-row.time_ps, [(part is not None, part) for part in row.key])))
 
 
-# --- how long XLA took to compile programs, as far as the capture shows it ---
-# The event of a compilation names the program on hosts with CPUs and GPUs. On those with TPUs it does not: the call of
-# the jitted function around it does.
+# --- XLA compile times ---
+# On hosts with CPUs and GPUs, the compilation event contains the program name. On hosts with TPUs, only the enclosing
+# call of the jitted function does.
 
 _WHOLE = "Client::Compile"
-"""The end of the name of an event around all that is done to compile one program."""
+"""Suffix of the event around the whole compilation of one program."""
 _OF_CALL = "backend_compile"
-"""The event that JAX has around it."""
+"""Enclosing event that JAX records."""
 _NOT_IN_MODULE = re.compile(r"[^\w.-]")
-"""What JAX replaces in the name of a function to get that of its program."""
+"""Characters that JAX replaces in a function name to get the program name."""
 
 
 def compile_times(trace: HostTrace) -> dict[str, int]:
-    """Return for how many picoseconds each module was compiled, by its name; modules of one name are added up."""
+    """Return compile times in picoseconds by module name; modules with equal names are added up."""
     if trace.device_kind == "tpu":
         return _of_calls(trace)
     backends = trace.host_events(mask(trace.names, compiles_program))
@@ -212,7 +212,7 @@ def compile_times(trace: HostTrace) -> dict[str, int]:
 
 
 def _of_calls(trace: HostTrace) -> dict[str, int]:
-    """Return the times of compilations in calls of jitted functions, by the program of the innermost call around."""
+    """Return compile times in calls of jitted functions, by the program of the innermost enclosing call."""
     compilations = trace.host_events(mask(trace.names, lambda name: name == _OF_CALL))
     calls = trace.host_events(mask(trace.names, is_jitted_call))
     times: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Instructions and programs that ran: what events say of them, joined with what their program says."""
+"""HLO ops and programs that ran: events joined with the data of their programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HloOp(Struct, frozen=True, kw_only=True):
-    """An instruction that ran; what neither the trace nor its program tells is empty or None."""
+    """An HLO op that ran; values in neither the trace nor the program are empty or None."""
 
     module: str
     program_id: int | None
@@ -38,55 +38,55 @@ class HloOp(Struct, frozen=True, kw_only=True):
     opcode: str = ""
     category: str = ""
     target: str = ""
-    """What a custom call calls."""
+    """Target of a custom call."""
     framework_op: str = ""
     layer: str = ""
     source: str = ""
-    """The line of the user's program: `file:line`."""
+    """Line of the user's program: `file:line`."""
     shape: str = ""
     operands: str = ""
     stands_for: str = ""
-    """The instruction of equal code that stands for it."""
+    """The HLO op with equal code that represents it."""
     runs: int
     is_estimated: bool
-    """Whether runs are counted by kernels, since nothing tells which kernels one run launched."""
+    """Whether runs are counted by kernels, because it is unknown which kernels one run launched."""
     events: int
     in_steps: int = 0
-    """Those of the events that start in the steps that count."""
+    """Events that start in the averaged steps."""
     devices: int
     time_ps: int
-    """Over all runs and devices. On a host it goes to the end of each run, an upper bound."""
+    """Over all runs and devices. On a host, until the end of each run: an upper bound."""
     least_ps: int | None
-    """On a host, the time until the work was handed out: a lower bound."""
+    """On a host, the time until the work was issued: a lower bound."""
     flops: float | None = None
     """Operations of one run."""
     matrix_flops: float | None = None
-    """Those of products of matrices and convolutions in it."""
+    """Operations of matrix products and convolutions in one run."""
     bytes: float | None = None
     """Bytes that one run reads and writes, an upper bound."""
     precision: Precision | None = None
     sizes: Mapping[str, int] = {}
-    """Of a product or convolution, those that tiles of matrix units cover, by name."""
+    """Sizes of a product or convolution that matrix unit tiles cover, by name."""
     counted_by: str = ""
-    """Who counted operations and bytes: the trace, or tfperf by the program."""
+    """Source of operations and bytes: the trace, or tfperf's count from the program."""
     is_least: bool = False
-    """Whether it may have computed and moved more: of a kernel of a TPU, only its shapes are known."""
+    """Whether the work may be more, because only the shapes of a TPU kernel are known."""
     pass_flops: float | None = None
-    """Of a kernel of a TPU, the operations of one pass through its body, as the profile states them."""
+    """Operations of one pass through the body of a TPU kernel, as recorded in the profile."""
 
     @property
     def key(self) -> tuple[str, int | None, str, str]:
-        """Return what it is merged by over hosts."""
+        """Return the key by which hosts are merged."""
         return (self.module, self.program_id, self.op, self.shape)
 
     @property
     def array_types(self) -> str:
-        """Return the shapes of all that it reads and writes, as far as they are known."""
+        """Return the known shapes of all inputs and outputs."""
         return f"{self.operands} {self.shape}".strip()
 
     @property
     def work(self) -> Work | None:
-        """Return what all runs amount to; None where that is no work of a device on its memory, or runs are a guess."""
+        """Return the work of all runs; None if it is not device work on device memory, or runs are estimated."""
         is_elsewhere = self.least_ps is not None or moves_elsewhere(self.opcode or self.category)
         if is_elsewhere or self.is_estimated:
             return None
@@ -95,7 +95,7 @@ class HloOp(Struct, frozen=True, kw_only=True):
 
     @property
     def runs_in_steps(self) -> float:
-        """Return how often it ran in the steps that count."""
+        """Return the number of runs in the averaged steps."""
         return self.runs * self.in_steps / self.events if self.events else 0.0
 
 
@@ -104,14 +104,14 @@ _ELSEWHERE = ("infeed", "outfeed", "send", "recv", "copy-start", "copy-done", "a
 
 
 def moves_elsewhere(opcode: str) -> bool:
-    """Tell whether an instruction waits for others or exchanges data with them, so that no peak of its own counts."""
+    """Return whether an HLO op waits for or exchanges data with others, so that it has no peak of its own."""
     return opcode.startswith(_ELSEWHERE)
 
 
 class HloModule(Struct, frozen=True, kw_only=True):
-    """A program that ran. `time_ps` is that of its instructions; on a host, that in which any was under way.
+    """A program that ran. `time_ps` is the time of its HLO ops; on a host, the time with at least one running.
 
-    Memory is by the compiler's plan, by the name of the memory; None where the trace has none.
+    Memory is from the compiler's plan, by memory name; None if the trace has no plan.
     """
 
     module: str
@@ -121,19 +121,19 @@ class HloModule(Struct, frozen=True, kw_only=True):
     time_ps: int
     compile_ps: int | None = None
     instructions: int | None = None
-    """None: the trace does not hold the program, or it cannot be read."""
+    """None if the trace does not contain the program, or it cannot be read."""
     memory: Mapping[str, BufferSizes] | None = None
     vmem_bytes: int | None = None
-    """The most vector memory of a TPU core that one of its instructions works in."""
+    """Largest vector memory of a TPU core used by one of its HLO ops."""
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """Return what it is merged by over hosts."""
+        """Return the key by which hosts are merged."""
         return (self.module, self.program_id)
 
 
 def other_instructions(ops: Sequence[HloOp]) -> HloOp:
-    """Return one row for several instructions; what they compute is not known any more."""
+    """Return one row for several HLO ops, with unknown work."""
     least = [op.least_ps for op in ops if op.least_ps is not None]
     return HloOp(
         module="",
@@ -150,7 +150,7 @@ def other_instructions(ops: Sequence[HloOp]) -> HloOp:
 
 
 def other_programs(modules: Sequence[HloModule]) -> HloModule:
-    """Return one row for several programs; unless the trace holds all, they count as lost."""
+    """Return one row for several programs, counted as lost unless the trace contains all."""
     instructions = [module.instructions for module in modules if module.instructions is not None]
     return HloModule(
         module="(other programs)",
@@ -167,7 +167,7 @@ def _total(values: Iterable[int]) -> int:
 
 
 def read_programs(trace: HostTrace, ids: Iterable[int | None]) -> dict[int | None, Module]:
-    """Return the programs of these ids; what is not there or cannot be read is omitted."""
+    """Return the programs with these ids, without missing and unreadable ones."""
     from tfperf.formats.hlo.hlo_proto import read_proto
     from tfperf.formats.hlo.model import ProgramError
 
@@ -183,8 +183,6 @@ def read_programs(trace: HostTrace, ids: Iterable[int | None]) -> dict[int | Non
     return programs
 
 
-# --- instructions ---
-
 _NAME_STATS = {
     "category": "hlo_category",
     "framework_op": "tf_op",
@@ -192,11 +190,11 @@ _NAME_STATS = {
     "shape": "shape_with_layout",
     "stands_for": "deduplicated_name",
 }
-"""What the profiler of a TPU writes about an instruction beside its name."""
+"""Facts besides the name that TPU profilers record about HLO ops."""
 
 
 def joined_op(trace: HostTrace, op: OpTime, module: Module | None, costs: ProgramCosts | None) -> HloOp:
-    """Return an instruction with what its program, and else the name of its event, says of it."""
+    """Return an HLO op with the data of its program, else of its event name."""
     found = {field: trace.name_stat(stat).get(op.name) for field, stat in _NAME_STATS.items()}
     facts: dict[str, Any] = {field: str(value) for field, value in found.items() if value is not None}
     if "framework_op" in facts:
@@ -206,7 +204,7 @@ def joined_op(trace: HostTrace, op: OpTime, module: Module | None, costs: Progra
     if module is not None and costs is not None:
         at = module.by_name.get(op.key.op) or module.by_name.get(facts.get("stands_for", ""))
         if at is not None:
-            # The compiler of a TPU knows categories that no opcode tells.
+            # The TPU compiler knows categories that opcodes do not show.
             facts = {**_facts_of_program(module, *at), **{key: facts[key] for key in ("category",) if key in facts}}
             cost = costs.of(*at)
     facts |= _counted(trace, op, facts.get("category", ""), cost)
@@ -226,9 +224,9 @@ def joined_op(trace: HostTrace, op: OpTime, module: Module | None, costs: Progra
 
 
 def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[str, Any]:
-    """Return operations and bytes of a run: those that the profiler of a TPU writes, else by the program."""
+    """Return operations and bytes of a run as recorded by TPU profilers, else from the program."""
     is_tpu = trace.device_kind == "tpu"
-    # Matrix units of a TPU multiply float32 as bfloat16 by default, and no other peak of it is public.
+    # TPU matrix units multiply float32 as bfloat16 by default, and only the bfloat16 peak is public.
     precision = "bf16" if is_tpu and cost.precision in _TPU_FLOATS else cost.precision
     stated = {stat: trace.name_stat(stat).get(op.name) for stat in ("flops", "bytes_accessed")}
     flops, moved = (float(value) if isinstance(value, int) and value >= 0 else None for value in stated.values())
@@ -237,7 +235,7 @@ def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[
         moved = float(in_hbm)
     is_kernel = is_tpu and category == "custom-call"
     if is_kernel:
-        # What is stated of a kernel is one pass through its body, as often as that runs, and no bytes.
+        # The recorded value covers one pass through the kernel body, however often it runs, and no bytes.
         flops, pass_flops = None, max(flops or 0.0, float(op.pass_flops or 0)) or None
         if pass_flops is not None and pass_flops > (cost.flops or 0.0):
             return {"pass_flops": pass_flops}
@@ -291,7 +289,7 @@ _FORMATTING = frozenset({"copy", "transpose", "reshape", "reverse", "bitcast", "
 
 
 def category(instruction: Instruction) -> str:
-    """Return the kind of an instruction, in the words of XProf where it has some."""
+    """Return the category of an HLO op, in XProf's terms where they exist."""
     if instruction.opcode == "fusion":
         return _FUSIONS.get(instruction.fusion_kind, "fusion")
     if instruction.opcode in _FORMATTING:
@@ -303,11 +301,8 @@ def category(instruction: Instruction) -> str:
     return "dot" if is_dot else instruction.opcode
 
 
-# --- programs ---
-
-
 def program_keys(times: OpTimes) -> tuple[Key, ...]:
-    """Return the key of an instruction for each program, without an instruction if none of it takes time."""
+    """Return the HLO op keys of each program; a program without timed ops has a key without an op."""
     first: dict[int | None, Key] = {}
     for op in times.ops:
         first.setdefault(op.key.program, op.key)
@@ -317,10 +312,10 @@ def program_keys(times: OpTimes) -> tuple[Key, ...]:
 
 
 def joined_module(key: Key, module: Module | None, times: OpTimes) -> HloModule:
-    """Return what a program did as a whole.
+    """Return the totals of a program.
 
-    Where cores do not record runs, it ran as often as the instruction of its entry that ran most often; without the
-    program that is an estimate.
+    If cores do not record runs, it ran as often as the most frequent op of its entry; without the program, that is an
+    estimate.
     """
     place, recorded = times.place, None if key.program is None else times.programs.get(key.program)
     facts: dict[str, Any] = {}
@@ -349,23 +344,23 @@ def joined_module(key: Key, module: Module | None, times: OpTimes) -> HloModule:
 
 
 def main_memory(place: Place | None) -> str:
-    """Return the memory where programs have their data unless they say otherwise, by what they run on."""
+    """Return the default memory of programs on this kind of device."""
     return {"tpu": "HBM", "gpu": "device memory"}.get(place or "", "memory")
 
 
-# --- when the instructions of XLA's programs ran: the events of a host or of its devices, added up by instruction ---
-# On a GPU an instruction is what its kernels take, and one run of it may launch several. On a TPU core instructions
-# nest, so a loop is without its body. On a host, the event of an instruction lasts until its work is handed out, and
-# another, `end: NAME`, says when it is done: the time between is an upper bound, since it holds waiting for threads,
-# and instructions overlap.
+# --- times of HLO ops, from the events of a host or its devices ---
+# On a GPU, the time of an HLO op is that of its kernels, and one run may launch several. On a TPU core HLO ops nest, so
+# the time of a loop excludes its body. On a host, the event of an HLO op lasts until its work is issued, and another,
+# `end: NAME`, marks its end. The time between them is an upper bound, because it includes waits for threads, and HLO
+# ops overlap.
 
 Place = Literal["gpu", "tpu", "cpu"]
 
 
 class Key(NamedTuple):
-    """Which instruction: the id of its program, the name of that as far as events say it, and its own.
+    """Identity of an HLO op: program id, program name if recorded in events, and op name.
 
-    An id is the int64 that keeps its bits; None: unknown.
+    An id is the int64 with the same bits; None if unknown.
     """
 
     program: int | None
@@ -374,31 +369,31 @@ class Key(NamedTuple):
 
 
 class OpTime(Struct, frozen=True, kw_only=True):
-    """What the events of one instruction add up to, over devices or threads; times are picoseconds.
+    """Sums over the events of one HLO op, over devices or threads; times are in picoseconds.
 
-    Time is without what is inside (TPU), summed over kernels (GPU), or goes to the end of each run, which is an upper
-    bound (host).
+    Time excludes nested ops (TPU), is summed over kernels (GPU), or extends to the end of each run, an upper bound
+    (host).
     """
 
     key: Key
     runs: int
     is_estimated: bool = False
-    """Whether runs are counted by kernels, since nothing tells which kernels one run launched."""
+    """Whether runs are counted by kernels, because it is unknown which kernels one run launched."""
     events: int
     time_ps: int
     least_ps: int | None = None
-    """On a host, the time until its work is handed out: a lower bound."""
+    """On a host, the time until the work was issued: a lower bound."""
     in_steps: int = 0
-    """Those of the events that start in the steps that count."""
+    """Events that start in the averaged steps."""
     devices: int = 0
     pass_flops: int | None = None
-    """On a TPU, the operations that events of a kernel state: those of one pass through its body."""
+    """On a TPU, the recorded operations of one pass through a kernel body."""
     name: int
     """The name of its longest event: index into the names of the trace."""
 
 
 class ProgramRuns(NamedTuple):
-    """Runs of a program on TPU cores: its name, how many, and how long they take together."""
+    """Runs of a program on TPU cores: name, number of runs, and their total time."""
 
     name: str
     runs: int
@@ -406,9 +401,9 @@ class ProgramRuns(NamedTuple):
 
 
 class OpTimes(Struct, frozen=True, kw_only=True):
-    """All instructions that ran, and where; `busy` is when any of a program was under way, by program id.
+    """All HLO ops that ran, and where; `busy` is the time with any op of a program running, by program id.
 
-    `programs` are the runs that cores of TPUs record, some of which have no instruction that takes time.
+    `programs` contains the runs recorded by TPU cores, including programs without timed HLO ops.
     """
 
     place: Place | None
@@ -420,17 +415,13 @@ class OpTimes(Struct, frozen=True, kw_only=True):
 def op_times(
     trace: HostTrace, work: DeviceWork, steps: Intervals, on_cores: Mapping[int, Intervals] | None = None
 ) -> OpTimes:
-    """Return what instructions took: on the devices if there are any, else on the host.
+    """Return the times of HLO ops on the devices, else on the host.
 
-    `steps` is when the steps that count are under way, as a flat set; `on_cores` the same for each core of a TPU, by
-    the index of its plane.
+    `steps` contains the averaged steps as a flat set; `on_cores` contains them for each TPU core, by plane index.
     """
     if trace.device_kind == "gpu":
         return _on_gpu(trace, work, steps)
     return _on_tpu(trace, steps, on_cores or {}) if trace.device_kind == "tpu" else _on_host(trace)
-
-
-# --- GPUs ---
 
 
 def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
@@ -446,7 +437,7 @@ def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
     runs = op_runs(trace, replace(work, op=op, ops=ops))
     kernels = np.bincount(groups.of_row, minlength=len(keys))
     is_known = runs.is_known & (runs.runs <= kernels)
-    # A run launches each kernel at least once: the name that an instruction has most of.
+    # Estimate: the count of the most frequent kernel name, because a run launches each kernel at least once.
     order, starts = group_equal([groups.of_row, trace.name[rows].astype(np.int64)])
     most = np.zeros(len(keys), np.int64)
     np.maximum.at(most, groups.of_row[order[starts]], np.diff(starts, append=len(order)))
@@ -462,9 +453,6 @@ def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
         name=trace.name[rows][groups.longest(trace.duration_ps[rows])],
     )
     return OpTimes(place="gpu", ops=found, busy_ps=_summed(found))
-
-
-# --- TPU cores ---
 
 
 def _on_tpu(trace: HostTrace, steps: Intervals, on_cores: Mapping[int, Intervals]) -> OpTimes:
@@ -531,8 +519,6 @@ def _summed(ops: tuple[OpTime, ...]) -> dict[int | None, int]:
     return sums
 
 
-# --- hosts ---
-
 _END = "end: "
 
 
@@ -573,9 +559,6 @@ def _ends(trace: HostTrace, rows: Int64s) -> Int64s:
     place = lookup(ids[order], links)
     later = np.where(place >= 0, trace.start_ps[noted[order[np.maximum(place, 0)]]], 0)
     return np.maximum(end, later)
-
-
-# --- what they share ---
 
 
 class _Groups(NamedTuple):
@@ -622,16 +605,14 @@ def _op_times(keys: tuple[Key, ...], **columns: npt.NDArray[Any]) -> tuple[OpTim
     return tuple(OpTime(key=key, **dict(zip(columns, row, strict=True))) for key, row in zip(keys, rows, strict=True))
 
 
-# --- what instructions of a program compute and move in one run, and in which numbers ---
-
 CONTAINERS = frozenset({"while", "call", "conditional"})
-"""What runs other instructions, which have events and costs of their own."""
+"""HLO ops that run other HLO ops, which have their own events and costs."""
 _PRECISIONS: dict[str, Precision] = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16"}
 _PRECISIONS |= dict.fromkeys(("s8", "u8"), "int8")
 
 
 class OpCost(Struct, frozen=True):
-    """Of one run: operations, those in products of matrices and convolutions, bytes, and numbers. None: unknown."""
+    """Cost of one run: operations, those in matrix products and convolutions, bytes, number format; None if unknown."""
 
     flops: float | None = None
     matrix_flops: float | None = None
@@ -640,7 +621,7 @@ class OpCost(Struct, frozen=True):
 
 
 class ProgramCosts:
-    """The costs of a program; empty if they cannot be worked out."""
+    """The costs of a program; empty if they cannot be computed."""
 
     def __init__(self, module: Module) -> None:
         from tfperf.formats.hlo.cost import cost_of
@@ -654,7 +635,7 @@ class ProgramCosts:
         self._types = _matrix_types(module, self._costs) if self._costs else []
 
     def of(self, computation: int, place: int) -> OpCost:
-        """Return the cost of an instruction, by its position."""
+        """Return the cost of an HLO op, by its position."""
         instruction = self._module.computations[computation].instructions[place]
         if self._costs is None or instruction.opcode in CONTAINERS:
             return OpCost()
@@ -664,18 +645,18 @@ class ProgramCosts:
         if matrix:
             of_type = _type_of(self._module, instruction, computation, self._types)
             return OpCost(flops, matrix, moved, precision_of(of_type))
-        # What is no product of matrices runs on the vector units, which have one peak for all numbers of up to 32 bits.
+        # Other work than matrix products runs on the vector units, with one peak for all numbers of up to 32 bits.
         wide = any(leaf.type in ("f64", "c128") for leaf in instruction.shape.leaves())
         return OpCost(flops, matrix, moved, "fp64" if wide else "fp32")
 
 
 def precision_of(element_type: str) -> Precision | None:
-    """Return the peak that a product of matrices of such elements is held against; None if devices state none."""
+    """Return the peak for matrix products of such elements; None if devices state none."""
     return "fp8" if element_type.startswith("f8") else _PRECISIONS.get(element_type)
 
 
 def _matrix_types(module: Module, costs: ModuleCost) -> list[str]:
-    """Return for each computation the type of elements that most of its products of matrices work on; empty: none."""
+    """Return the most frequent element type of matrix products per computation; empty without products."""
     types = [""] * len(module.computations)
     for at in module.callees_first:
         most = 0

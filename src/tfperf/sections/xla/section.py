@@ -1,4 +1,4 @@
-"""The section about programs of XLA: which instructions take the time, and what the programs take."""
+"""The report section on XLA programs and their HLO ops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOST = "The trace does not hold {}, or not readably, so shapes and work are unk
 
 
 def build(results: Results) -> Section:
-    """Build the section."""
+    """Return the section."""
     xla: Xla = results["xla"]
     if not xla.ops:
         return Section("xla", _TITLE, notes=(NO_PROGRAMS,), level="full")
