@@ -31,10 +31,7 @@ _MOST_LISTED = 4
 
 
 class HostBatch(Struct, frozen=True, kw_only=True):
-    """The batch of one host.
-
-    `batches_per_step` is per replica. It and `replicas` are None if unknown.
-    """
+    """Batch of one host; `batches_per_step` is per replica. It and `replicas` are None if unknown."""
 
     host: str
     has_steps: bool
@@ -45,11 +42,7 @@ class HostBatch(Struct, frozen=True, kw_only=True):
 
 
 class Batch(Tabular, frozen=True, kw_only=True):
-    """The batch of all hosts together: the sum over hosts with steps.
-
-    `size` counts the examples of all replicas, `per_replica` those of each. Unknown values are None; `reason` says why
-    `size` is.
-    """
+    """Batch of all hosts with steps. `size` counts all replicas; None is unknown, with the reason in `reason`."""
 
     home = ("batch", "batch_evidence")
 
@@ -335,10 +328,7 @@ def usual(counts: Int64s) -> int | None:
 
 
 def leading_dimension(shapes: str) -> tuple[int, int] | None:
-    """Return the leading dimension that all parts of an element share (`[32,28,28] [32]`), and the number of parts.
-
-    None if a dimension is unknown, a part is a scalar, or the dimensions differ.
-    """
+    """Return the leading dimension of all parts (`[32,28,28] [32]`) and their number; None if they do not share one."""
     parts = re.findall(r"\[[^\]]*\]|<unknown>", shapes)
     leading = {part.strip("[]").partition(",")[0] for part in parts}
     first = next(iter(leading), "")
@@ -470,7 +460,6 @@ def op_outputs(trace: HostTrace, windows: StepWindows) -> OpOutputs:
 
 
 def _among(index: Int64s, texts: tuple[str, ...], wanted: Callable[[str], object]) -> Bools:
-    """Return whether each index refers to a wanted text; -1 does not."""
     of_text = np.append(mask(texts, wanted), False)
     return np.asarray(of_text[index], np.bool_)
 

@@ -1,4 +1,4 @@
-"""Diagnosis: what costs the step its time, each cause once, the one that is best fixed first."""
+"""Diagnosis: the causes of step time, each once, ranked by gain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The case that rules judge: the average step of one kind, and all that other sections know about the run."""
+"""The context of rules: the average step of one kind, the results of other sections, and the time budget of causes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from tfperf.sections.wall.analysis import Wall
 
 LEAST_PERCENT = 2.0
-"""What takes less of the step is no cause."""
+"""Minimum share of the step for a cause."""
 ENOUGH_STEPS = 3
 WITHOUT_ESTIMATE = 0.5
-"""Share of a cost that a change without an estimate takes away: a guess, which only ranks causes."""
+"""Assumed saving of an action without an estimate, as a share of the cost. It is a guess, and only ranks causes."""
 LONGEST_NAME = 40
-"""Longer names from the trace lose their middle in sentences."""
+"""Longer names from the trace are shortened in the middle in sentences."""
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """The average step of a kind; `is_headline`: the kind that the headline figures are about.
+    """The average step of a kind; `is_headline`: the kind of the headline values.
 
-    `results` are over the steps of this kind.
+    `results` cover the steps of this kind.
     """
 
     results: Results
@@ -42,42 +42,41 @@ class Case(Struct, frozen=True, kw_only=True):
     summary: Summary
     ledger: Ledger
     unknown: frozenset[str]
-    """Categories that the trace cannot show."""
+    """Categories that the trace does not show."""
     step_ms: float
     is_headline: bool
     of: Whole = "step"
-    """What percentages are of."""
+    """Whole that percentages refer to."""
     pace: int | None = None
-    """The host whose steps these are, if it sets the pace of several; else they are averages over hosts."""
+    """The host whose steps these are, if it sets the pace of several; None for averages over hosts."""
 
     @property
     def straggler(self) -> Straggler | None:
-        """Return what steps lose because hosts wait for each other; known of the headline kind only."""
+        """Return the straggler; None without one, or if these steps are not the headline kind."""
         return self.hosts.straggler if self.is_headline and not self.results.is_other_kind else None
 
     @property
     def wall(self) -> Wall | None:
-        """Return the wall time of training; None where it is unknown, or these steps are not the headline kind."""
+        """Return the wall time of training; None if it is unknown, or if these steps are not the headline kind."""
         is_main = self.is_headline and not self.results.is_other_kind
         return self._wall_of_kind if is_main else None
 
     @property
     def _wall_of_kind(self) -> Wall | None:
-        """Return the wall time with steps of this kind counted; None where it is unknown."""
         wall = self.results["wall"] if self.pace is None else self.results.hosts[self.pace]["wall"]
         is_known = wall.kind == self.summary.kind and wall.steady_count and wall.steady_ps
         return wall if is_known else None
 
     @property
     def wall_share(self) -> float:
-        """Return how much of the wall time of training steps like the average one take, from 0 to 1."""
+        """Return the share of the wall time of training in steps like the average one, from 0 to 1."""
         wall = self._wall_of_kind
         if wall is None or self.of == "wall":
             return 1.0
         return min(1.0, wall.steady_count * self.step_ms * PS_PER_MS / wall.steady_ps)
 
     def over_wall(self) -> Case:
-        """Return the same case with percentages and estimates of the wall time per step; needs `wall`."""
+        """Return the same context with percentages and estimates relative to wall time per step; requires `wall`."""
         wall = self.wall
         if wall is None:
             raise ValueError("the wall time is unknown")
@@ -86,7 +85,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def hosts(self) -> Hosts:
-        """Return who waits for whom."""
+        """Return the comparison of hosts."""
         return self.results["hosts"]
 
     @property
@@ -95,7 +94,7 @@ class Case(Struct, frozen=True, kw_only=True):
         return "" if self.pace is None else self.results.hosts[self.pace].host
 
     def share(self, category: str) -> float:
-        """Return the share of a category in the step, in percent; 0 where it is unknown."""
+        """Return the share of a category in the step, in percent; 0 if unknown."""
         return 0.0 if category in self.unknown else self.summary.percent[category]
 
     def quantity(self, key: str, percent: float) -> Quantity:
@@ -103,12 +102,12 @@ class Case(Struct, frozen=True, kw_only=True):
         return Quantity(key, percent, "%", of_steps(self.summary.kind, self.host))
 
     def of_whole(self, whole: Quantity, cost_percent: Range) -> tuple[str, tuple[Quantity, ...]]:
-        """Return a clause that names the whole that a cost is a part of, with its number; empty if it is all of it."""
+        """Return a clause that names the whole of a cost, with its number; empty if the cost is all of it."""
         is_all = str(whole) == str(self.quantity(whole.key, cost_percent.high))
         return ("", ()) if is_all else (f", a part of {whole} in all", (whole,))
 
     def matters(self, *parts: str) -> bool:
-        """Tell whether what is left of the categories is enough for a cause."""
+        """Return whether the remaining share of the categories is enough for a cause."""
         return self.ledger.left(*parts) >= LEAST_PERCENT
 
     def action(
@@ -120,10 +119,10 @@ class Case(Struct, frozen=True, kw_only=True):
         *,
         rest_gets_faster: bool = True,
     ) -> Action | None:
-        """Return an action that takes a share of this cost away; None if it is not for this API.
+        """Return an action that saves a share of this cost; None if it does not apply to this API.
 
-        `share` (0 to 1) and what it rests on are those of the trace, if it tells; else those of the advice count. At
-        best, what is left of a step on a host gets faster, too (`faster_without`), unless the cost holds that already.
+        `share` (0 to 1) and its assumption are from the trace, if available; else those of the advice. At best, the
+        rest of the step on a host gets faster, too (`faster_without`), unless the cost includes that already.
         """
         advice = ADVICE[code]
         text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
@@ -146,7 +145,7 @@ class Case(Struct, frozen=True, kw_only=True):
         )
 
     def without_estimate(self, code: str) -> Action | None:
-        """Return an action of which the trace does not tell what it brings; None if it is not for this API."""
+        """Return an action without an estimate; None if it does not apply to this API."""
         action = self.action(code, Range(0.0, 0.0))
         return None if action is None else replace(action, step_ms=None, rest_ms=None)
 
@@ -162,11 +161,11 @@ class Case(Struct, frozen=True, kw_only=True):
         confidence: Confidence = "high",
         quantities: Sequence[Quantity] = (),
     ) -> Cause:
-        """Return a cause; actions named by their code take a share of its cost away. The best action comes first.
+        """Return a cause; actions given by code save a share of its cost. The best action comes first.
 
-        A cause whose cost is None takes no part of the average step, and brings nothing.
+        A cause with cost None is not a part of the average step, and has no gain.
         """
-        # A cause is no surer than the steps, and few steps are never sure.
+        # A cause has at most the confidence of the steps, and few steps never have high confidence.
         order: tuple[Confidence, ...] = ("high", "medium", "low")
         sure = self.results["steps"].steps.confidence
         bounds: list[Confidence] = [confidence, sure if sure in order else "low"]
@@ -201,7 +200,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 def count_devices(case: Case) -> tuple[int, int]:
-    """Return how many devices recorded nothing, or nothing in the steps, and how many the trace lists."""
+    """Return the number of devices without events, or without events in the steps, and the number of listed devices."""
     environment = case.results["environment"]
     silent = sum(host.idle_devices for host in environment)
     if case.results.has_device:
@@ -230,28 +229,29 @@ _PARTS = (
 
 
 class Ledger:
-    """The step time of one kind by category, in percent, and what of it no cause has claimed yet.
+    """Step time of one kind by category, in percent, and the part that no cause has claimed yet.
 
-    The nine categories of the step table add up to the step. A cause claims a part of a category, and no other cause
-    can claim the same part, so all claims together never exceed the step.
+    The nine categories add up to the step. A cause claims a part of a category, and no other cause can claim the same
+    part, so all claims together never exceed the step.
     """
 
     def __init__(self, step_ms: float, percent: Mapping[str, float], unknown: frozenset[str] = frozenset()) -> None:
         self.step_ms = step_ms
         self.of_ops, self.of_exchanges = 0.0, 0.0
-        """The shares of Host compute that causes have claimed in which ops run, and in which replicas exchange data."""
+        """Claimed shares of Host compute in which ops run, and in which replicas exchange data."""
         self.of_kernels = 0.0
-        """The share of Host compute of kernels that Python runs one by one, where running them so costs little."""
+        """Share of Host compute in kernels of eager ops, which is claimed separately because eager execution adds
+        little to it."""
         self._left = {part: percent.get(part, 0.0) for part in _PARTS if part not in unknown}
 
     def left(self, *parts: str) -> float:
-        """Return the share of categories that nothing is blamed for yet, in percent."""
+        """Return the share of categories that is not claimed yet, in percent."""
         return sum(self._left.get(part, 0.0) for part in set(parts))
 
     def claim(self, *parts: str, most: float | None = None, least: float | None = None) -> Range:
-        """Blame what is left of the categories, or at most so much of it, in percent; return the range in percent.
+        """Claim the rest of the categories, or at most `most` percent of it; return the range in percent.
 
-        `least` is the low end of a cost that is known as a range only; the whole range is taken.
+        `least` is the low end of a cost known only as a range; the whole range is claimed.
         """
         share = self.left(*parts) if most is None else min(most, self.left(*parts))
         rest = share

@@ -1,4 +1,4 @@
-"""The meaning of each cause and each action: texts for the API of the program, and the share of a cost saved."""
+"""The meaning of each cause and action: texts per API, and the share of a cost that an action saves."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 
 class CauseMeaning(Struct, frozen=True):
-    """A cause in words; Markdown, relative to docs/."""
+    """A cause in words, as Markdown with links relative to docs/."""
 
     text: str
-    """What costs the time."""
     taken_from: str
-    """Where the number is from."""
+    """Source of the number."""
 
 
 _HOST_COMPUTE = "part of the category Host compute"
@@ -198,23 +197,23 @@ NVIDIA = "https://docs.nvidia.com/deeplearning/performance"
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """A change that saves a share of a cost, from the least to the most (0 to 1), on this assumption."""
+    """A change that saves a share of a cost, from lowest to highest (0 to 1), under an assumption."""
 
     texts: Mapping[Api, str]
-    """APIs without a text of their own are not given the advice."""
+    """An API without a text does not get the advice."""
     url: str
     saves: tuple[float, float] = (0.0, 0.0)
-    """Nothing: the trace does not tell what the change brings."""
+    """0 if the trace does not show the saving."""
     assumption: str = ""
     urls: Mapping[Api, str] = {}
     """Pages for single APIs."""
     is_per_examples: bool = False
-    """As that of the action."""
+    """As in `Action`."""
     on_tpus: Mapping[Api, str] | None = None
-    """The texts for jobs on TPUs, where they are others."""
+    """Texts for jobs on TPUs, if they differ."""
 
     def text(self, api: Api, *, is_tpu: bool) -> str | None:
-        """Return what to change; None where the advice is of no use."""
+        """Return the change as text; None if the advice does not apply."""
         return (self.texts if self.on_tpus is None or not is_tpu else self.on_tpus).get(api)
 
 

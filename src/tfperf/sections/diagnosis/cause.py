@@ -1,4 +1,4 @@
-"""What a diagnosis consists of: causes with what they cost, and actions with what they bring."""
+"""Elements of a diagnosis: causes with costs, and actions with estimates."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tfperf.sections.overview.summary import Summary
 
 Confidence = Literal["high", "medium", "low"]
 Whole = Literal["step", "wall"]
-"""The average step; or the wall time from the first step to the last one, per step."""
+"""The average step; or the wall time per step, from the first step to the last one."""
 
 
 class Range(Struct, frozen=True):
-    """From the least to the most that something is likely to be."""
+    """Lowest and highest likely value."""
 
     low: float
     high: float
 
     @property
     def middle(self) -> float:
-        """Return the value halfway."""
+        """Return the midpoint."""
         return (self.low + self.high) / 2
 
     def scaled(self, factor: float) -> Range:
@@ -33,30 +33,29 @@ class Range(Struct, frozen=True):
 
 
 class Action(Struct, frozen=True, kw_only=True):
-    """A change of the program, in the words of the API that it uses."""
+    """A change of the program, in terms of its API."""
 
     code: str
     text: str
     step_ms: Range | None
-    """The step time after the change; None: nothing in the trace tells it."""
+    """Step time after the change; None if the trace does not show it."""
     assumption: str
-    """What the estimate rests on."""
+    """Assumption of the estimate."""
     url: str
-    """A public page that explains the change."""
     rest_ms: Range | None = None
-    """The same if what is left of the step takes as long as now; None: `step_ms` counts on that already."""
+    """Step time if the rest of the step takes as long as now; None if `step_ms` assumes that already."""
     is_per_examples: bool = False
-    """Whether `step_ms` is the time of as many examples as a step has now, which then are a part of a larger step."""
+    """Whether `step_ms` is for the current number of examples, which are then a part of a larger step."""
 
     @property
     def likely_ms(self) -> float | None:
-        """Return the step time by which actions are ranked: halfway, if what is left takes as long as now."""
+        """Return the step time that ranks actions: the midpoint, if the rest takes as long as now."""
         after = self.rest_ms or self.step_ms
         return None if after is None else after.middle
 
 
 class Evidence(Struct, frozen=True):
-    """Where the number of a cause stands: a section, one of its tables, and the row by its name."""
+    """Source of a cause's number: a section, one of its tables, and the row by name."""
 
     section: str
     table: str
@@ -64,84 +63,84 @@ class Evidence(Struct, frozen=True):
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """One thing that costs time in each step of a kind, or that wastes the machine.
+    """A reason for time in each step of a kind, or for unused resources.
 
-    `cost_ms` is per step; `cost_percent` its share of the step time. Both are None where the cost is not a part of the
-    step: devices that do nothing, memory that is nearly full.
+    `cost_ms` is per step; `cost_percent` is its share of the step time. Both are None if the cost is not a part of the
+    step: unused devices, memory that is nearly full.
     """
 
     code: str
     title: str
     kind: str
-    """The kind of step, such as `train` or `eval`."""
+    """Kind of step, such as `train` or `eval`."""
     cost_ms: Range | None
     cost_percent: Range | None
     detail: str
-    """What shows it, as a clause with its numbers."""
+    """The evidence, as a clause with its numbers."""
     confidence: Confidence
     rests_on: tuple[Evidence, ...]
     actions: tuple[Action, ...]
-    """The one with the largest likely gain first."""
+    """The action with the largest likely gain comes first."""
     gain_ms: float
-    """What fixing it likely takes off a step of this kind: causes are ranked by its share of the step.
+    """Likely saving per step of this kind; its share of the step ranks causes.
 
-    That is the gain of the first action; of an action without an estimate, half of the cost, if that is more."""
+    It is the gain of the first action, or half of the cost for an action without an estimate, if that is more."""
     step_ms: float
-    """The step time of this kind today; of a cause of the wall time, the wall time per step."""
+    """Current step time of this kind; for a cause of wall time, the wall time per step."""
     quantities: tuple[Quantity, ...] = ()
-    """The numbers that `detail` states."""
+    """Numbers in `detail`."""
     host: str = ""
-    """The host whose steps these are; empty: averages over hosts."""
+    """Host whose steps these are; empty for averages over hosts."""
     of: Whole = "step"
-    """What the cost and the estimates are of: the average step, or the wall time of training per step."""
+    """Whole of the cost and the estimates: the average step, or the wall time of training per step."""
     wall_share: float = 1.0
-    """How much of the wall time of training the time in `of` is, from 0 to 1."""
+    """Share of the wall time of training that the time in `of` makes up, from 0 to 1."""
     is_aside: bool = False
-    """Whether it only adds to another cause, which has the cost: the first screen leaves it out."""
+    """Whether it only explains another cause, which has the cost. The first screen leaves it out."""
     are_alternatives: bool = False
-    """Whether its actions are alternatives: the first screen then shows all of them."""
+    """Whether its actions are alternatives. The first screen then shows all of them."""
 
     @property
     def gain_percent(self) -> float | None:
-        """Return the share of the step that the first action likely takes away; None where it has no estimate."""
+        """Return the likely saving of the first action, in percent of the step; None without an estimate."""
         after_ms = self.actions[0].likely_ms if self.actions else None
         return None if after_ms is None or not self.step_ms else 100.0 * (1.0 - after_ms / self.step_ms)
 
     @property
     def gain(self) -> float:
-        """Return what causes are ranked by, as a share of the wall time of training, from 0 to 1."""
+        """Return the gain that ranks causes, as a share of the wall time of training, from 0 to 1."""
         return self.wall_share * self.gain_ms / self.step_ms if self.step_ms else 0.0
 
 
 class Computed(Struct, frozen=True):
-    """A layer or an op that computes, with its share of the step and how near it comes to the roofline, in percent."""
+    """A layer or op with its share of the step and of the roofline, in percent."""
 
     name: str
     percent: float
     roofline_percent: float | None
-    """None: unknown, as for all ops of a host."""
+    """None if unknown, as for all ops of a host."""
 
 
 class Diagnosis(Tabular, frozen=True):
-    """The causes found, the one that is best fixed first; `headline` says the first, or that there is none."""
+    """The causes, best to fix first; `headline` is the first one, or states that there is none."""
 
     home = ("diagnosis", "causes")
 
     headline: str
     causes: tuple[Cause, ...]
     summary: Summary
-    """The average step that was judged: that of `host`, or the average over hosts."""
+    """The diagnosed average step: that of `host`, or the average over hosts."""
     unknown: frozenset[str] = frozenset()
-    """Categories that the trace cannot show."""
+    """Categories that the trace does not show."""
     host: str = ""
-    """The host that sets the pace of the others; empty: there is none, or there is one host."""
+    """Host that sets the pace of the others; empty if there is none, or with a single host."""
     unjudged: Mapping[str, str] = {}
-    """Codes of causes that the trace does not let anyone judge for these steps, or not wholly, and why."""
+    """Codes of causes that cannot be evaluated, or only partly, for these steps, with the reasons."""
     computed: tuple[Computed, ...] = ()
-    """What computes most, if computing takes most of the step: layers or ops, the largest first."""
+    """Layers or ops with most compute time, largest first, if compute takes most of the step."""
     input_cost_percent: Range | None = None
-    """What input costs of the step: waiting and copying, without what its threads take from others. None: unknown."""
+    """Input cost of the step: waiting and copying, without CPU contention. None if unknown."""
 
     def named(self, code: str) -> tuple[Cause, ...]:
-        """Return the causes of this code for the kind of steps that the headline is about."""
+        """Return the causes with this code for the kind of steps in the headline."""
         return tuple(cause for cause in self.causes if (cause.code, cause.kind) == (code, self.summary.kind))

@@ -1,4 +1,4 @@
-"""Causes in what the step computes: work that an op, a layer or a replica need not do, or not so."""
+"""Causes in the compute of the step: unnecessary or inefficient work of an op, a layer or a replica."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tfperf.sections.diagnosis.step_ops import Output, Work
 
 _OF_DOUBLE = Range(0.4, 0.8)
-"""What float64 costs of its time: float32 has half of the bytes, and real jobs took 40 to 80% less."""
+"""Saving of float32 instead of float64: it has half of the bytes, and real jobs took 40 to 80% less time."""
 _DOUBLE = re.compile(r"\b(?:f64|c128)\[")
 _UPDATE_PERCENT, _LEAST_UPDATED_BYTES = 30.0, 1 << 20
 _LAYER_PERCENT = 50.0
@@ -32,7 +32,7 @@ _NAMED = 3
 
 
 def slow_replica(case: Case) -> Cause | None:
-    """Judge one replica of a host that the others wait for in collectives, while it alone runs ops."""
+    """Check for a replica that runs ops alone while the others on the host wait for it in collectives."""
     work = case.program.work
     if work is None or not work.late:
         return None
@@ -55,7 +55,7 @@ def slow_replica(case: Case) -> Cause | None:
 
 
 def python_in_graph(case: Case) -> Cause | None:
-    """Judge functions of Python that the graph calls: it waits for them, and Python runs one at a time."""
+    """Check for Python functions called by the graph: the graph waits for them, and Python runs one at a time."""
 
     def detail(ops: str, work: Work) -> str:
         run = "runs" if len(work.first["python_in_graph"]) == 1 else "run"
@@ -66,7 +66,7 @@ def python_in_graph(case: Case) -> Cause | None:
 
 
 def print_in_graph(case: Case) -> Cause | None:
-    """Judge prints in the graph."""
+    """Check for prints in the graph."""
     return _of_ops(
         case,
         "print_in_graph",
@@ -77,7 +77,7 @@ def print_in_graph(case: Case) -> Cause | None:
 
 
 def input_in_step(case: Case) -> Cause | None:
-    """Judge ops on text, lookup tables, encoded pictures and records, which a pipeline could run ahead of the step."""
+    """Check for ops on text, lookup tables, encoded images and records, which an input pipeline could run instead."""
     return _of_ops(
         case,
         "input_in_step",
@@ -88,7 +88,7 @@ def input_in_step(case: Case) -> Cause | None:
 
 
 def densified_sparse(case: Case) -> Cause | None:
-    """Judge sparse batches that are made dense before a product, which then multiplies zeros."""
+    """Check for sparse batches that are made dense before a product, which then multiplies zeros."""
 
     def detail(ops: str, work: Work) -> str:
         array = _array_of(work, lambda name: name.endswith("SparseToDense")) or "a dense array"
@@ -98,7 +98,7 @@ def densified_sparse(case: Case) -> Cause | None:
 
 
 def one_hot_product(case: Case) -> Cause | None:
-    """Judge products of matrices with one-hot vectors, which only pick rows."""
+    """Check for matrix products with one-hot vectors, which only select rows."""
 
     def detail(ops: str, work: Work) -> str:
         array = _array_of(work, lambda name: "hot" in name.casefold()) or "a large array"
@@ -113,7 +113,7 @@ def _array_of(work: Work, makes: Callable[[str], bool]) -> str:
 
 
 def loop_in_graph(case: Case) -> Cause | None:
-    """Judge loops over examples, which run an op for each of them where one op could take them all."""
+    """Check for loops over examples, which run an op per example instead of one for all."""
 
     def detail(_: str, work: Work) -> str:
         loop = work.loop
@@ -121,7 +121,7 @@ def loop_in_graph(case: Case) -> Cause | None:
         times = "many" if loop is None or loop.iterations is None else f"at least {loop.iterations:,}"
         return f"the loop{scope} runs {times} iterations per step, each with its own small ops"
 
-    # Where most ops are of the loop, so is what the executor takes to start them.
+    # If most ops are in the loop, so is the time in which the executor starts them.
     work, ops = case.program.work, case.program.op_percent or 0.0
     is_most = work is not None and work.kinds.get("loop_in_graph", 0.0) >= _MOST_OPS * ops > 0
     between_ops = max(case.ledger.left("host_compute") - ops, 0.0) if is_most else 0.0
@@ -129,7 +129,7 @@ def loop_in_graph(case: Case) -> Cause | None:
 
 
 def too_many_threads(case: Case) -> Cause | None:
-    """Judge pools of far more threads than cores: they take turns, and their caches with them."""
+    """Check for thread pools with far more threads than cores, which compete for cores and caches."""
     work = case.program.work
     if work is None or work.cores is None or case.results.has_device:
         return None
@@ -155,7 +155,7 @@ def too_many_threads(case: Case) -> Cause | None:
 
 
 def double_precision(case: Case) -> Cause | None:
-    """Judge ops that compute in 64 bit: float32 takes about half of the time."""
+    """Check for ops in 64 bit: float32 takes about half of the time."""
     work = case.program.work
     share = _double_percent(case, work)
     if work is None or min(share * _OF_DOUBLE.high, _left(case)) < LEAST_PERCENT:
@@ -176,7 +176,7 @@ def double_precision(case: Case) -> Cause | None:
 
 
 def _double_percent(case: Case, work: Work | None) -> float:
-    """Return in which share of the step ops compute in float64: by what they allocate, or by XLA's programs."""
+    """Return the share of the step in which ops compute in float64, from their allocations or from XLA programs."""
     if work is None or case.results.has_device:
         return 0.0
     xla = case.results["xla"]
@@ -189,13 +189,13 @@ def _double_percent(case: Case, work: Work | None) -> float:
 
 
 def optimizer_update(case: Case) -> Cause | None:
-    """Judge an optimizer whose update takes a large part of what the step computes."""
+    """Check for an optimizer whose update takes a large part of the compute."""
     work = case.program.work
     if work is None or work.kinds.get("optimizer_update", 0.0) < _UPDATE_PERCENT:
         return None
     updated = work.updated
     if updated.size_bytes < _LEAST_UPDATED_BYTES:
-        return None  # then it is the number of ops that takes the time
+        return None  # the number of ops takes the time
 
     def detail(ops: str, _: Work) -> str:
         size = f" of {updated.shape} ({format_bytes(updated.size_bytes)})" if updated.shape else ""
@@ -211,9 +211,9 @@ def optimizer_update(case: Case) -> Cause | None:
 
 
 def dominant_layer(case: Case) -> Cause | None:
-    """Judge a dense layer with a very wide input that takes most of the step, with the update of its weights.
+    """Check for a dense layer with a very wide input that takes most of the step, including its weight update.
 
-    Such a layer is often made by accident: after a Flatten where pooling was meant.
+    It is often accidental: after a Flatten instead of pooling.
     """
     work = case.program.work
     if work is None:
@@ -240,13 +240,12 @@ def dominant_layer(case: Case) -> Cause | None:
 
 
 def _has_wide_input(weights: Output) -> bool:
-    """Tell whether weights are of a dense layer that has a much wider input than output."""
     sizes = [int(size) for size in re.findall(r"\d+", weights.shape)]
     return len(sizes) == 2 and sizes[0] >= max(_WIDE_INPUT, 2 * sizes[1]) and weights.size_bytes >= _LARGE_BYTES
 
 
 def computed(case: Case) -> tuple[Computed, ...]:
-    """Return the layers of the host, or the ops of devices, that compute most, if computing takes most of the step."""
+    """Return the host layers, or device ops, with most compute time, if compute takes most of the step."""
     largest = max(case.summary.percent, key=case.share)
     if largest == "device_compute" and case.is_headline:
         return _on_device(case)
@@ -266,7 +265,7 @@ def _on_device(case: Case) -> tuple[Computed, ...]:
     sums = Counter[str]()
     if case.program.is_tpu:
         for op in xla.ops:
-            # What begins or awaits a copy or an exchange computes nothing.
+            # The start and the end of a copy or an exchange do not compute.
             if tpu_activity(op.category) == Activity.COMPUTE_32 and not op.category.endswith(("-start", "-done")):
                 sums[op.op] += op.time_ps
         whole = float(sums.total())
@@ -286,9 +285,10 @@ def _of_ops(
     actions: Sequence[str],
     between_ops: float = 0.0,
 ) -> Cause | None:
-    """Return the cause of one kind of op, which takes what these ops take of the step.
+    """Return the cause of one kind of op, which costs the time of these ops.
 
-    It may also take `between_ops` of the step, in which no op runs."""
+    The cost may include `between_ops` of the step, in which no op runs.
+    """
     work = case.program.work
     share = min(work.kinds.get(code, 0.0), _left(case)) if work is not None else 0.0
     if work is None or share < LEAST_PERCENT:
@@ -310,7 +310,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _left(case: Case) -> float:
-    """Return the share of the step in which ops run that no cause has claimed yet."""
     return min(case.ledger.left("host_compute"), max((case.program.op_percent or 0.0) - case.ledger.of_ops, 0.0))
 
 

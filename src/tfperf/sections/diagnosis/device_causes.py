@@ -1,4 +1,4 @@
-"""Causes of devices: launches and results that they wait for, their work, copies of TPU cores, idle devices, memory."""
+"""Causes on devices: waiting for launches and results, their work, copies of TPU cores, unused devices, memory."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from tfperf.trace.device.tpu_copies import Way
 
 _HOST_WORKS_PERCENT = 50.0
-"""From this share on, ops run on the host because no device is used, not because devices were not traced."""
+"""At or above this share, ops run on the host because devices are unused, not because devices were not traced."""
 
 
 def launch_bound(case: Case) -> Cause | None:
-    """Judge the time in which the device waits for the host to launch work."""
+    """Check for time in which the device waits for the host to launch work."""
     kernels = case.results["kernels"]
     if not case.matters("kernel_launch") or not len(kernels):
         return None
@@ -77,7 +77,7 @@ def launch_bound(case: Case) -> Cause | None:
 
 
 def compute_in_32_bit(case: Case) -> Cause | None:
-    """Judge kernels that tensor cores could do in 16 bit, averaged over the devices that work."""
+    """Check for 32-bit kernels that tensor cores could run in 16 bit, averaged over working devices."""
     if not case.results.has_device:
         return None
     kernels = case.results["kernels"]
@@ -107,7 +107,7 @@ _PRECISIONS: tuple[Part, ...] = ("compute_16", "compute_32", "compute_unknown")
 
 
 def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None:
-    """Return the advice to compute in 16 bit: by a rule of thumb, but no more than the roofline allows."""
+    """Return the advice to compute in 16 bit: by a rule of thumb, limited by the roofline."""
     advice, least = ADVICE["mixed_precision"], time_in_16_bit(case.results["roofline"])
     shares = []
     for part in ("eligible", "most_eligible"):
@@ -122,7 +122,7 @@ def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None
 
 
 def idle_devices(case: Case) -> Cause | None:
-    """Judge devices that recorded nothing, or nothing in the steps, beside others that work."""
+    """Check for devices without events, or without events in the steps, while others work."""
     if not case.is_headline or lacks_devices(case.results["steps"]):
         return None
     silent, total = count_devices(case)
@@ -145,7 +145,7 @@ def idle_devices(case: Case) -> Cause | None:
         confidence="medium",
         rests_on=(Evidence("environment", "environment", case.results["environment"][0].host),),
         actions=actions,
-        # As if the idle part of the machine were time of the step.
+        # The gain counts the idle part of the machine like time of the step.
         gain_ms=case.step_ms * silent / (total + 1),
         step_ms=case.step_ms,
         quantities=(ops,) if silent == total else (),
@@ -154,18 +154,18 @@ def idle_devices(case: Case) -> Cause | None:
 
 
 def host_ops(case: Case) -> Cause | None:
-    """Judge ops on host threads that launch nothing, while the device has nothing to do."""
+    """Check for ops on host threads that launch nothing, while the device is idle."""
     return _idle_for(case, "host_ops", "Running ops on the host", "host_compute", ("host_compute",))
 
 
 def waiting_for_results(case: Case) -> Cause | None:
-    """Judge that the program waits for results, while the device has nothing to do."""
+    """Check for waiting for results, while the device is idle."""
     parts = ("host_compute", "all_others")
     return _idle_for(case, "waiting_for_results", "Waiting for results", "synchronise", parts)
 
 
 def _idle_for(case: Case, code: str, title: str, state: IdleCause, parts: tuple[str, ...]) -> Cause | None:
-    """Judge the time in which a device is idle while the host is in a state: a part of these categories."""
+    """Return the cause for device idle time in a state of the host, as a part of these categories."""
     if not case.results.has_device or case.results.is_other_kind or case.program.host_loop is not None:
         return None
     idle = case.results["idle"]
@@ -183,7 +183,7 @@ def _idle_for(case: Case, code: str, title: str, state: IdleCause, parts: tuple[
 
 
 def memory_pressure(case: Case) -> Cause | None:
-    """Judge memory that is nearly full, fragmented or growing: the gravest in words, the actions for all of it."""
+    """Check for memory that is nearly full, fragmented or growing: the text covers the worst, the actions cover all."""
     if not case.is_headline:
         return None
     memory = case.results["memory"]
@@ -214,7 +214,7 @@ _MEMORY_ACTIONS = {
     "memory_fragmented": ("avoid_fragmentation",),
     "memory_growth": ("release_tensors",),
 }
-"""What helps against each problem that the section about memory finds."""
+"""Actions by problem in the memory section."""
 
 
 _CONVERSION = re.compile(r"transpose|nchw.*nhwc|nhwc.*nchw|swapdimension", re.IGNORECASE)
@@ -223,7 +223,7 @@ _CONVOLUTION = re.compile(r"conv(?!ert)", re.IGNORECASE)
 
 
 class _Taken(NamedTuple):
-    """What some kernels take of all kernel time: a share in percent, and the names of those, the longest first."""
+    """Share of some kernels in all kernel time, in percent, and their names, longest first."""
 
     percent: float
     time_ps: int
@@ -231,7 +231,7 @@ class _Taken(NamedTuple):
 
 
 def layout_conversion(case: Case) -> Cause | None:
-    """Judge kernels that only bring arrays of convolutions into another layout."""
+    """Check for kernels that only convert the layout of arrays of convolutions."""
     if not case.results.has_device or not case.is_headline:
         return None
     kernels = case.results["kernels"]
@@ -239,7 +239,7 @@ def layout_conversion(case: Case) -> Cause | None:
     if not convolutions:
         return None
     places = {_place_of(kernels.kernels[row].op) for row in convolutions}
-    # A conversion is one for convolutions if TensorFlow's optimizer inserted it, or if it is in their place.
+    # A conversion is for convolutions if TensorFlow's optimizer inserted it, or if it is in the same place.
     conversions = [
         row
         for row, kernel in enumerate(kernels.kernels)
@@ -268,18 +268,16 @@ def layout_conversion(case: Case) -> Cause | None:
 
 
 def _is_conversion(kernel: Kernel) -> bool:
-    """Return whether a kernel only changes a layout: by the name of its op, or by its own."""
+    """Return whether a kernel only converts a layout, by the name of its op or by its own."""
     texts = (kernel.op.hlo_op or kernel.op.name.rpartition("/")[2], short_name(kernel.name))
     return any(map(_CONVERSION.search, texts))
 
 
 def _place_of(op: DeviceOp) -> str:
-    """Return the program of a kernel that XLA compiled, else the name scope of its op."""
     return op.hlo_module if op.hlo_op else op.name.rpartition("/")[0]
 
 
 def _is_convolution(op: DeviceOp) -> bool:
-    """Return whether a kernel is one of a convolution: a call into the library, or an op of that type."""
     if op.hlo_op:
         return bool(_CONVOLUTION.search(op.hlo_op)) and not _CONVERSION.search(op.hlo_op)
     return bool(_CONVOLUTION.search(op.type))
@@ -296,13 +294,13 @@ def _taken(kernels: Kernels, rows: Iterable[int]) -> _Taken:
 
 
 def _claim(case: Case, percent_of_kernels: float) -> Range | None:
-    """Blame a share of the time of kernels for what is left of device compute; None if that is too little."""
+    """Claim a share of kernel time from device compute; None if it is too small."""
     share = min(percent_of_kernels / 100.0 * case.share("device_compute"), case.ledger.left("device_compute"))
     return case.ledger.claim("device_compute", most=share) if share >= LEAST_PERCENT else None
 
 
 def memory_bound(case: Case) -> Cause | None:
-    """Judge ops that move data faster than they compute with it: no products, and bound by memory."""
+    """Check for memory-bound ops other than products, which move data faster than they compute with it."""
     rows = _bound(case, "memory")
     cost = _claim_of(case, rows)
     if cost is None:
@@ -327,15 +325,15 @@ def memory_bound(case: Case) -> Cause | None:
 
 
 _MULTIPLES = {"fp16": ALIGNED_BYTES // 2, "bf16": ALIGNED_BYTES // 2}
-"""By precision: what tensor cores want. Products in float32 need not run on them, and 16 bit comes first then."""
+"""By precision: multiples for tensor cores. Products in float32 need not run on them, and 16 bit comes first then."""
 _TPU_MULTIPLES = {"M": 8, "N": 128, "K": 128, "input channels": 128, "output channels": 128}
-"""Arrays of a TPU are made of tiles of 8 x 128 numbers, and its matrix units multiply 128 x 128 or more at a time."""
+"""TPU arrays consist of tiles of 8 x 128 numbers, and matrix units multiply at least 128 x 128 at a time."""
 
 
 def unaligned_shapes(case: Case) -> Cause | None:
     """Compare matrix products with unaligned sizes to those with aligned sizes.
 
-    On a GPU, that is about products in 16 bit. A TPU multiplies all on its matrix units.
+    On a GPU, these are products in 16 bit. A TPU runs all on its matrix units.
     """
     aligned, rows = _by_alignment(case)
     cost = _claim_of(case, rows)
@@ -359,7 +357,7 @@ def unaligned_shapes(case: Case) -> Cause | None:
 
 
 def _by_alignment(case: Case) -> tuple[list[RooflineOp], list[RooflineOp]]:
-    """Return products of aligned and of unaligned sizes; the second are empty if they do as well as the first."""
+    """Return products of aligned and of unaligned sizes; the second are empty if they perform as well as the first."""
     roofline = case.results["roofline"]
     if roofline is None or not case.is_headline or not roofline.whole_ps:
         return [], []
@@ -376,7 +374,7 @@ def _by_alignment(case: Case) -> tuple[list[RooflineOp], list[RooflineOp]]:
 
 
 def _odd_sizes(case: Case, row: RooflineOp) -> dict[str, tuple[int, int]]:
-    """Return the sizes of a product that are no multiple of what matrix units want, each with that."""
+    """Return the sizes of a product that are not multiples of the size for matrix units, each with that multiple."""
     if not case.program.is_tpu:
         multiple = _MULTIPLES[str(row.work.precision)]
         return {name: (size, multiple) for name, size in off_multiple(row.op.sizes, multiple).items()}
@@ -389,14 +387,13 @@ def _reached(row: RooflineOp) -> float:
 
 
 def _roofline_percent(rows: Iterable[RooflineOp]) -> float:
-    """Return the share of the roofline that ops reach on average over their time."""
     times = [(row.work.time_ps, min(_reached(row), 100.0)) for row in rows]
     whole = sum(time_ps for time_ps, _ in times)
     return sum(time_ps * reached for time_ps, reached in times) / whole if whole else 0.0
 
 
 def low_utilisation(case: Case) -> Cause | None:
-    """Judge products of matrices and convolutions that come near neither peak: shapes too small for the device."""
+    """Check for matrix products and convolutions far from both peaks, with shapes too small for the device."""
     _, unaligned = _by_alignment(case)
     named = {id(row) for row in unaligned}
     rows = [row for row in _bound(case, "latency") if id(row) not in named]
@@ -415,7 +412,7 @@ def low_utilisation(case: Case) -> Cause | None:
 
 
 def _bound(case: Case, bound: str) -> list[RooflineOp]:
-    """Return the ops with this bound: products if it is latency, else what is no product and converts no layout."""
+    """Return the ops with this bound: products if it is latency, else all but products and layout conversions."""
     roofline = case.results["roofline"]
     if roofline is None or not case.is_headline or not roofline.whole_ps:
         return []
@@ -426,7 +423,7 @@ def _bound(case: Case, bound: str) -> list[RooflineOp]:
 
 
 def _claim_of(case: Case, rows: list[RooflineOp]) -> Range | None:
-    """Blame what ops take of device compute; of a TPU, whose ops wait too, as much as they take in the steps."""
+    """Claim the time of ops from device compute; on a TPU, whose ops also wait, their time in the steps."""
     if not rows:
         return None
     if not case.program.is_tpu:
@@ -454,7 +451,7 @@ _WIDE = re.compile(r"\b(?:f32|f64|s64|u64|c64|c128|float|double|int64|complex\d+
 
 
 def _fewer_bytes(case: Case, rows: list[RooflineOp], cost: Range) -> Action | None:
-    """Return the advice to move fewer bytes: 16 bit halves those of 32-bit numbers, which take so long at most."""
+    """Return the advice to move fewer bytes: 16 bit at most halves the bytes of ops on 32-bit numbers."""
     wide = [row for row in rows if not row.op.array_types or _WIDE.search(row.op.array_types)]
     if not wide:
         return case.without_estimate("fewer_bytes")
@@ -464,12 +461,12 @@ def _fewer_bytes(case: Case, rows: list[RooflineOp], cost: Range) -> Action | No
 
 
 def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action | None:
-    """Return the advice to make products larger, until they are not small any more."""
+    """Return the advice to make products larger, until they are no longer small."""
     roofs = [row.judged.roofline_percent for row in rows]
     known = [(row.work.time_ps, roof / LOW_PERCENT) for row, roof in zip(rows, roofs, strict=True) if roof is not None]
     if len(known) < len(rows):
         return case.without_estimate("larger_products")
-    # How much of a fusion its product takes is not known.
+    # The share of the product in a fusion is unknown.
     parts = [0.5 if case.program.is_tpu and "fusion" in getattr(row.op, "category", "") else 1.0 for row in rows]
     gains = (part * time_ps * (1.0 - min(roof, 1.0)) for part, (time_ps, roof) in zip(parts, known, strict=True))
     most = sum(gains) / _time_ps(rows)
@@ -482,9 +479,9 @@ def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action 
 
 
 def time_in_16_bit(roofline: Roofline | None) -> float | None:
-    """Return which share (0 to 1) of their time products in float32 must take in 16 bit at least, by the roofline.
+    """Return the minimum time of float32 products in 16 bit by the roofline, as a share (0 to 1) of their time.
 
-    None: no work of such products is known, or not all peaks.
+    None if the work of these products, or any peak, is unknown.
     """
     if roofline is None or not roofline.peaks.bytes_per_second:
         return None
@@ -503,7 +500,7 @@ _TO_DEVICE, _TO_HOST, _ON_DEVICE = "host_to_device", "output", "device_to_device
 
 
 def host_copies(case: Case) -> Cause | None:
-    """Judge waiting for arrays that the program keeps in the memory of the host: copies to a TPU, and back."""
+    """Check for waiting for arrays in host memory: copies to a TPU, and back."""
     copies = case.results["kernels"].async_copies
     ways: dict[Way, str] = {"to_device": _TO_DEVICE, "to_host": _TO_HOST}
     if not case.results["steps"].copies_are_input:
@@ -517,7 +514,7 @@ def host_copies(case: Case) -> Cause | None:
     cost = case.ledger.claim(*parts, most=share)
     waiting = f"{format_ms(case.ledger.ms(cost).high)} of {format_ms(case.step_ms)} ms"
     first = next(each for each in copies.copies if each.way in ways)
-    # Arrays of 32 bit can have half of the bytes, and then computing with them takes less, too.
+    # 32-bit arrays can have half of the bytes, and then compute takes less time, too.
     is_wide = all(each.shape.startswith("f32[") for way in ways for each in _in_steps(case, way))
     half = Range(0.5, min(0.5 * (1.0 + case.share("device_compute") / cost.high), 1.0))
     halved = case.action("halve_copies", cost, half) if is_wide else None
@@ -533,7 +530,6 @@ def host_copies(case: Case) -> Cause | None:
 
 
 def _mean(case: Case, way: Way, name: str) -> float:
-    """Return a field of the traffic one way per step, on average over hosts."""
     values = [each.mean(name) for each in case.results["kernels"].async_copies.of_way(way)]
     return sum(values) / len(values) if values else 0.0
 
@@ -543,14 +539,13 @@ def _waited_ms(case: Case, way: Way) -> float:
 
 
 def _in_steps(case: Case, way: Way) -> list[AsyncCopy]:
-    """Return the copies one way in the steps, in the order of their arrays' names."""
     copies = case.results["kernels"].async_copies
     found = {each.array or each.copy: each for each in copies.copies if each.way == way and each.in_steps}
     return [found[name] for name in sorted(found)]
 
 
 def _arrays(case: Case) -> str:
-    """Say which arrays are copied from where to where, how large they are, and how fast they go."""
+    """Return the copied arrays with direction, size and rate, as text."""
     there, back = _in_steps(case, "to_device"), _in_steps(case, "to_host")
     names = {each.array for each in there}
     if names == {each.array for each in back} and "" not in names:
@@ -584,9 +579,9 @@ def _named(copies: Sequence[AsyncCopy]) -> str:
 
 
 def _rate(case: Case, way: Way) -> str:
-    """Return how fast copies that cores wait for go; empty if that is unknown.
+    """Return the rate of copies that cores wait for; empty if unknown.
 
-    At least, that is their bytes / time in which any of them is in flight; at most, bytes / time of waiting.
+    The minimum is bytes / time in which any of them is in flight; the maximum is bytes / waiting time.
     """
     moved, link_ps, waited_ps = (_mean(case, way, name) for name in ("awaited_bytes", "link_ps", "waited_ps"))
     if not moved or not link_ps or not waited_ps:
@@ -603,7 +598,7 @@ def _keep_on_device(case: Case, cost: Range) -> Action | None:
     action = case.action("keep_on_device", cost)
     if action is None:
         return None
-    if copies.kept_bytes is None or not chips:  # nobody knows whether there is room
+    if copies.kept_bytes is None or not chips:  # the free memory is unknown
         return replace(action, text=f"{action.text}, if they fit", step_ms=None, rest_ms=None)
     capacity = min(allocator.capacity_bytes or 0 for allocator in chips)
     if copies.kept_bytes > capacity:
@@ -620,7 +615,7 @@ def _keep_on_device(case: Case, cost: Range) -> Action | None:
 
 
 def _overlap(case: Case, cost: Range) -> Action | None:
-    """Return the advice to begin copies earlier: at best, the busier of link and core is busy all the time."""
+    """Return the advice to start copies earlier: at best, the busier of link and core is always busy."""
     ways: tuple[Way, ...] = ("to_device", "to_host")
     needed_ms = [case.step_ms - case.ledger.ms(cost).high]
     for way in ways:
@@ -636,7 +631,7 @@ def _overlap(case: Case, cost: Range) -> Action | None:
 
 
 def kernel_waits(case: Case) -> Cause | None:
-    """Judge kernels that wait for their blocks, as they mark it: of several kernels, the one that waits most."""
+    """Check for kernels with marked waits for their blocks; of several kernels, the one that waits most."""
     kernels = case.results["kernels"]
     sums: dict[tuple[str, int | None], list[float]] = {}
     for each in kernels.regions.waits:
@@ -668,9 +663,9 @@ def kernel_waits(case: Case) -> Cause | None:
 def _fed_faster(
     case: Case, key: tuple[str, int | None], kernel_ms: float, cost: Range
 ) -> tuple[str, tuple[Quantity, ...], Action | None]:
-    """Return how near a kernel comes to the peaks, as a clause and its numbers, and the advice to feed it faster.
+    """Return how near a kernel comes to the peaks, as a clause with numbers, and the advice to feed it faster.
 
-    At best, it takes as long as the busier of its two limits allows. Both are known if its shapes tell its work.
+    At best, it takes as long as the busier of its two limits allows. Both are known if its shapes define its work.
     """
     roofline = case.results["roofline"]
     rows = () if roofline is None else roofline.ops
@@ -688,7 +683,7 @@ def _fed_faster(
 
 
 def chip_copies(case: Case) -> Cause | None:
-    """Judge waiting for copies between the memories of a chip, which are begun too late to be hidden."""
+    """Check for waiting for copies between the memories of a chip, which start too late to be hidden."""
     share = min(100.0 * _waited_ms(case, "on_device") / case.step_ms, case.ledger.left(_ON_DEVICE))
     if share < LEAST_PERCENT:
         return None

@@ -1,4 +1,4 @@
-"""From what the other sections found out to causes: each part of a step blamed once, the best to fix first."""
+"""Derivation of causes from the other sections: each part of a step is claimed once, and causes are ranked by gain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tfperf.trace.flaw import Flaw
 
 WORTH_FIXING = 0.03
-"""Share of the step that fixing a cause must likely bring, or the diagnosis says that nothing is worth it."""
+"""Minimum likely gain of a cause, as a share of the step; below it, the diagnosis reports no cause worth fixing."""
 _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     waiting_causes.straggler,
     host_causes.iterator_per_step,
@@ -82,7 +82,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
 
 
 def diagnose(results: Results) -> Diagnosis:
-    """Return the causes of each kind of step, ranked by the share of the step that fixing them likely brings."""
+    """Return the causes of each kind of step, ranked by the likely saving as a share of the step."""
     overview = results["overview"]
     case = _case(results, _pace_setter(results))
     if case is None:
@@ -129,7 +129,7 @@ def _case(results: Results, pace: int | None = None, *, is_headline: bool = True
 
 
 def _without_steps(results: Results) -> Diagnosis:
-    """Return why there is no step time, and what is wrong whatever the steps are."""
+    """Return a diagnosis with the reason why there is no step time, and the causes that do not depend on steps."""
     overview = results["overview"]
     case = Case(
         results=results,
@@ -147,7 +147,7 @@ def _without_steps(results: Results) -> Diagnosis:
 
 
 def _pace_setter(results: Results) -> int | None:
-    """Return the host that sets the pace of the others: they wait for it in collectives, or for its input."""
+    """Return the host that the others wait for, in collectives or for its input."""
     overview = results["overview"]
     hosts = results["hosts"]
     if not hosts.is_known:
@@ -168,7 +168,7 @@ def _judge(case: Case) -> list[Cause]:
 
 
 def _headline(judged: Summary, causes: list[Cause], most: tuple[Computed, ...], missing: Sequence[Flaw]) -> str:
-    """Say the first cause in one sentence, or what the step consists of and what computes most in it."""
+    """Return the first cause as a sentence, or the categories of the step and its largest compute."""
     first = causes[0] if causes else None
     if first is not None and first.kind == judged.kind and first.gain >= WORTH_FIXING:
         return sentence_of(first)
@@ -182,7 +182,7 @@ def _headline(judged: Summary, causes: list[Cause], most: tuple[Computed, ...], 
 
 
 def listed_computed(most: tuple[Computed, ...]) -> str:
-    """Return what computes most as text, each with its share of the step, and of the roofline if it is known."""
+    """Return the largest compute as text, with shares of the step, and of the roofline if known."""
     roofs = (each.roofline_percent for each in most)
     of_roofs = ("" if roof is None else f" (at {format_percent(roof)}% of the roofline)" for roof in roofs)
     shares = (f"{without_middle(each.name, LONGEST_NAME)} {format_percent(each.percent)}%" for each in most)
@@ -190,7 +190,7 @@ def listed_computed(most: tuple[Computed, ...]) -> str:
 
 
 def sentence_of(cause: Cause) -> str:
-    """Return a cause as one sentence: what it costs, and what shows it."""
+    """Return a cause as one sentence with its cost and evidence."""
     if cause.cost_percent is None:
         return f"{cause.title}: {cause.detail}."
     whole = "the step" if cause.of == "step" else "the wall time"
@@ -198,13 +198,13 @@ def sentence_of(cause: Cause) -> str:
 
 
 _OF_HOST_LOOPS = ("waiting_for_results", "launch_bound", "python_between_steps")
-"""Causes that are judged by what the thread of the program does, where it calls once a TPU is done (`HostLoop`)."""
+"""Causes that depend on the program's thread, which calls after a TPU is done (`HostLoop`)."""
 
 
 def why_unjudged(case: Case) -> dict[str, str]:
-    """Return the codes of the causes that cannot be judged, or not wholly, each with what is missing.
+    """Return the codes of the causes that cannot be evaluated, or only partly, each with the missing data.
 
-    That the diagnosis does not name such a cause means nothing.
+    The absence of such a cause from the diagnosis has no meaning.
     """
     reasons = {}
     for code, need in NEEDS.items():
@@ -215,7 +215,7 @@ def why_unjudged(case: Case) -> dict[str, str]:
 
 
 def _why_hidden(case: Case, category: str) -> str:
-    """Say why one of the hosts that the step is of cannot show a category."""
+    """Return why a host of the step does not show a category."""
     hosts = case.results.hosts if case.pace is None else (case.results.hosts[case.pace],)
     hides = [host for host in hosts if len(host["steps"].steps) and category in host["steps"].unknown]
     host = next(iter(hides), hosts[0])
@@ -224,7 +224,7 @@ def _why_hidden(case: Case, category: str) -> str:
 
 
 _Gap = Callable[[Case], str]
-"""Returns what is missing to judge a cause; empty if nothing is."""
+"""Returns the data missing to evaluate a cause; empty if none."""
 
 
 def _unless(is_known: Callable[[Case], object], missing: str) -> _Gap:
@@ -267,7 +267,7 @@ _WALL = _unless(
 
 
 def _without_keys(case: Case) -> str:
-    """Say why stragglers are unknown: without keys, by how much of a step hosts spend in collectives of the host."""
+    """Return why stragglers are unknown: without keys, based on the step time in collectives on the host."""
     shares = [times.program.collective_percent for times in case.results.of_hosts("diagnosis")]
     return "" if all(shares) and not case.results.has_device else case.hosts.why_unknown
 
@@ -300,7 +300,7 @@ def _memory(case: Case) -> str:
 
 
 class _Need(Struct, frozen=True):
-    """What must be known to judge a cause: categories of the step, and what `gaps` look for."""
+    """Data required to evaluate a cause: categories of the step, and the data that `gaps` check."""
 
     categories: tuple[str, ...] = ()
     gaps: tuple[_Gap, ...] = ()
@@ -474,4 +474,3 @@ NEEDS: Mapping[str, _Need] = {
     ),
     "memory_pressure": _Need((), (_memory,)),
 }
-"""Every cause by its code."""

@@ -1,4 +1,4 @@
-"""Causes on the host: tracing, ops run one by one, Python, and what the trace does not show."""
+"""Causes on the host: tracing, eager execution, Python, and time without events."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _FIXED_PERCENT = 20.0
 _FRAMEWORK_MS = 2.5
 """Python of Keras or of a plain loop takes less per step."""
 _OF_LONG_STEPS = Range(0.0, 0.85)
-"""What several steps in one call save of Python where ops take half of the step: measured, 0 to 10% of such steps."""
+"""Share of Python time that several steps per call save if ops take half of the step: measured, 0 to 10% of such steps.
+"""
 _LONG_OPS_MS = 5.0
-"""Where ops take longer, and half of the step, a call costs little of it: the rest is mostly waiting for a core."""
+"""If ops take longer than this and half of the step, calls cost little: the rest is mostly waiting for a core."""
 _LONG_MS = 50.0
-"""Of a step that computes longer, what does not depend on the batch is small: a larger one gains little."""
+"""A step that computes longer has little per-step overhead, so a larger batch gains little."""
 _BY_LARGER_BATCH = Range(0.4, 0.7)
 _LARGER_BATCH_IF = (
     "for the same number of examples, in batches twice as large, if memory and accuracy allow them; small ops then "
@@ -39,15 +40,15 @@ _LARGER_BATCH_IF = (
 _OVERHEAD_PERCENT = 5.0
 _HALF_PERCENT = 50.0
 _HALF_OF_IT = 0.5
-"""What a second thread of Python can compute while the first one runs: they share the interpreter's lock."""
+"""Compute share of a second Python thread while the first one runs, because they share the GIL."""
 _BESIDE = 0.8
-"""Share of the time of two things that take as long when they go on beside each other."""
+"""Time of two equally long activities in parallel, as a share of their sum."""
 _FEW_STEPS = 0.25
 _NEARLY_ALL = 0.9
 
 
 def compilation(case: Case) -> Cause | None:
-    """Judge tracing and compiling: `warm_up` if only the first calls of the capture trace."""
+    """Check for tracing and compilation: `warm_up` if only the first calls of the capture trace."""
     outside = compiling_percent(case)
     if not case.matters("compilation") and outside is None:
         return None
@@ -68,15 +69,15 @@ def compilation(case: Case) -> Cause | None:
             "compilation", "Compilation", outside, detail, actions=(action_against,), rests_on=rests_on
         )
     if code == "compilation" and _always_compiles(functions):
-        # Each run is the first one of what was compiled, and prepares it. How much shorter a later one is is not known:
-        # preparing takes no longer than compiling.
+        # Each run is the first one after its compilation, and prepares it. How much shorter later runs are is unknown,
+        # but preparation takes no longer than compilation.
         cost = Range(cost.low, cost.high + case.ledger.claim("host_compute", most=cost.high).high)
         detail += "; every run is a first run, which takes longer"
     return case.cause(code, title, cost, detail, actions=(action,), rests_on=rests_on)
 
 
 def _always_compiles(functions: Functions) -> bool:
-    """Tell whether nearly all calls of the function that is compiled most compile it."""
+    """Return whether nearly all calls of the most compiled function compile it."""
     jitted = functions.jitted.most_compiled
     if jitted is not None:
         return jitted.compiling_calls >= _NEARLY_ALL * jitted.calls
@@ -85,7 +86,7 @@ def _always_compiles(functions: Functions) -> bool:
 
 
 def _what_compiles(functions: Functions) -> tuple[str, str, tuple[Evidence, ...]]:
-    """Return which function is traced or compiled, and how often, as a clause; the action against it; the evidence."""
+    """Return which function is traced or compiled, and how often, as a clause; the action; the evidence."""
     jitted = functions.jitted.most_compiled
     if jitted is not None:
         name = without_middle(jitted.name, LONGEST_NAME)
@@ -112,7 +113,7 @@ def _what_compiles(functions: Functions) -> tuple[str, str, tuple[Evidence, ...]
 
 
 def warm_up(case: Case) -> Cause | None:
-    """Name the first steps of the capture if they trace or take very long, so that averages omit them."""
+    """Check for first steps of the capture that trace or take very long, so that averages exclude them."""
     steps = case.results["steps"].steps
     rows = np.flatnonzero(steps.are(case.summary.kind))
     first = 0
@@ -138,14 +139,14 @@ _LOADED = "later calls find their program compiled and loaded"
 
 
 _OF_CAPTURE_PERCENT = 20.0
-"""Without steps, ops that run one by one are a cause from this share of the capture on."""
+"""Without steps, threshold for eager execution as a cause, in percent of the capture."""
 _PARTS_OF_STEP = ("compilation", "input_wait", "host_compute", "all_others")
 _BATCHES_OF_CALL = 4
 """A pipeline that serves more calls of a function is not made for single batches."""
 
 
 def iterator_per_step(case: Case) -> Cause | None:
-    """Judge steps that make a pipeline of tf.data each: `predict` of one example at a time, an iterator in the loop."""
+    """Check for steps that each create a tf.data pipeline: `predict` of single examples, or an iterator in the loop."""
     program = case.program
     made = program.calls.iterators_per_step
     if made < _OFTEN or program.calls.functions_per_step > _BATCHES_OF_CALL * made:
@@ -168,20 +169,20 @@ def iterator_per_step(case: Case) -> Cause | None:
 
 _OFTEN = 0.5
 _OVERHEAD_OF_OP = Range(0.85, 0.98)
-"""What a function saves of the time of eager ops that is not their kernels': measured with small jobs."""
+"""Share of eager op time, without kernels, that a function saves: measured with small jobs."""
 _KERNELS_OF_OP = Range(0.0, 0.8)
-"""What it saves of their kernels, where they are fused."""
+"""Share of their kernel time that it saves by fusion."""
 _LARGE_KERNEL_MS = 1.0
-"""Kernels that take this long on average take as long inside a function: what they do is another matter."""
+"""Kernels with at least this mean time take as long inside a function."""
 
 
 def checkpointing(case: Case) -> Cause | None:
-    """Judge checkpoints that steps save by ops of TensorFlow."""
+    """Check for checkpoints that steps save by TensorFlow ops."""
     return _fetching(case, "checkpointing", ("save",))
 
 
 def fetch_results(case: Case) -> Cause | None:
-    """Judge summaries, results of metrics and values of variables that the program reads between its calls."""
+    """Check for summaries, metric results and variable values that the program reads between its calls."""
     return _fetching(case, "fetch_results", ("summary", "metrics", "variables", "arrays"))
 
 
@@ -196,11 +197,11 @@ _FETCHED: dict[FetchKind, tuple[str, str, str]] = {
     ),
     "arrays": ("Reading arrays of the device", "", ", as np.asarray, float() and jax.device_get do"),
 }
-"""By kind: the title of the cause, an op that shows it, and how the program does it."""
+"""By kind: title of the cause, an op that shows it, and the usual API."""
 
 
 def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | None:
-    """Judge what the program reads or saves between its calls: the kind that takes most of the step is named."""
+    """Return the cause of reads or saves between calls, named after the kind that takes most of the step."""
     eager, parts = case.results["functions"].eager, ("all_others", "host_compute")
     found = {kind: eager.fetches(kind) for kind in kinds}
     share = sum(percent for percent, _, _ in found.values())
@@ -226,7 +227,7 @@ def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | No
 
 
 def eager_ops(case: Case) -> Cause | None:
-    """Judge ops that Python runs one by one, with the Python between them: `run_eagerly` where Keras does so."""
+    """Check for eager ops, including the Python between them: `run_eagerly` if Keras runs them."""
     eager, program = case.results["functions"].eager, case.program
     whole = eager.stretch_percent or 0.0
     of_kernels = min(eager.percent_of("kernel_ps"), whole)
@@ -247,7 +248,7 @@ def eager_ops(case: Case) -> Cause | None:
     rests_on = [Evidence("functions", "eager_ops", eager.own_types[0])] if eager.own_types else []
     between = case.ledger.claim("all_others", most=max(whole - (eager.percent or 0.0), 0.0)).high
     claimed = between + case.ledger.claim(*parts, most=share - between).high
-    # A small kernel takes as long inside a function, or a part of it where it is fused.
+    # A small kernel takes as long inside a function, or less if it is fused.
     small = (of_kernels - case.ledger.of_kernels) / share
     cost = Range(claimed * (1.0 - (1.0 - _KERNELS_OF_OP.low) * small), claimed)
     of_whole, wholes = case.of_whole(case.quantity("eager_stretch", share), cost)
@@ -268,7 +269,7 @@ def eager_ops(case: Case) -> Cause | None:
 
 
 def _as_function(case: Case, code: str, percent: float, kernels: float) -> Action | None:
-    """Return the advice to run ops in a function: they take `percent` of the step, kernels `kernels` of that."""
+    """Return the advice to use a function: ops take `percent` of the step, and kernels `kernels` of that."""
     saved = Range(
         _OVERHEAD_OF_OP.low * (1 - kernels) + _KERNELS_OF_OP.low * kernels,
         _OVERHEAD_OF_OP.high * (1 - kernels) + _KERNELS_OF_OP.high * kernels,
@@ -283,7 +284,7 @@ def _as_function(case: Case, code: str, percent: float, kernels: float) -> Actio
 
 
 def numpy_conversion(case: Case) -> Cause | None:
-    """Judge large arrays of NumPy that each step makes tensors of."""
+    """Check for large NumPy arrays that each step converts to tensors."""
     calls, parts = case.program.calls, ("host_compute", "all_others", "host_to_device")
     percent = calls.conversion_percent
     if calls.conversions_per_step < _OFTEN or min(percent, case.ledger.left(*parts)) < LEAST_PERCENT:
@@ -308,7 +309,7 @@ def numpy_conversion(case: Case) -> Cause | None:
 
 
 def eager_ops_of_capture(case: Case) -> Cause | None:
-    """Judge ops that Python runs one by one where no step was found: what they take of the capture."""
+    """Check for eager ops in a capture without steps, as a share of the capture."""
     eager = case.results["functions"].eager
     share = eager.percent_of_capture or 0.0
     if share < _OF_CAPTURE_PERCENT:
@@ -334,16 +335,16 @@ def eager_ops_of_capture(case: Case) -> Cause | None:
 
 
 def small_work_per_step(case: Case) -> Cause | None:
-    """Judge steps of which a large part is what a step costs whatever its size: calls, launches, Python.
+    """Check for steps with a large share of per-step overhead: calls, launches, Python.
 
-    On a GPU, that is all but the device's own work and waiting for results, if the device works for less than a quarter
-    of the time. Else it is what is left of the host's time when its ops are taken away. Python that takes longer than
-    calls of a framework usually cost is the program's own, and a cause by itself.
+    On a GPU, the overhead is all but device work and waiting for results, if the device works for less than a quarter
+    of the time. Else it is the host time without its ops. Python that takes longer than the calls of a framework
+    usually cost is the program's own, and a separate cause.
     """
     shares, shown_by = _fixed_work(case)
     between, ready = _between(case), case.program.ready_outside
     is_own = (between is not None and bool(between.function)) or (ready is not None and ready.high < _HALF_PERCENT)
-    if shares and is_own:  # a function of the program holds half of the time, or the program waits
+    if shares and is_own:  # a function of the program takes half of the time, or the program waits
         shares = {**shares, "all_others": 0.0}
     python = shares.get("all_others", 0.0)
     if sum(shares.values()) < _FIXED_PERCENT or python * case.step_ms / 100.0 > _FRAMEWORK_MS:
@@ -352,9 +353,9 @@ def small_work_per_step(case: Case) -> Cause | None:
     recurrent, taken = _recurrent(case)
     computing_ms = (shown_by.value or 0.0) * case.step_ms / 100.0
     cost = Range(sum(claims), sum(claims))
-    # Where Python runs many ops, what depends on the batch shows only without them.
+    # If Python runs many ops, only the rest shows the part that depends on the batch.
     eager_percent = case.results["functions"].eager.stretch_percent or 0.0
-    # Of a loop over examples, a larger batch has as many more iterations.
+    # In a loop over examples, a larger batch has proportionally more iterations.
     in_loops = 0.0 if case.program.work is None else case.program.work.kinds.get("loop_in_graph", 0.0)
     is_small = computing_ms < _LONG_MS and eager_percent < _FIXED_PERCENT and in_loops < LEAST_PERCENT
     larger = case.action("larger_batch", cost, _BY_LARGER_BATCH, _LARGER_BATCH_IF) if is_small else None
@@ -371,7 +372,7 @@ def small_work_per_step(case: Case) -> Cause | None:
 
 
 def _recurrent(case: Case) -> tuple[str, tuple[Quantity, ...]]:
-    """Return a clause about the loops of recurrent layers, if these take a large part of the step, and its number."""
+    """Return a clause about the loops of recurrent layers, if they take a large part of the step, and its number."""
     work = case.program.work
     share = work.kinds.get(RECURRENT, 0.0) if work is not None else 0.0
     if work is None or work.recurrent is None or share < _FIXED_PERCENT:
@@ -385,7 +386,7 @@ _WORKING = {"device_compute": "the device computes", "ops": "ops run"}
 
 
 def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
-    """Return what a step costs whatever its size, in percent by category (empty: unknown), and what shows it."""
+    """Return the per-step overhead in percent by category (empty if unknown), and its evidence."""
     left = {part: case.ledger.left(part) for part in ("kernel_launch", "host_compute", "all_others")}
     on_device = case.ledger.left("device_compute")
     if on_device:
@@ -393,7 +394,7 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
         is_small = on_device < _SMALL_DEVICE_SHARE * (on_device + sum(left.values()))
         return left if is_small else {}, case.quantity("device_compute", on_device)
     ops = case.program.op_percent
-    # The first run of what was just traced prepares it, which later runs do not.
+    # The first run after tracing includes preparation, which later runs do not.
     if ops is None or case.summary.percent["compilation"] >= LEAST_PERCENT or compiling_percent(case) is not None:
         return {}, case.quantity("ops", 0.0)
     unclaimed = max(ops - case.ledger.of_ops, 0.0)
@@ -403,10 +404,10 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
 
 
 def _waits_for_cores(case: Case, ops: float) -> bool:
-    """Tell whether host compute without ops is more than what calls cost: ops that take long wait for a core there.
+    """Return whether host compute without ops exceeds the cost of calls, because long ops wait for a core.
 
-    They take half of the step or more, and one of them most of that, or all of them many times what a call costs. A
-    recurrent layer runs that many small ops.
+    Ops then take at least half of the step, and one of them takes most of that, or all of them many times the cost of a
+    call. A recurrent layer runs that many small ops.
     """
     work = case.program.work
     if work is None or ops < _HALF_PERCENT or work.kinds.get(RECURRENT, 0.0) >= _FIXED_PERCENT:
@@ -417,7 +418,7 @@ def _waits_for_cores(case: Case, ops: float) -> bool:
 
 
 def _without_waiting(case: Case, left: dict[str, float]) -> dict[str, float]:
-    """Return shares without the time in which the program waits for results: larger steps need not wait longer."""
+    """Return shares without waiting for results, because larger steps need not wait longer."""
     if case.results.is_other_kind or case.results["idle"].without_steps:
         return left
     waits = case.results["idle"].percents["synchronise"]
@@ -427,12 +428,11 @@ def _without_waiting(case: Case, left: dict[str, float]) -> dict[str, float]:
 
 
 def several_steps(case: Case, cost: Range) -> Action | None:
-    """Return the advice to run several steps in one call, which takes a share of this cost away; None: it cannot help.
+    """Return the advice to run several steps per call, which saves a share of this cost; None if it cannot help.
 
-    The cost is from what Python takes between calls to all that does not depend on the batch: the trace does not tell
-    how much of the time inside a call belongs to the call, and how much to each op.
-    `train_on_batch` of Keras ignores steps_per_execution. A loop inside a function takes its batches there: from a
-    dataset, or from what is on the device already.
+    The cost ranges from Python between calls to all per-step overhead: the trace does not show how much of the time
+    inside a call belongs to the call and how much to each op. `train_on_batch` of Keras ignores steps_per_execution. A
+    loop inside a function takes its batches there: from a dataset, or from data on the device.
     """
     program = case.program
     if int(case.results["steps"].steps.batches.max()) > 1 or program.calls.iterators_per_step >= _OFTEN:
@@ -441,7 +441,7 @@ def several_steps(case: Case, cost: Range) -> Action | None:
         return case.action("steps_per_execution" if program.is_fit else "use_tf_data", cost)
     if program.api == "jax" and program.calls.puts_per_step >= _OFTEN:
         return None
-    # XLA runs the whole of a scan; executors of TensorFlow still hand out each op.
+    # XLA runs a whole scan; executors of TensorFlow still dispatch each op.
     action = case.action("loop_in_function", Range(cost.high, cost.high) if program.api == "jax" else cost)
     if action is None or program.calls.fetches or program.api == "jax":
         return action
@@ -451,7 +451,7 @@ def several_steps(case: Case, cost: Range) -> Action | None:
 
 
 def garbage_collection(case: Case) -> Cause | None:
-    """Judge runs of Python's garbage collector: as captures record them, else calls of gc.collect among the frames."""
+    """Check for Python garbage collection, as recorded in the capture, or else as gc.collect calls in the frames."""
     found, between = case.program.collections, _between(case)
     if found is not None:
         percent, alone = found.percent, found.alone_percent
@@ -473,11 +473,11 @@ def garbage_collection(case: Case) -> Cause | None:
         elif found.most_steps <= max(1, _FEW_STEPS * found.step_count):
             steps = "1 step holds" if found.most_steps == 1 else f"{found.most_steps} steps hold"
             detail += f"; {steps} half of that time or more"
-        # Full collections of its own accord are rare, and not always in the same line.
+        # Automatic full collections are rare, and not always in the same line.
         is_explicit = bool(found.place) and found.full_count >= found.step_count / 2
         detail += f"; most of it in {found.place}" if found.place else ""
     actions = ["collect_less_often"] * is_explicit + ["freeze_objects"]
-    # What came once need not come again, and the median step is without it.
+    # A single pause may not recur, and the median step does not include it.
     actions = [] if found is not None and found.rare_steps else actions
     return case.cause(
         "garbage_collection",
@@ -491,7 +491,7 @@ def garbage_collection(case: Case) -> Cause | None:
 
 
 def _rare_collections(case: Case) -> Cause | None:
-    """Name the steps that averages omit because they consist of a garbage collection: what came once need not again."""
+    """Return the cause of steps that averages exclude because they consist of a garbage collection."""
     steps, wall = case.results["steps"].steps, case.wall
     rows = np.flatnonzero(steps.are(case.summary.kind) & [flag == COLLECTION for flag in steps.flags])
     if wall is None or not len(rows):
@@ -509,23 +509,23 @@ def _rare_collections(case: Case) -> Cause | None:
 
 
 def _between(case: Case) -> BetweenCalls | None:
-    """Return what Python's frames show of the time between calls; None without frames, or for another kind of step."""
+    """Return the Python frames between calls; None without frames, or for another kind of step."""
     between = case.results["python"].between
     is_about_these = case.is_headline and not case.results.is_other_kind
     return between if is_about_these and between is not None and between.total_ps else None
 
 
 def python_between_steps(case: Case) -> Cause | None:
-    """Judge time in which nothing is recorded: Python, where the thread that makes the calls is in none of them.
+    """Check for time without events: Python, while the calling thread is outside of calls.
 
-    A TPU core without an op waits for the host or for a slower core; nothing tells for which. Where each run ends
-    before Python makes the next call, the program waits for Python, also while that run goes on: how much of this would
-    be saved is open.
+    A TPU core without an op waits for the host or for a slower core; the trace does not show which. If each run ends
+    before Python makes the next call, the program waits for Python, also during that run; how much of this can be saved
+    is unknown.
     """
-    # What Python hides between ops that it runs one by one belongs to these.
+    # Python between eager ops belongs to them.
     eager, between = case.results["functions"].eager, _between(case)
     hidden = max(case.program.hidden_python_percent - (eager.stretch_percent or 0.0), 0.0)
-    # A callback is one cause: with the calls that it makes, or with what it reads or runs.
+    # A callback is one cause, including the calls that it makes, or its I/O or compute.
     calls = eager.percent_of("callback_ps")
     if case.program.is_tpu or case.ledger.left("all_others") + hidden + calls < LEAST_PERCENT:
         return None
@@ -536,7 +536,7 @@ def python_between_steps(case: Case) -> Cause | None:
     alone = min(case.ledger.left("all_others"), 100.0 if outside is None else max(outside - collecting, 0.0))
     if between is not None and between.callback and 2.0 * eager.percent_of("held_ps") >= (outside or 0.0):
         case.ledger.claim("all_others", most=alone)
-        return None  # what is left is not of that callback
+        return None  # the rest is not in that callback
     cost = case.ledger.claim("all_others", "host_compute", most=alone + hidden, least=alone)
     in_calls = case.ledger.claim("host_compute", "all_others", most=calls).high
     cost = Range(cost.low + in_calls, cost.high + in_calls)
@@ -568,7 +568,8 @@ def python_between_steps(case: Case) -> Cause | None:
 
 
 def _what_python_does(between: BetweenCalls | None, ready: Range | None) -> Literal["computes", "waits", ""]:
-    """Tell what Python does for half of the time or more: by the CPU time of its thread, else by innermost frames."""
+    """Return the activity of Python in at least half of the time, from the thread's CPU time or else innermost frames.
+    """
     if ready is not None and (ready.low >= _HALF_PERCENT or ready.high < _HALF_PERCENT):
         return "computes" if ready.low >= _HALF_PERCENT else "waits"
     if between is not None and between.waiting_share >= _HALF_PERCENT / 100.0:
@@ -594,7 +595,7 @@ def _between_calls(case: Case, between: BetweenCalls | None, ready: Range | None
     elif between is not None:
         clauses.append("none of its functions holds half of it (-s python)")
     if ready is not None:
-        # Of what may be either, each side says what is sure.
+        # The range has a certain part for each activity.
         is_busy = ready.low >= _HALF_PERCENT
         bound = case.quantity("python_ready", ready.low if is_busy else ready.high)
         quantities.append(bound)
@@ -607,22 +608,21 @@ def _between_calls(case: Case, between: BetweenCalls | None, ready: Range | None
 def _python_actions(
     case: Case, cost: Range, between: BetweenCalls | None, does: Literal["computes", "waits", ""]
 ) -> list[Action | None]:
-    """Return what to do about Python between calls: what fits what it does, and how to learn more where that is open.
+    """Return actions against Python between calls by its activity, and how to find out more if it is unknown.
 
-    Without Python the step takes what is left of it. Where Python goes on beside the step instead, the step takes what
-    the longer of both takes.
+    Without Python, the step takes the rest of its time. With Python parallel to the step, it takes the longer of both.
     """
     rest = max(100.0 - cost.high, 0.0)
     beside = Range(_BESIDE * min(rest / cost.high, 1.0) if cost.high else 0.0, 1.0)
     is_framework = between is not None and between.framework_share >= _HALF_PERCENT / 100.0
-    # A framework takes some milliseconds: what takes longer is the program's own.
+    # A framework takes some milliseconds; longer time is the program's own.
     is_short = between is None and cost.high * case.step_ms / 100.0 <= _FRAMEWORK_MS
     actions: list[Action | None] = []
     if is_framework or is_short:
         share = _OF_LONG_STEPS if (case.program.op_percent or 0.0) >= _HALF_PERCENT else None
         codes = ["steps_per_execution", *(["loop_in_function"] if is_framework else [])]
         is_one_call = int(case.results["steps"].steps.batches.max()) > 1
-        if is_one_call or (case.program.api == "keras" and not case.program.is_fit):  # in Keras only `fit` has one
+        if is_one_call or (case.program.api == "keras" and not case.program.is_fit):  # only `fit` of Keras has one
             codes = []
         actions += [case.action(code, cost, share) for code in codes]
     elif case.program.is_fit and (between is None or between.callback):
@@ -636,7 +636,7 @@ def _python_actions(
 
 
 def waiting_in_calls(case: Case) -> Cause | None:
-    """Judge time in which the program is in a call, and nothing is recorded of what the call does."""
+    """Check for time inside calls without any other event."""
     if not case.matters("all_others") or case.program.outside_calls_percent is None or case.program.is_tpu:
         return None
     cost, ready = case.ledger.claim("all_others"), case.program.ready_inside
@@ -662,7 +662,7 @@ def waiting_in_calls(case: Case) -> Cause | None:
 
 
 def profiling_overhead(case: Case) -> Cause | None:
-    """Name what the profiler itself costs, where the capture measured it: other figures are too large by some of it."""
+    """Check for profiling overhead, if the capture measured it: it increases other values, too."""
     environment = case.results["environment"]
     pairs = zip(environment, case.results.of_hosts("steps"), strict=True)
     slower = max((host.overhead_beyond_noise(breakdown.steps) for host, breakdown in pairs), default=0.0)
@@ -680,10 +680,10 @@ def profiling_overhead(case: Case) -> Cause | None:
 
 
 def awaiting_each_result(case: Case) -> Cause | None:
-    """Judge that the program waits for each result before it calls again, though its TPU is done then (`HostLoop`).
+    """Check for waiting for each result before the next call, though the TPU is done by then (`HostLoop`).
 
-    Without that, calls and runs would overlap, and a step would last as long as the longer of both: so waiting costs
-    what a step takes beyond that. The idle time that would remain is that of calls, and of Python between them.
+    Otherwise calls and runs would overlap, and a step would take the longer of both, so the cost of waiting is the step
+    time beyond that. The remaining idle time would be that of calls and of Python between them.
     """
     loop = case.program.host_loop
     if loop is None or min(loop.waiting, case.ledger.left("all_others")) < LEAST_PERCENT:
@@ -705,7 +705,7 @@ def awaiting_each_result(case: Case) -> Cause | None:
 
 
 def late_calls(case: Case) -> Cause | None:
-    """Judge that calls take longer on the host than what they run takes on the TPU, which waits for the next one."""
+    """Check for calls that take longer on the host than their runs on the TPU, which waits for the next one."""
     loop = case.program.host_loop
     share = 0.0 if loop is None else loop.late(case.share("all_others")) * loop.calling_share
     if loop is None or min(share, case.ledger.left("all_others")) < LEAST_PERCENT:
@@ -725,7 +725,7 @@ def late_calls(case: Case) -> Cause | None:
 
 
 def late_python(case: Case) -> Cause | None:
-    """Judge that Python between calls takes longer than runs on the TPU, so that it waits for the next call."""
+    """Check for Python between calls that takes longer than runs on the TPU, which waits for the next call."""
     loop = case.program.host_loop
     share = 0.0 if loop is None else loop.late(case.share("all_others")) * (1.0 - loop.calling_share)
     if loop is None or min(share, case.ledger.left("all_others")) < LEAST_PERCENT:

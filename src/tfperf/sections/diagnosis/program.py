@@ -1,4 +1,4 @@
-"""What kind of program a trace is of, and how its steps are spent: in no call, in ops, waiting for other hosts."""
+"""The API of the program, and the time of its steps outside calls, in ops, and waiting for other hosts."""
 
 from __future__ import annotations
 
@@ -61,63 +61,62 @@ Api = Literal["keras", "tensorflow", "jax"]
 _FIT = re.compile(r"(?:__inference_)?(?:train_function|multi_step_on_iterator|one_step_on_iterator)(?:_\d+)*$")
 _NEARLY_ALL = 0.9
 _REMAINDER = 0.25
-"""The share of the time between two calls in which no run goes on any more, at the end of it."""
+"""Final share of the time between two calls in which no run is active."""
 _JAX = re.compile(r"PjitFunction\(|p?jit_+\w+(?:\(\d+\))?$")
 
 
 class Calls(Struct, frozen=True, kw_only=True):
-    """What the steps that count call, per step and in percent of their time."""
+    """Calls of the averaged steps, per step and in percent of their time."""
 
     runs_keras_eagerly: bool = False
     """Whether Keras calls no function: `compile(run_eagerly=True)`."""
     fetches: bool = False
     """Whether the program takes its batches from tf.data."""
     function_percent: float = 0.0
-    """In which a tf.function that Python calls runs."""
+    """Time in a tf.function that Python calls."""
     functions_per_step: float = 0.0
     iterators_per_step: float = 0.0
-    """How often a step makes an iterator of a dataset."""
+    """Iterators of a dataset created per step."""
     puts_per_step: float = 0.0
-    """How often a step of JAX copies an array of the host to the device."""
+    """Copies of host arrays to the device per step, in JAX."""
     conversion_percent: float = 0.0
-    """In which large arrays of NumPy become tensors, or arrays of JAX."""
+    """Time in which large NumPy arrays become tensors or JAX arrays."""
     conversions_per_step: float = 0.0
     conversion_bytes: int | None = None
-    """The largest allocation in one; None: not recorded."""
+    """The largest allocation in one; None if not recorded."""
     conversion_function: str = ""
-    """The function in whose calls most of that time goes; empty: outside of calls."""
+    """The function with most of that time in its calls; empty if it is outside of calls."""
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """How a program is written, and shares of the steps that count; None where the trace cannot tell."""
+    """API of a program, and shares of the averaged steps; None if the trace does not show them."""
 
     api: Api
     outside_calls_percent: float | None = None
-    """In which the thread that makes the calls is in none."""
+    """Time of the calling thread outside of calls."""
     op_percent: float | None = None
-    """In which an op of the step runs on the host; collectives do not count."""
+    """Time with an op of the step on the host, excluding collectives."""
     collective_percent: float = 0.0
-    """In which the host communicates with others, or waits for them to do so."""
+    """Time in which the host communicates with others, or waits to do so."""
     is_tpu: bool = False
-    """Whether its devices are TPU cores."""
     is_fit: bool = False
-    """Whether Keras takes the batches itself, in `fit` and its like."""
+    """Whether Keras takes the batches itself, in `fit`, `evaluate` or `predict`."""
     hidden_python_percent: float = 0.0
-    """In which Python runs between calls beside what an earlier call started, if that is done before the next call."""
+    """Time of Python between calls during a run of an earlier call, if that ends before the next call."""
     collections: Collections | None = None
-    """None: runs of the garbage collector are not recorded."""
+    """None if garbage collection is not recorded."""
     ready_outside: Range | None = None
-    """In which share of the time outside of calls the thread runs, or has no core; the rest it waits."""
+    """Share of the time outside of calls in which the thread runs, or has no core; it waits for the rest."""
     ready_inside: Range | None = None
     work: Work | None = None
-    """What ops of the host take; None where none is recorded."""
+    """Work of host ops; None if no ops are recorded."""
     calls: Calls = Calls()
     host_loop: HostLoop | None = None
-    """How the thread of the program spends its steps, if a TPU is done before each call."""
+    """Activity of the program's thread in steps, if a TPU is done before each call."""
 
 
 class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
-    """The same of one host for each of its steps, in picoseconds, and which steps count."""
+    """Times of one host for each of its steps, in picoseconds, and the averaged steps."""
 
     api: Api
     steps: CountedSteps
@@ -134,7 +133,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @cached_property
     def program(self) -> Program:
-        """Return the shares of the steps that count."""
+        """Return the shares of the averaged steps."""
         steps = self.steps
         inside = None if self.calls_ps is None else steps.percent(self.calls_ps)
         ready, collections = self.python.ready, self.python.collections
@@ -159,7 +158,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
 
 def analyze(host: Host) -> ProgramTimes:
-    """Tell the API of the program by the functions that it calls, and how its steps are spent."""
+    """Determine the API of the program from the functions that it calls, and the times of its steps."""
     trace, steps, main = host.trace, host["steps"].steps, host.host_states.main
 
     def in_steps(times: Intervals) -> Int64s:
@@ -171,7 +170,7 @@ def analyze(host: Host) -> ProgramTimes:
     )
     ops = _ops(trace, host.host_states)
     work, loops = step_ops(trace, host.host_states, steps, exchanges)
-    ops = union_all([ops, loops])  # what executors do between the ops of a loop is the work of its op
+    ops = union_all([ops, loops])  # time of executors between the ops of a loop belongs to the loop
     ops = difference(ops, exchanges) if len(exchanges.start) else ops
     api: Api = "jax" if any(map(_JAX.match, trace.names)) else "tensorflow"
     if any(map(runs_keras_function, trace.names)) or runs_keras_eagerly(trace):
@@ -197,12 +196,12 @@ def analyze(host: Host) -> ProgramTimes:
 
 
 def narrow(times: ProgramTimes, _: Breakdown, after: Breakdown) -> ProgramTimes:
-    """Count the steps of `after` alone."""
+    """Count only the steps of `after`."""
     return replace(times, steps=times.steps.counting(after))
 
 
 def _has_one_caller(trace: HostTrace, main: int | None) -> bool:
-    """Tell whether one thread of Python makes nearly all calls: the CPU time that is recorded is that of one thread."""
+    """Return whether one Python thread makes nearly all calls, because CPU time is recorded for one thread."""
     if main is None:
         return False
     calls = calls_per_line(trace)
@@ -212,10 +211,10 @@ def _has_one_caller(trace: HostTrace, main: int | None) -> bool:
 
 
 def _hidden_python(host: Host, calls: Intervals, runs: Intervals) -> Intervals:
-    """Return when Python goes on between calls beside runs that have ended well before the next call.
+    """Return the time of Python between calls, during runs that end well before the next call.
 
-    Then the program waits for Python; what it hides would be the step without it. Where Python itself waits for a run,
-    the next event says so, or comes at once when the run has ended.
+    Then the program waits for Python, and the hidden time is that of a step without it. If Python itself waits for a
+    run, the next event shows it, or starts as soon as the run ends.
     """
     trace, states, main = host.trace, host.host_states, host.host_states.main
     if main is None or not len(calls.start):
@@ -229,7 +228,7 @@ def _hidden_python(host: Host, calls: Intervals, runs: Intervals) -> Intervals:
 
 
 def _ops(trace: HostTrace, states: HostStates) -> Intervals:
-    """Return when ops of the step run on any thread of the host: those of tf.data's functions do not count."""
+    """Return when ops of the step run on any host thread, excluding those of tf.data functions."""
     computing = [times[State.COMPUTE] for times in states.lines.values() if State.COMPUTE in times]
     runs = np.flatnonzero(mask(trace.names, lambda name: name.startswith(XLA_RUNS))[trace.name])
     thunks = trace.stat("hlo_op").event.astype(np.int64)
@@ -237,7 +236,7 @@ def _ops(trace: HostTrace, states: HostStates) -> Intervals:
 
 
 def is_collective(name: str) -> bool:
-    """Tell whether a host event is an exchange with other replicas: the op, or the executor that agrees on it."""
+    """Return whether a host event is an exchange with other replicas: the op, or the executor that negotiates it."""
     of_executor = name.startswith(("CollectiveExecutor::", "BaseCollectiveExecutor::", "CollectiveOp"))
     return of_executor or parse_op(name).type.startswith("Collective") or is_hlo_collective(name)
 
@@ -248,13 +247,13 @@ def _times(trace: HostTrace, rows: Int64s) -> Intervals:
 
 
 def pace_setter(programs: Sequence[Program]) -> int | None:
-    """Return the host that others wait for: the one that waits least itself, as an index; None if none communicate."""
+    """Return the index of the host that waits least, so the others wait for it; None if no hosts communicate."""
     shares = [program.collective_percent for program in programs]
     return shares.index(min(shares)) if len(shares) > 1 and min(shares) > 0 else None
 
 
 def combine(programs: Sequence[Program]) -> Program:
-    """Return the program of a run: hosts of one job run the same; shares are averages over the hosts that show them."""
+    """Return the program of a run, the same on all hosts; shares are averages over the hosts that have them."""
     apis = [program.api for program in programs]
 
     def average(name: str, part: str = "") -> float | None:
@@ -289,14 +288,14 @@ _MAKES_ITERATOR = "MakeIterator"
 _PUTS = "DevicePut"
 _TO_TENSOR = frozenset({"tf.constant", "convert_to_tensor"})
 _TO_DEVICE = frozenset({_PUTS, "H2D Dispatch"})
-"""How JAX copies arrays of the host: the call, and the copy on a thread of the CPU's client."""
+"""Copies of host arrays in JAX: the call, and the copy on a thread of the CPU client."""
 _LARGE_BYTES = 1 << 20
 _LEAST_COPY_PS = PS_PER_MS
-"""What takes JAX less is the overhead of a call, whatever the size of the array."""
+"""In JAX, a shorter time is the overhead of a call, whatever the size of the array."""
 
 
 class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
-    """The same of one host for each of its steps, in picoseconds."""
+    """Times of calls on one host for each of its steps, in picoseconds."""
 
     runs_keras_eagerly: bool
     fetches: bool
@@ -341,7 +340,7 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     def counted(self, steps: CountedSteps) -> Calls:
-        """Return the same of the steps that count."""
+        """Return the calls of the averaged steps."""
         count = max(steps.count, 1)
         return Calls(
             runs_keras_eagerly=self.runs_keras_eagerly,
@@ -370,9 +369,9 @@ def combine_calls(calls: Sequence[Calls]) -> Calls:
 
 
 def _conversions(host: Host) -> tuple[Int64s, int | None]:
-    """Return the rows in which large arrays of NumPy are copied, outside of tracing, and the largest allocation there.
+    """Return the rows in which large NumPy arrays are copied, outside of tracing, and the largest allocation there.
 
-    TensorFlow allocates the tensor meanwhile; of JAX's copies only the time is known.
+    TensorFlow allocates the tensor meanwhile; for JAX, only the time of copies is known.
     """
     trace = host.trace
     puts = trace.host_events(mask(trace.names, _TO_DEVICE.__contains__))
@@ -394,7 +393,7 @@ def _conversions(host: Host) -> tuple[Int64s, int | None]:
 
 
 def _function_around(trace: HostTrace, rows: Int64s) -> str:
-    """Return the name of the function in whose calls most of the time of these rows is; empty: all is in none."""
+    """Return the function with most of the time of these rows in its calls; empty if all is outside of calls."""
     jitted = trace.host_events(mask(trace.names, is_jitted_call))
     calls = np.sort(np.concatenate((trace.stat("tf_function_call").event.astype(np.int64), jitted)))
     around = np.append(calls, -1)[last_around(trace, calls, rows)]
@@ -406,15 +405,15 @@ def _function_around(trace: HostTrace, rows: Int64s) -> str:
 
 
 _OF_JAX = re.compile(r"\$(?:api|array|basearray|core|pjit|profiler|traceback_util|tree_util|util)\.py:\d+ ")
-"""Files of JAX through which a program awaits results."""
+"""Files of JAX through which a program waits for results."""
 
 
 class HostLoop(Struct, frozen=True):
-    """How the thread of a program on a TPU spends its steps, in percent; the rest is Python.
+    """Steps of a program thread on a TPU, in percent of their time; the rest is Python.
 
-    Such a program calls once the TPU is done with the step before: it calls, and awaits the result.
-    `function` is what takes most of the calls, `waits_by` what takes most of the waiting, and `place` says where: in a
-    function of Python, or else after the line that called the program when it was traced. Texts may be empty.
+    The program calls after the TPU is done with the step before, and then waits for the result. `function` takes most
+    of the calls, and `waits_by` most of the waiting. `place` is a Python function, or else the line that called the
+    program when it was traced. Texts may be empty.
     """
 
     calling: float
@@ -424,17 +423,17 @@ class HostLoop(Struct, frozen=True):
     place: str
 
     def late(self, idle: float) -> float:
-        """Return in which share of the step the TPU would be idle if the thread did not wait; now it is in `idle`."""
+        """Return the share of the step in which the TPU would be idle without waiting; `idle` is the current share."""
         return max(idle - self.waiting, 0.0)
 
     @property
     def calling_share(self) -> float:
-        """Return the share of calls in what the thread does but waiting, from 0 to 1."""
+        """Return the share of calls in the thread's time without waiting, from 0 to 1."""
         return min(self.calling / (100.0 - self.waiting), 1.0) if self.waiting < 100.0 else 0.0
 
 
 class HostLoopTimes(Struct, frozen=True, eq=False):
-    """The same of one host for each of its steps, in picoseconds."""
+    """Times of the thread on one host for each of its steps, in picoseconds."""
 
     calling_ps: Int64s
     waiting_ps: Int64s
@@ -444,7 +443,7 @@ class HostLoopTimes(Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, host: Host) -> HostLoopTimes | None:
-        """Return what the thread does; None unless steps begin with calls that come when the TPU is done."""
+        """Return the times of the thread; None unless steps begin with calls after the TPU is done."""
         trace, steps = host.trace, host["steps"].steps
         if trace.device_kind != "tpu" or steps.source == "device steps" or steps.on_cores or not len(steps):
             return None
@@ -468,13 +467,13 @@ class HostLoopTimes(Struct, frozen=True, eq=False):
         )
 
     def counted(self, steps: CountedSteps) -> HostLoop:
-        """Return the shares of the steps that count."""
+        """Return the shares of the averaged steps."""
         calling, waiting = steps.percent(self.calling_ps) or 0.0, steps.percent(self.waiting_ps) or 0.0
         return HostLoop(calling, waiting, self.function, self.waits_by, self.place)
 
 
 def _waits(host: Host, lines: list[int]) -> tuple[str, str]:
-    """Return what waits for longest on the threads, and the function that calls it; empty if that is not recorded."""
+    """Return the event with most waiting on the threads, and the function that calls it; empty if not recorded."""
     trace = host.trace
     rows = np.concatenate([np.arange(trace.lines[line].start, trace.lines[line].stop) for line in sorted(lines)])
     waits = host.host_states.code[rows] == State.SYNC
@@ -496,7 +495,7 @@ def _waits(host: Host, lines: list[int]) -> tuple[str, str]:
 
 
 def _called_from(trace: HostTrace, runs: TpuRuns) -> str:
-    """Return the line that called the function of the main program when it was traced, if the program states it."""
+    """Return the line that called the function of the main program when it was traced, if the program contains it."""
     main = int(np.bincount(runs.name, weights=runs.duration_ps).argmax())
     at = np.flatnonzero((runs.name == main) & runs.known)[:1].tolist()
     serialized = (trace.hlo_protos or {}).get(int(runs.program[at[0]])) if at else None
@@ -511,35 +510,35 @@ def _called_from(trace: HostTrace, runs: TpuRuns) -> str:
 
 
 _LEAST_COVERED = 0.9
-"""Share of a time that must be recorded, or nothing is said about it."""
+"""Minimum recorded share of a time for a conclusion about it."""
 _HALF = 0.5
 _FEW = 2
 _FULL = 2
-"""The generation whose collection goes through all objects."""
+"""The generation whose collection visits all objects."""
 
 
 class Collections(Struct, frozen=True, kw_only=True):
-    """Runs of the garbage collector in the steps that count."""
+    """Garbage collection in the averaged steps."""
 
     percent: float
-    """Of the steps."""
+    """Share of the steps."""
     alone_percent: float
-    """While nothing else is recorded."""
+    """Share of the steps without any other event."""
     count: int
     full_count: int
-    """Those that went through all objects."""
+    """Collections that visit all objects."""
     longest_ms: float
     most_steps: int
-    """The fewest steps that hold half of the time of all."""
+    """The minimum number of steps that hold half of the time."""
     rare_steps: int
-    """How many steps hold nearly all of that time, if one or two of many do, at no regular distance; else 0."""
+    """Number of steps with nearly all of that time, if one or two of many have it, at no regular interval; else 0."""
     step_count: int
     place: str
-    """The line of Python that ran in most of that time; empty: unknown, or not most of it."""
+    """The Python line in most of that time; empty if unknown, or if no line is in most of it."""
 
 
 class CollectionTimes(Struct, frozen=True, eq=False, kw_only=True):
-    """The same for each step of a host."""
+    """Garbage collection in each step of a host."""
 
     total_ps: Int64s
     alone_ps: Int64s
@@ -550,7 +549,7 @@ class CollectionTimes(Struct, frozen=True, eq=False, kw_only=True):
 
     @classmethod
     def of(cls, pauses: Pauses, idle: Intervals, steps: CountedSteps) -> CollectionTimes:
-        """Measure pauses in each step; `idle` is when nothing is recorded."""
+        """Measure pauses in each step; `idle` is the time without events."""
         start, end = steps.start_ps, steps.start_ps + steps.duration_ps
         times = union(pauses.start_ps, pauses.end_ps)
         first, last = np.searchsorted(pauses.start_ps, start), np.searchsorted(pauses.start_ps, end)
@@ -568,7 +567,7 @@ class CollectionTimes(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     def counted(self, steps: CountedSteps) -> Collections | None:
-        """Return what they take of the steps that count."""
+        """Return the collections in the averaged steps."""
         percent, alone_percent = steps.percent(self.total_ps), steps.percent(self.alone_ps)
         if percent is None or alone_percent is None:
             return None
@@ -589,7 +588,9 @@ class CollectionTimes(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def _rare_steps(times: Int64s) -> int:
-    """Return how many steps hold nearly all of these times, if one or two of many do, and follow no period; else 0."""
+    """Return the number of steps with nearly all of these times, if one or two of many have it, not periodically; else
+    0.
+    """
     order = np.argsort(-times, kind="stable")
     number = int(np.searchsorted(np.cumsum(times[order]), _NEARLY_ALL * times.sum())) + 1
     if number > _FEW or number >= _HALF * len(times):
@@ -600,7 +601,7 @@ def _rare_steps(times: Int64s) -> int:
 
 
 def _most_of(pauses: Pauses, steps: CountedSteps) -> str:
-    """Return the line that ran in more than half of the time of the pauses in steps that count."""
+    """Return the line in more than half of the pause time of the averaged steps."""
     counted = union(steps.start_ps[steps.counted], (steps.start_ps + steps.duration_ps)[steps.counted])
     times = overlap(counted, pauses.start_ps, pauses.end_ps)
     places = dict.fromkeys(pauses.places, 0)
@@ -611,18 +612,18 @@ def _most_of(pauses: Pauses, steps: CountedSteps) -> str:
 
 
 class ReadyTimes(Struct, frozen=True, eq=False, kw_only=True):
-    """For how long the thread was ready in each step (it ran, or had no core), outside of calls and inside of them."""
+    """Time in each step in which the thread was ready (running or without a core), outside and inside of calls."""
 
     outside: tuple[Float64s, Float64s]
-    """The least and the most."""
+    """Lowest and highest value."""
     inside: tuple[Float64s, Float64s]
     outside_ps: Int64s
     inside_ps: Int64s
-    """The time that is recorded of both."""
+    """Recorded time of both."""
 
     @classmethod
     def of(cls, cpu: CpuTimes, calls: Intervals, steps: CountedSteps) -> ReadyTimes:
-        """Measure what was recorded in each step."""
+        """Measure the recorded time of each step."""
         start, end = steps.start_ps, steps.start_ps + steps.duration_ps
         recorded = union(cpu.start_ps, cpu.end_ps)
         outside, inside = difference(recorded, calls), intersection(recorded, calls)
@@ -634,9 +635,7 @@ class ReadyTimes(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     def shares(self, steps: CountedSteps, calls_ps: Int64s) -> tuple[Range | None, Range | None]:
-        """Return in which share of the time outside of calls, and inside of them, the thread is ready, in percent.
-
-        None where too little of that time is recorded.
+        """Return the ready share of the thread outside and inside of calls, in percent; None if too little is recorded.
         """
         inside_ps = steps.sum(calls_ps)
         outside_ps = steps.total_ps - inside_ps
@@ -655,14 +654,14 @@ def _share(bounds: Sequence[float], recorded_ps: int, whole_ps: int) -> Range | 
 
 
 class PythonUse(Struct, frozen=True, eq=False, kw_only=True):
-    """How Python uses the thread that makes the calls, as captures of tfperf record it; None: not recorded."""
+    """Python on the calling thread, as recorded in captures of tfperf; None if not recorded."""
 
     collections: CollectionTimes | None = None
     ready: ReadyTimes | None = None
 
     @classmethod
     def of(cls, activity: PythonActivity, idle: Intervals, calls: Intervals | None, steps: CountedSteps) -> PythonUse:
-        """Measure what a capture recorded of Python."""
+        """Measure the recorded Python activity."""
         return cls(
             collections=None if activity.pauses is None else CollectionTimes.of(activity.pauses, idle, steps),
             ready=None if activity.cpu is None or calls is None else ReadyTimes.of(activity.cpu, calls, steps),

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Diagnosis
 
 _SHOWN = 3
-"""So many causes are on the first screen."""
+"""Maximum number of causes on the first screen."""
 _PROBLEM = 0.15
-"""Share of the step from which a likely gain makes a cause a problem."""
+"""Likely gain that makes a cause a problem, as a share of the step."""
 _LEAST_SHARE = 1.0
 _NAMED_GAPS = 3
 _CLASSES = {
@@ -37,12 +37,12 @@ _CLASSES = {
     "unknown": "unknown: the trace does not show where input comes from",
 }
 _MAIN_KINDS = ("train", UNLABELLED, ITERATION)
-"""Kinds of steps that go without saying."""
+"""Kinds of steps that texts do not mention."""
 _POINTER = "More: tfperf analyze PATH with --full, -s SECTION, or -o report.html (a page)."
 
 
 def build(results: Results) -> Section:
-    """Build the section: the causes, the best to fix first; the step; its categories; what is unknown."""
+    """Build the section: causes, best to fix first; the step; its categories; unknown data."""
     diagnosis = results["diagnosis"]
     has_steps = diagnosis.summary.step_time_ms is not None
     notes = [*results["steps"].steps.other_loops, *(() if _is_full(diagnosis) else clock_notes(results["environment"]))]
@@ -63,7 +63,7 @@ def build(results: Results) -> Section:
 
 
 def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
-    """Return the headline, and every cause; the first is the headline if it is worth fixing."""
+    """Return the headline and every cause; the first cause is the headline if it is worth fixing."""
     causes, findings = list(diagnosis.causes), []
     if not causes or diagnosis.headline != sentence_of(causes[0]):
         shares = (share_of_step(diagnosis.summary, key, diagnosis.host) for key in diagnosis.summary.categories)
@@ -89,7 +89,7 @@ def _of_computed(diagnosis: Diagnosis, computed: Computed) -> tuple[Quantity, ..
 
 
 def finding_of(cause: Cause, level: Level = "brief") -> Finding:
-    """Return a cause as people see it: what it costs, and its first action."""
+    """Return a cause as a finding, with its cost and first action."""
     actions = cause.actions if cause.are_alternatives else cause.actions[:1]
     text = "; or ".join(_words(cause, action) for action in actions)
     quantities = (*cause.quantities, *(quantity for action in actions for quantity in _estimate(cause, action)))
@@ -112,7 +112,7 @@ def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:
 
 
 def _words(cause: Cause, action: Action) -> str:
-    """Return an action and what it brings; where the step may get slower instead, also what the estimate rests on."""
+    """Return an action with its estimate, and with the assumption if the step may get slower."""
     text = action.text.partition("; ")[0]
     if action.step_ms is None:
         return text
@@ -129,7 +129,7 @@ def _words(cause: Cause, action: Action) -> str:
 
 
 def _facts(results: Results) -> tuple[Fact, ...]:
-    """Return the step that was judged: its time and rate, and what input takes of it."""
+    """Return the diagnosed step: its time, rate and input share."""
     overview = results["overview"]
     diagnosis = results["diagnosis"]
     step, time = diagnosis.summary, diagnosis.summary.step_time_ms
@@ -137,7 +137,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
         return ()
     usual = usual_step_time(step, diagnosis.host)
     notes = [f"{usual.statistic} of {step.averaged_count} of {step.step_count} {step_word(step.kind)}s{usual.other}"]
-    if time.average and results["steps"].steps.source != "device steps":  # what is between those is in no step
+    if time.average and results["steps"].steps.source != "device steps":  # time between them is in no step
         pace = next((place for place, host in enumerate(results.hosts) if host.host == diagnosis.host), None)
         wall = results["wall"] if pace is None else results.hosts[pace]["wall"]
         notes.append(rate_text(wall, time.average))
@@ -170,7 +170,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
 
 
 def _computes(diagnosis: Diagnosis) -> list[Fact]:
-    """Return what computes most, where the headline does not say it, though it takes most of the step."""
+    """Return the largest compute, if it takes most of the step and the headline does not state it."""
     most = diagnosis.computed
     if not most or diagnosis.headline.endswith(f"{listed_computed(most)}."):
         return []
@@ -193,7 +193,6 @@ def _charts(diagnosis: Diagnosis) -> tuple[BarChart, ...]:
 
 
 def _is_full(diagnosis: Diagnosis) -> bool:
-    """Tell whether the causes leave no line for what could be said besides."""
     return sum(not cause.is_aside for cause in diagnosis.causes) >= _SHOWN
 
 

@@ -1,9 +1,9 @@
-"""Ops of the step on host threads: how much of each step's wall time each op, each layer and each kind of op takes.
+"""Ops of the step on host threads: wall time of each step by op, layer and kind of op.
 
-Several threads run ops at once, so their self times can add up to more than the step. Here each moment is divided
-evenly among the ops that run then (of nested ops, the innermost). So the shares of all ops add up to the share of the
-step in which any op runs. Ops that only wait for others (receives, collectives, fetches, calls of functions) do not
-count, and neither do ops of the input pipeline.
+Several threads run ops in parallel, so their self times can exceed the step. Here each moment is divided evenly among
+the ops that run then (the innermost of nested ops), so the shares of all ops add up to the share of the step in which
+any op runs. Ops that only wait (receives, collectives, fetches, calls of functions) and ops of the input pipeline are
+excluded.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ _TEXT = re.compile(
 )
 _FILES = re.compile(r"ReadFile|Parse\w*(?:Example|Tensor)\w*|Decode(?!Base64)\w+")
 _RAGGED = re.compile(r"Ragged\w+")
-"""What splits text makes ragged arrays, which become dense."""
+"""Ops that split text make ragged arrays, which become dense."""
 _DENSE_TYPES = {"SparseToDense": "densified_sparse", "OneHot": "one_hot_product"}
-"""Ops that make an array of which few numbers are not zero, and the cause if a product of matrices reads it."""
+"""Ops that make a mostly zero array, and the cause if a matrix product reads it."""
 _LARGE_BYTES = 1 << 20
 _PRODUCT = re.compile(r".*MatMul")
 _UPDATE = re.compile(r"Resource(?:Sparse)?Apply[A-Z]")
@@ -81,19 +81,19 @@ _ARRAY = re.compile(r"(.*?)TensorArray(?:Unstack|V2Stack)\w*/.*TensorList(FromTe
 _RECURRENT = re.compile(r"(?i)(?:^|[/_])(?:\w*lstm|\w*gru|\w*rnn|bidirectional)(?:_\d+)?/")
 _TRAINS = re.compile(r"gradient_tape/|gradients/|IteratorGetNext|ResourceApply")
 _WEIGHTS = re.compile(r"MatMul_1$|Sum(?:_\d+)?$|.*BackpropFilter")
-"""Ops of the backward pass that make the gradient of weights, or add it up over a batch."""
+"""Ops of the backward pass that compute the gradient of weights, or sum it over a batch."""
 _PROCESS = "ExecutorState::Process"
 _FEWEST_ITERATIONS = 8
 _DOUBLES, _REALS = (2, 18), (1, 2, 8, 14, 18, 19)
 """Types of TensorFlow: DT_DOUBLE and DT_COMPLEX128, and all of real and complex numbers."""
 _FILES_OF_JAX = frozenset({"api.py", "callback.py", "core.py", "dispatch.py", "debugging.py", "tree_util.py"})
-"""Files that JAX runs callbacks by."""
+"""Files of JAX that run callbacks."""
 _NEARLY_ALL_PERCENT = 90.0
 _KERNEL_PREFIX = re.compile(r"^_Mkl(?:Native)?(?:Fused)?")
 
 
 RECURRENT = "recurrent loops"
-"""Among kinds: time of loops of recurrent layers, with what executors do between their ops."""
+"""Kind for loops of recurrent layers, including executor time between their ops."""
 
 
 class Shares(Struct, frozen=True, eq=False):
@@ -103,7 +103,7 @@ class Shares(Struct, frozen=True, eq=False):
     ps: Int64s
 
     def percents(self, steps: CountedSteps) -> dict[str, float]:
-        """Return the share of each name in the steps that count, in percent, the largest first."""
+        """Return the share of each name in the averaged steps, in percent, largest first."""
         sums = self.ps[:, steps.counted].sum(axis=1).tolist()
         pairs = sorted(zip(sums, self.names, strict=True), key=lambda pair: -pair[0])
         return {name: percent(ps, steps.total_ps) or 0.0 for ps, name in pairs if ps}
@@ -123,7 +123,7 @@ class Loop(Struct, frozen=True):
 
     scope: str
     iterations: int | None
-    """How often its body runs in a step, at least; None: not recorded."""
+    """Minimum number of iterations per step; None if not recorded."""
 
 
 class Updated(Struct, frozen=True):
@@ -137,7 +137,7 @@ class Updated(Struct, frozen=True):
 class Late(Struct, frozen=True, eq=False):
     """By replica, the time in which the others wait in collectives while it alone runs ops.
 
-    `op` is the op that the last of them runs longer than the others do.
+    `op` is the op with the most extra time on the last of them.
     """
 
     replicas: Shares
@@ -145,7 +145,7 @@ class Late(Struct, frozen=True, eq=False):
 
 
 class _OfHost(Struct, frozen=True, kw_only=True):
-    """What ops show, whichever steps count; `first` has the ops that take most for each of the kinds."""
+    """Results of ops that do not depend on the averaged steps; `first` has the largest ops of each kind."""
 
     first: Mapping[str, tuple[str, ...]]
     outputs: Mapping[str, Output]
@@ -153,19 +153,19 @@ class _OfHost(Struct, frozen=True, kw_only=True):
     recurrent: Loop | None
     """The loop of a recurrent layer, in which each iteration needs the one before."""
     threads: tuple[int, int]
-    """Threads of the pools of TensorFlow: those that run ops, and those that ops use."""
+    """Threads of TensorFlow's pools: inter-op and intra-op."""
     cores: float | None
     double_percent: float | None
-    """Share of float64 in the bytes of real numbers that ops allocate; None: no allocation is recorded."""
+    """Share of float64 in the bytes of real numbers that ops allocate; None if no allocation is recorded."""
     updated: Updated
     weights: Mapping[str, Output]
-    """By layer, the largest gradient of weights: their shape."""
+    """By layer, the largest gradient of weights, which shows their shape."""
     python: str
-    """The function of the program that Python in the graph spends most time in; empty if no frame shows it."""
+    """The function of the program with most Python time in the graph; empty if no frame shows it."""
 
 
 class Work(_OfHost, frozen=True, kw_only=True):
-    """What ops take of the steps that count, in percent by name, the largest first; see `StepOps`."""
+    """Ops of the averaged steps, in percent by name, largest first; see `StepOps`."""
 
     ops: Mapping[str, float]
     layers: Mapping[str, float]
@@ -173,11 +173,11 @@ class Work(_OfHost, frozen=True, kw_only=True):
     late: Mapping[str, float]
     late_op: str
     late_steps: int
-    """In how many of the steps the others wait longest for the replica that is late most."""
+    """Steps in which the others wait longest for the replica that is late most."""
 
 
 class StepOps(_OfHost, frozen=True, eq=False, kw_only=True):
-    """What ops of one host take of each step. The names of `kinds` are codes of causes."""
+    """Times of the ops of one host in each step. The names of `kinds` are codes of causes."""
 
     ops: Shares
     layers: Shares
@@ -185,7 +185,7 @@ class StepOps(_OfHost, frozen=True, eq=False, kw_only=True):
     late: Late | None
 
     def counted(self, steps: CountedSteps) -> Work:
-        """Return the shares of the steps that count."""
+        """Return the shares of the averaged steps."""
         late = {} if self.late is None else self.late.replicas.percents(steps)
         late_steps = 0
         if self.late is not None and late:
@@ -204,7 +204,7 @@ class StepOps(_OfHost, frozen=True, eq=False, kw_only=True):
 
 
 def average_work(parts: Sequence[Work | None]) -> Work | None:
-    """Return the work of a run: shares are averages over the hosts that show them, all else is that of the first."""
+    """Return the work of a run: shares are averages over the hosts that have them, all else is from the first."""
     known = [part for part in parts if part is not None]
     if len(known) < 2:
         return known[0] if known else None
@@ -218,7 +218,7 @@ def average_work(parts: Sequence[Work | None]) -> Work | None:
 
 
 class _Parts(NamedTuple):
-    """Stretches in which an op works itself: its key, the step, and how much of the step's time is its own."""
+    """Intervals of self time of ops: the key, the step, and the assigned part of the step's time."""
 
     key: Int64s
     step: Int64s
@@ -228,9 +228,9 @@ class _Parts(NamedTuple):
 def step_ops(
     trace: HostTrace, states: HostStates, steps: Steps, exchanges: Intervals
 ) -> tuple[StepOps | None, Intervals]:
-    """Find what ops take of the steps of a host (None: none is recorded), and when loops of graphs run.
+    """Return the times of ops in the steps of a host (None if not recorded), and when loops of graphs run.
 
-    Time of exchanges is not counted.
+    Time of exchanges is excluded.
     """
     name_of, compiled, _ = compiled_ops(trace)
     ops = (*map(parse_op, trace.names), *compiled)
@@ -293,7 +293,7 @@ class _Events(NamedTuple):
 
 
 def _rows(trace: HostTrace, states: HostStates, name_of: Int32s, ops: Sequence[Op]) -> Int64s:
-    """Return the events of ops that compute for the step, also those that XLA compiled for the host."""
+    """Return the events of ops that compute for the step, including those that XLA compiled for the host."""
     computes = states.code == State.COMPUTE
     thunks = trace.stat("hlo_op").event
     computes[thunks[trace.on_host[thunks]]] = True
@@ -304,7 +304,7 @@ def _rows(trace: HostTrace, states: HostStates, name_of: Int32s, ops: Sequence[O
 
 @lru_cache(maxsize=1 << 14)
 def shown_name(name: str) -> str:
-    """Return the name of an op without wrappers that say nothing about the model."""
+    """Return the name of an op without wrappers that are unrelated to the model."""
     name = _WRAPPERS.sub("", name[:PATH_READ].partition(";")[0])
     if "(" in name:  # JAX: transpose(jvp(encoder))/dot_general
         name = re.sub(r"\w+\(|\)", "", name)
@@ -318,7 +318,7 @@ def _shown_op(key: OpKey) -> str:
 
 
 def _layer(key: OpKey, models: frozenset[str]) -> str:
-    """Return the layer of an op; where nothing around it has a name, the op itself, with its gradient."""
+    """Return the layer of an op and its gradient; the op itself if it has no named scope."""
     layer = layer_of(key.name, models)
     return key.name.rpartition("/")[2] if layer == NO_SCOPE else layer
 
@@ -334,7 +334,7 @@ def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Interva
         start.append(part_start)
         end.append(part_end)
     keys, starts, ends = np.concatenate(key), np.concatenate(start), np.concatenate(end)
-    # A part counts in the step in which it starts, or else in the next one.
+    # An interval belongs to the step in which it starts, or else to the next one.
     step = np.searchsorted(steps.start_ps, starts, side="right") - 1
     is_outside = (step < 0) | (starts >= steps.end_ps[np.maximum(step, 0)])
     step = np.minimum(step + is_outside, len(steps) - 1)
@@ -356,7 +356,7 @@ def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Interva
 
 
 def _by_step(parts: _Parts, group: Int64s, groups: int, steps: int) -> Int64s:
-    """Add up parts by the group of their key (-1: none) and by step."""
+    """Sum parts by the group of their key (-1: none) and by step."""
     of_part = group[parts.key]
     known = of_part >= 0
     cell = of_part[known] * steps + parts.step[known]
@@ -404,7 +404,7 @@ def _arrays(trace: HostTrace, names: Sequence[str]) -> _Arrays:
 
 
 def _flags(keys: Sequence[OpKey], full_names: Sequence[str], arrays: _Arrays) -> dict[str, Bools]:
-    """Tell which ops are of each kind, by the code of the cause."""
+    """Return whether each op is of each kind, by code of the cause."""
 
     def flags(is_of_kind: Iterable[bool]) -> Bools:
         return np.fromiter(is_of_kind, np.bool_, len(keys))
@@ -427,10 +427,10 @@ def _flags(keys: Sequence[OpKey], full_names: Sequence[str], arrays: _Arrays) ->
 def _dense_products(
     events: _Events, keys: Sequence[OpKey], full_names: Sequence[str], arrays: _Arrays, kind: str
 ) -> Bools:
-    """Tell which ops make a large array of which few numbers are not zero, or are the product that reads it.
+    """Return which ops make a large, mostly zero array, or are the product that reads it.
 
-    That is the product that follows most often, with its gradients. Its weights have as many rows as the array has
-    columns: where no gradient shows that size, another product merely follows.
+    It is the product that follows most often, with its gradients. Its weights have as many rows as the array has
+    columns; if no gradient has that size, the product is unrelated.
     """
     makes = np.array([key.type == kind for key in keys], np.bool_)
     known = [arrays.by_op.get(full_names[place], _NO_ARRAY) for place in np.flatnonzero(makes).tolist()]
@@ -460,18 +460,18 @@ def _sizes(shape: str) -> list[int]:
 
 
 class _Loops(NamedTuple):
-    """The loop that takes most time (None: there is none), and when any loop runs and no other op does."""
+    """The longest loop (None if there is none), and when any loop runs without another op."""
 
     loop: Loop | None
     times: Intervals
 
 
 def _loops(trace: HostTrace, events: _Events, full_names: Sequence[str], steps: Steps, *, recurrent: bool) -> _Loops:
-    """Find loops of graphs over examples or positions, which ops could do all at once, or those of recurrent layers.
+    """Find loops of graphs over examples or positions, which ops could vectorize, or loops of recurrent layers.
 
-    A loop takes the time from its first event of a step to its last one, as far as no other op runs then. Where its end
-    is not recorded, that is when the next other op starts. A loop over training steps is none of these. In a recurrent
-    layer, each iteration needs the one before.
+    A loop extends from its first event of a step to its last one, without the time of other ops. If its end is not
+    recorded, it ends when the next other op starts. Loops over training steps are excluded. In a recurrent layer, each
+    iteration needs the one before.
     """
     where = [_loop_of(name) if _is_recurrent(name) == recurrent else ("", "", "") for name in full_names]
     trains = {scope for scope, inside, _ in where if scope and not is_backward(scope) and _TRAINS.search(inside)}
@@ -495,7 +495,7 @@ def _loops(trace: HostTrace, events: _Events, full_names: Sequence[str], steps: 
         for mark in ("FromTensor", "Stack")
     )
     process = np.sort(trace.start_ps[trace.host_events(mask(trace.names, lambda name: name == _PROCESS))])
-    # Where a loop does not show where it starts or ends, it takes what lies between the ops before and after it.
+    # A loop without a recorded start or end takes the time between the ops before and after it.
     before = np.append(-1, np.sort(others.end))
     after = np.append(np.sort(others.start), MOST)
     until, since = after[np.searchsorted(after, end)], before[np.searchsorted(before, start, side="right") - 1]
@@ -533,9 +533,9 @@ def _is_recurrent(name: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _loop_of(name: str) -> tuple[str, str, str]:
-    """Return the scope of the loop that an op is in (empty: none), the op in its body, and what else it is.
+    """Return the scope of the loop of an op (empty if none), the op in its body, and its other role.
 
-    `FromTensor` hands the loop its elements before it starts, `Stack` collects them at its end.
+    `FromTensor` passes elements to the loop before it starts, `Stack` collects them at its end.
     """
     name = _WRAPPERS.sub("", name[:PATH_READ])
     body, array = _BODY.match(name), _ARRAY.match(name)
@@ -547,7 +547,7 @@ def _loop_of(name: str) -> tuple[str, str, str]:
 
 
 def _late(events: _Events, full_names: Sequence[str], steps: Steps, exchanges: Intervals) -> Late | None:
-    """Find how long the others wait in collectives while only one replica runs ops; None without replicas."""
+    """Return how long the others wait in collectives while only one replica runs ops; None without replicas."""
     numbers = [int(found[1]) if (found := _REPLICA.search(name)) else 0 for name in full_names]
     replicas = sorted(set(numbers))
     if len(replicas) < 2 or not len(exchanges.start):
@@ -560,7 +560,7 @@ def _late(events: _Events, full_names: Sequence[str], steps: Steps, exchanges: I
         alone = difference(intersection(busy[each], exchanges), others)
         waits.append(overlap(alone, steps.start_ps, steps.end_ps))
     most = replicas[int(np.array([each.sum() for each in waits]).argmax())]
-    # What this replica runs more than the others do.
+    # Extra op time of this replica compared with the others.
     more = Counter[str]()
     duration = np.bincount(events.key, events.end - events.start, len(full_names)).tolist()
     for number, name, ps in zip(numbers, full_names, duration, strict=True):
@@ -570,9 +570,10 @@ def _late(events: _Events, full_names: Sequence[str], steps: Steps, exchanges: I
 
 
 def _threads(trace: HostTrace) -> tuple[int, int]:
-    """Return how many threads the pools of TensorFlow have: those that run ops, and those that ops use.
+    """Return the number of threads in TensorFlow's inter-op and intra-op pools.
 
-    Where several tasks share a process, each has pools of its own, and their sizes are unknown: 0."""
+    Tasks that share a process have separate pools of unknown size: 0.
+    """
     if runs_several_tasks(trace):
         return 0, 0
     pools = Counter(line.name.partition("/")[0] for line in trace.host_lines)
@@ -581,7 +582,7 @@ def _threads(trace: HostTrace) -> tuple[int, int]:
 
 
 def _python_of(trace: HostTrace, calls: _Events) -> str:
-    """Return the function of the program that takes most time inside calls of Python by the graph."""
+    """Return the function of the program with most time in Python calls from the graph."""
     is_frame = frame_names(trace)
     if not len(calls.row) or not is_frame.any():
         return ""
@@ -619,7 +620,7 @@ def _is_weights(key: OpKey) -> bool:
 def _weights(
     keys: Sequence[OpKey], full_names: Sequence[str], layers: Sequence[str], arrays: _Arrays
 ) -> dict[str, Output]:
-    """Return the shape of the weights of layers, as their gradients have it."""
+    """Return the shapes of the weights of layers, from their gradients."""
     found: dict[str, Output] = {}
     for key, name, layer in zip(keys, full_names, layers, strict=True):
         array = arrays.by_op.get(name, _NO_ARRAY)

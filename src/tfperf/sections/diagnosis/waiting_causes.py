@@ -1,4 +1,4 @@
-"""Causes of waiting: for batches, for copies of batches and of results, and for other replicas and hosts."""
+"""Causes of waiting: for batches, for copies of batches and results, and for other replicas and hosts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tfperf.sections.tfdata.pipeline import Pipeline
 
 _MUCH_PERCENT = 10.0
-"""From this share of the step on, waiting says how many cores work meanwhile."""
+"""Minimum waiting for a statement about busy cores, in percent of the step."""
 
 
 def input_wait(case: Case) -> Cause | None:
-    """Judge waiting for the next batch: the stage that is waited for, and what changes of the pipeline bring."""
+    """Check for waiting for the next batch: the blocking stage, and estimates for pipeline changes."""
     if not case.matters("input_wait"):
         return None
     tfdata = pipelines_of(case)
@@ -57,7 +57,7 @@ def input_wait(case: Case) -> Cause | None:
 
 
 def input_contention(case: Case) -> Cause | None:
-    """Judge what the threads of the pipeline take from the step's own work: they compute on the same cores."""
+    """Check for CPU contention of the step with pipeline threads."""
     parts, slowed, outlook = ("host_compute", "all_others"), slowed_percent(case.results), outlook_of(case.results)
     if slowed is None or outlook is None or min(slowed[0], case.ledger.left(*parts)) < LEAST_PERCENT:
         return None
@@ -75,15 +75,13 @@ def input_contention(case: Case) -> Cause | None:
 
 
 def _slows_rather(case: Case) -> bool:
-    """Tell whether the pipeline costs time because of its threads rather than by waiting: that decides for what
-    changes of it are given as actions.
-    """
+    """Return whether the pipeline costs time mainly by CPU contention, so that actions are given for that cause."""
     outlook = outlook_of(case.results)
     return outlook is not None and outlook.is_costly and outlook.keeps_up
 
 
 def cores_meanwhile(pipeline: Pipeline | None) -> str:
-    """Say how many cores work while steps wait, where that is few or all; a clause that follows another one."""
+    """Return the number of busy cores while steps wait, if few or all are, as a clause to append."""
     if pipeline is not None and pipeline.cores is not None:
         of_cores = f"of {counted(pipeline.cores, 'core')}"
         if pipeline.fills_cores:
@@ -94,7 +92,7 @@ def cores_meanwhile(pipeline: Pipeline | None) -> str:
 
 
 def pipelines_of(case: Case) -> TfData:
-    """Return the pipelines, first the one that these steps wait for; none if it is unknown which that is."""
+    """Return the pipelines, starting with the one that these steps wait for; empty if it is unknown."""
     tfdata = case.results["tfdata"]
     return tfdata.for_steps(case.summary.kind) or (TfData(()) if case.results.is_other_kind else tfdata)
 
@@ -109,9 +107,9 @@ _REASONS: Mapping[Reason, str] = {
 
 
 def _pipeline_actions(case: Case, tfdata: TfData) -> tuple[Action, ...]:
-    """Return the changes of the pipeline, the largest likely gain first; those without an estimate follow.
+    """Return the pipeline changes, largest likely gain first, then those without an estimate.
 
-    The estimates are for the steps that the trace was read with.
+    The estimates are for the steps that were averaged when the trace was read.
     """
     is_estimated = case.results.is_other_kind or not case.results.is_narrowed
 
@@ -131,7 +129,7 @@ def _pipeline_actions(case: Case, tfdata: TfData) -> tuple[Action, ...]:
 
 
 def input_copy(case: Case) -> Cause | None:
-    """Judge copying batches to the device while nothing else goes on."""
+    """Check for copies of batches to the device that do not overlap other work."""
     if not case.matters("host_to_device"):
         return None
     kernels = case.results["kernels"]
@@ -150,7 +148,7 @@ def input_copy(case: Case) -> Cause | None:
 
 
 def output_copy(case: Case) -> Cause | None:
-    """Judge copying results to the host."""
+    """Check for copies of results to the host."""
     if not case.matters("output"):
         return None
     cost = case.ledger.claim("output")
@@ -170,22 +168,21 @@ _SLOW_IN = {
     "compute": ("host_compute",),
     "device": ("device_compute", "device_to_device", "output", "device_collectives"),
 }
-"""The categories in which the last host is slower, where no other cause says why."""
+"""Categories in which the last host is slower, for use without a cause that explains it."""
 _WAITING = ("device_collectives", "host_compute")
-"""The categories in which hosts wait for others."""
 _EXPLAINED_BY = {
     "input": ("input_wait", "input_copy"),
     "python": ("python_between_steps", "garbage_collection", "waiting_in_calls"),
     "launching": ("launch_bound", "small_work_per_step", "eager_ops", "run_eagerly"),
     "compilation": ("compilation", "warm_up"),
 }
-"""The causes that say why a host is slow, by what it is slow in."""
+"""Causes that explain a slow host, by its slow category."""
 _UNKEYED_PERCENT = 10.0
 _EXCHANGE_PERCENT = 10.0
 
 
 def straggler(case: Case) -> Cause | None:
-    """Judge hosts that the others wait for: now this and now that, or one of which no other cause says why."""
+    """Check for hosts that the others wait for: varying ones, or one that no other cause explains."""
     found = case.straggler
     if found is None or found.is_outside_averages or (found.host and found.cause in _EXPLAINED_BY):
         return None
@@ -205,17 +202,17 @@ def straggler(case: Case) -> Cause | None:
 
 
 def with_late_host(case: Case, causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes with what is known about a late host: the cause that explains it says who waits for it.
+    """Return the causes with the straggler: the cause that explains it states which hosts wait.
 
-    A cause of its own, which takes no part of the step, says that the others are faster. Without keys that hosts share,
-    the host that waits least is compared with the others.
+    A separate cause without a share of the step reports that the others are faster. Without keys that hosts share, the
+    host that waits least is compared with the others.
     """
     found = case.straggler
     if found is None:
         unkeyed = None if case.hosts.is_known or case.pace is None else _unkeyed(case, causes)
         return [*causes, *([] if unkeyed is None else [unkeyed])]
     kind = case.summary.kind
-    if found.is_outside_averages:  # the time is lost in steps that averages omit
+    if found.is_outside_averages:  # the time is lost in steps that averages exclude
         late, quantities = late_text(found, kind)
         once = case.cause(
             "straggler",
@@ -253,7 +250,7 @@ def with_late_host(case: Case, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _unkeyed(case: Case, causes: Sequence[Cause]) -> Cause | None:
-    """Judge what the pace setter makes others wait for, beyond the causes already found on it."""
+    """Return the cause of waiting for the pace setter, beyond the causes already found on it."""
     programs = [times.program for times in case.results.of_hosts("diagnosis")]
     others = [program.collective_percent for index, program in enumerate(programs) if index != case.pace]
     claimed = sum(cause.cost_percent.high for cause in causes if cause.cost_percent and cause.code != "collectives")
@@ -271,7 +268,7 @@ def _evidence(found: Straggler) -> Evidence:
 
 
 def collectives(case: Case) -> Cause | None:
-    """Judge communication between devices or hosts while nothing else goes on."""
+    """Check for communication between devices or hosts that does not overlap other work."""
     on_host = case.program.collective_percent - case.ledger.of_exchanges
     share = case.ledger.left("device_collectives") + min(on_host, case.ledger.left("host_compute"))
     if share < LEAST_PERCENT:
@@ -296,9 +293,9 @@ def collectives(case: Case) -> Cause | None:
 
 
 def collectives_bound(case: Case) -> Cause | None:
-    """Judge the exchange between hosts without waiting for the last one: how much of it ops could hide.
+    """Check for the exchange between hosts without waiting for the last one, and how much of it ops could hide.
 
-    It takes no part of the step: `collectives` has the cost.
+    It takes no share of the step: `collectives` has the cost.
     """
     late = case.hosts.late if case.is_headline and not case.results.is_other_kind else None
     ops, waited = case.program.op_percent, None if late is None else late.waited_percent

@@ -1,7 +1,7 @@
 """Causes outside the averaged steps: time between steps, evaluation, slow steps. Shares are of the wall time.
 
-The wall time is from the start of the first training step to the end of the last step, without the first steps of the
-capture if these trace or take very long. Percentages of the average step are scaled to it by `Case.wall_share`.
+Wall time is from the start of the first training step to the end of the last step, excluding first steps of the capture
+that trace or take very long. `Case.wall_share` scales percentages of the average step to it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from tfperf.sections.wall.analysis import Content, Gap, Wall
 
 _EVALUATION_PERCENT = 20.0
-"""Evaluation is a cause from this share of the wall time on."""
+"""Threshold for evaluation as a cause, in percent of the wall time."""
 _NAMED = 2
 _SHORT_MS = 10.0
-"""A machine with other programs keeps a thread from running for a few milliseconds."""
+"""On a machine with other programs, a thread may not run for a few milliseconds."""
 _EPOCH_TURN_MS = 100.0
-"""Keras itself takes less at the end of an epoch, apart from callbacks, to replace the iterator."""
+"""Without callbacks, Keras takes less at the end of an epoch, to replace the iterator."""
 _REPLACES_ITERATOR = re.compile(r".*(?:Delete|Destroy|Iterator|Dataset)")
 _GENERIC = ("host_compute", "kernel_launch", "output")
-"""The categories in which a slow step may be longer without another cause that says why."""
+"""Categories in which a slow step may be longer without a cause that explains it."""
 _IN_NO_CATEGORY = ("python_between_steps", "waiting_in_calls", "garbage_collection")
 _ACTIONS: dict[Content, str] = {
     "collection": "collect_less_often",
@@ -48,7 +48,7 @@ _ACTIONS: dict[Content, str] = {
 
 
 def between_steps(case: Case) -> Cause | None:
-    """Judge the time between steps that belongs to no step: the end of an epoch, a checkpoint, Python."""
+    """Check for time between steps: the end of an epoch, a checkpoint, Python."""
     wall = case.wall
     gaps = () if wall is None else wall.gaps_in_loop
     if wall is None or not gaps:
@@ -61,7 +61,7 @@ def between_steps(case: Case) -> Cause | None:
     content = max(by_content, key=lambda each: by_content[each])
     over_wall, cost = case.over_wall(), Range(share, share)
     part = by_content[content] / total_ps
-    # What is traced in one gap only, such as the first evaluation, is not traced again.
+    # Tracing in a single gap, such as that of the first evaluation, does not recur.
     again = sum(gap.content == "compile" for gap in gaps) > 1
     action = "profile_later" if content == "compile" and not again else _ACTIONS[content]
     actions = [over_wall.action(action, Range(share * part, share * part))]
@@ -76,7 +76,7 @@ def between_steps(case: Case) -> Cause | None:
         "Time between steps",
         cost,
         _gaps_text(wall, gaps, content, part),
-        # What the change leaves is the time of the other contents.
+        # The rest is the time of the other contents.
         actions=actions,
         rests_on=(Evidence("wall", "wall", between_row(content)),),
         confidence="medium" if content == "nothing" else "high",
@@ -84,7 +84,7 @@ def between_steps(case: Case) -> Cause | None:
 
 
 def _may_be_chance(wall: Wall, gaps: Sequence[Gap]) -> bool:
-    """Return whether other programs may have made the gaps: short ones at any time, in which nothing special runs."""
+    """Return whether other programs may cause the gaps: short ones at irregular times, without special events."""
     is_special = any(gap.starts_epoch or gap.content not in ("calls", "nothing") for gap in gaps)
     is_regular = bool(wall.period(np.array([gap.row for gap in gaps], np.int64)))
     return not is_special and not is_regular and _total_ps(gaps) < _SHORT_MS * PS_PER_MS * len(gaps)
@@ -95,7 +95,7 @@ def _total_ps(gaps: Sequence[Gap]) -> int:
 
 
 def _gaps_text(wall: Wall, gaps: Sequence[Gap], content: Content, part: float) -> str:
-    """Say how many gaps there are, where, and what runs in most of their time."""
+    """Return the number of gaps, their position, and the content of most of their time, as text."""
     mean_ms = _total_ps(gaps) / len(gaps) / PS_PER_MS
     text = f"{counted(len(gaps), 'gap')} of {format_ms(mean_ms)} ms{' on average' * (len(gaps) > 1)}"
     epochs = sum(gap.starts_epoch for gap in gaps)
@@ -115,11 +115,11 @@ def _gaps_text(wall: Wall, gaps: Sequence[Gap], content: Content, part: float) -
 
 
 def evaluation(case: Case) -> Cause | None:
-    """Judge evaluation that takes a large part of the wall time."""
+    """Check for evaluation that takes a large part of the wall time."""
     wall = case.wall
     if wall is None or not case.summary.kind.startswith("train"):
         return None
-    # What only one evaluation compiles comes with the first one, however many there are.
+    # One-time compilation is part of the first evaluation, however many follow.
     share = 100.0 * (wall.evaluation_ps - wall.compiled_once_ps) / wall.steady_ps
     if share < _EVALUATION_PERCENT:
         return None
@@ -139,7 +139,7 @@ def evaluation(case: Case) -> Cause | None:
 
 
 def compiling_percent(case: Case) -> Range | None:
-    """Return what steps that compile, other than the first ones, cost of the wall time; None if averages hold them."""
+    """Return the wall time cost of steps that compile, other than the first ones; None if averages include them."""
     wall = case.wall
     if wall is None:
         return None
@@ -148,23 +148,24 @@ def compiling_percent(case: Case) -> Range | None:
     if not len(rows) or not len(plain):
         return None
     compile_ps = int(wall.compile_ps[rows].sum())
-    # What was just compiled is prepared at its first run, which later runs do not pay for either.
+    # The first run after compilation includes preparation, which later runs do not.
     longer_ps = int(np.maximum(wall.step_ps[rows] - wall.step_ps[plain].mean(), wall.compile_ps[rows]).sum())
     cost = Range(100.0 * compile_ps / wall.steady_ps, 100.0 * longer_ps / wall.steady_ps)
     return cost if cost.high >= LEAST_PERCENT else None
 
 
 def compiling_text(wall: Wall) -> str:
-    """Say which steps compile, other than the first ones, and how long they take; a clause that follows another."""
+    """Return which steps compile, other than the first ones, and their duration, as a clause to append."""
     rows = wall.counted("compiling")
     modes = modes_text(wall, rows)
     return f"{modes[:1].lower()}{modes[1:]}"
 
 
 def slow_steps(case: Case) -> Cause | None:
-    """Judge averaged steps that take over twice the median, at a regular distance, by what they compute or launch more.
+    """Check for averaged steps that take over twice the median, at a regular interval, by their extra compute or
+    launches.
 
-    What they take more in no category is Python between calls, which `with_slow_steps` says.
+    Their extra uncategorized time is Python between calls, which `with_slow_steps` reports.
     """
     longer = _longer(case)
     if longer is None:
@@ -172,7 +173,7 @@ def slow_steps(case: Case) -> Cause | None:
     wall, slow, percents = longer
     costs = {part: min(percents[part], case.ledger.left(part)) for part in _GENERIC}
     share = sum(costs.values()) * case.wall_share
-    # Slow steps that come at any time may be slow because other programs use the cores.
+    # Irregular slow steps may be slow because other programs use the cores.
     if share < LEAST_PERCENT or not wall.period(slow):
         return None
     for part, most in costs.items():
@@ -193,7 +194,7 @@ def slow_steps(case: Case) -> Cause | None:
 
 
 def with_slow_steps(case: Case, causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes; those of time in no category say so if slow steps hold more than half of it."""
+    """Return the causes; those of uncategorized time mention slow steps with more than half of it."""
     longer = _longer(case)
     if longer is None:
         return [*causes]
@@ -210,7 +211,7 @@ def with_slow_steps(case: Case, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _longer(case: Case) -> tuple[Wall, Int64s, dict[str, float]] | None:
-    """Return the slow steps among the averaged ones, and what they take more by category, in percent of the step."""
+    """Return the slow steps among the averaged ones, and their extra time by category, in percent of the step."""
     wall = case.wall
     if wall is None:
         return None

@@ -50,7 +50,6 @@ class HostWork(Struct, frozen=True):
     waited_for_ps: float | None = None
     """Waiting of other hosts for it per step: time lost in the steps in which it is last, over all steps."""
     last_percent: float | None = None
-    """Share of the steps in which it is last."""
     cause: str = ""
     """Category in which it is slower than the others in the steps in which it is last; empty if it is never last by
     much."""
@@ -78,7 +77,6 @@ class Hosts(Tabular, frozen=True, kw_only=True):
     cut: int = 0
     """Collectives left out because a host has too many."""
     chips: TpuChips | None = None
-    """Chips of the shared TPU; None without one."""
 
     @property
     def is_known(self) -> bool:
@@ -151,10 +149,7 @@ def _late(
 
 
 def _told_together(breakdowns: Sequence[Breakdown]) -> list[Task]:
-    """Return the tasks of hosts, with the roles that need all hosts to identify.
-
-    If there are tf.data workers, a process without events is their dispatcher.
-    """
+    """Return the tasks of hosts. Next to tf.data workers, a process without events is their dispatcher."""
     serves_data = any(breakdown.task.role == "tf.data worker" for breakdown in breakdowns)
     told = []
     for breakdown in breakdowns:
@@ -195,7 +190,6 @@ CAUSES = {
     "device_to_device": "device",
     "device_compute": "device",
 }
-"""Causes of a slow host, by the category of its time."""
 CAUSE_TEXTS = {
     "input": "input",
     "compilation": "tracing and compiling",
@@ -351,7 +345,6 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """The host in whose steps most is lost, even if it does not cause most of the loss."""
     cause: str
     loss_percent: float
-    """Share of the step time."""
     loss_ms: float
     excess_ms: float
     """Extra time of the last host in the cause, in the steps with this cause."""
@@ -482,10 +475,7 @@ def _by_collectives(
 
 
 def waited_in_steps(breakdown: Breakdown, own: Collectives, wait: Waits) -> Int64s:
-    """Return the waiting of a host for others in each of its steps, -1 without a shared collective.
-
-    It is the union of intervals, because collectives may overlap.
-    """
+    """Return the waiting of a host in each of its steps (a union: collectives may overlap), -1 without a shared one."""
     start_ps, steps = own.start_ps[wait.matched], breakdown.steps
     waited_ps = overlap(union(start_ps, start_ps + wait.wait_ps[wait.matched]), steps.start_ps, steps.end_ps)
     row = steps.at(start_ps)

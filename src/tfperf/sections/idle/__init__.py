@@ -44,7 +44,6 @@ _TEXTS: dict[Cause, str] = {
     "host_compute": "ops run on host threads",
     "unknown": "nothing is recorded that explains it (host tracer level 2 records what the program calls)",
 }
-"""Host activity while a device is idle."""
 _CAUSES: dict[Cause, tuple[str, ...]] = {
     "input": ("input_wait", "input_contention"),
     "compile": ("compilation", "warm_up"),
@@ -55,7 +54,6 @@ _CAUSES: dict[Cause, tuple[str, ...]] = {
     "host_compute": ("host_ops", "small_work_per_step", "eager_ops", "run_eagerly"),
     "unknown": ("waiting_in_calls",),
 }
-"""Causes of the diagnosis that idle time supports."""
 _CATEGORIES: dict[Cause, tuple[str, str]] = {
     "input": ("input_wait", "Input, without copies"),
     "compile": ("compilation", CATEGORY_TITLES["compilation"]),
@@ -67,10 +65,7 @@ _CATEGORIES: dict[Cause, tuple[str, str]] = {
 
 
 def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
-    """Return the causes with at least `NAMED_PERCENT` of the step, largest first, or one finding that there are none.
-
-    Empty without a device.
-    """
+    """Return the causes with at least `NAMED_PERCENT`, largest first, or that there are none; empty if no device."""
     if not idle.devices:
         return ()
     large = [cause for cause in idle.ranked if idle.percents[cause] >= NAMED_PERCENT]
@@ -174,7 +169,6 @@ def build(results: Results) -> Section:
 
 
 def _facts(idle: Idle) -> tuple[Fact, ...]:
-    """Return the idle time of working devices, and the unused devices (the last fact)."""
     is_one_of_several = len(idle.averaged) == 1 < len(idle.listed)
     which = f" of {only_device(idle)}" if is_one_of_several else averaged_over(idle)
     share = idle_share(idle)
@@ -202,7 +196,6 @@ def _labels(idle: Idle, use: Use) -> list[str]:
 
 
 def _tables(results: Results) -> tuple[Table, ...]:
-    """Build the tables; with several devices, visible ones cover those that work, their largest causes and gaps."""
     idle = results["idle"]
     titles = {"per_step_ms": "Time", "step_percent": "Of capture"} if idle.without_steps else {}
     cause_columns = (replace(column, title=titles.get(column.key, column.title)) for column in IDLE_CAUSES.columns)
@@ -284,7 +277,6 @@ USE_TEXTS: dict[Use, str] = {
     "no kernel": "nothing but copies outside of the steps",
     "silent": "no work recorded",
 }
-"""Device use in the averaged steps."""
 
 
 def _causes(results: Results) -> Data | None:

@@ -76,10 +76,7 @@ class Idle(Tabular, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def averaged(self) -> tuple[DeviceIdle, ...]:
-        """Return the devices in averages and gaps: those that work in the steps.
-
-        If none works, those that copy in the steps; else all with recorded work.
-        """
+        """Return the devices in averages and gaps: those that work in steps, else those that copy there, else all."""
         by_use = ([device for device in self.devices if device.use == use] for use in ("works", "copies"))
         return tuple(next(filter(None, by_use), self.devices))
 
@@ -132,9 +129,7 @@ class Idle(Tabular, frozen=True, kw_only=True, dict=True):
             "total_ms": [total / PS_PER_MS for total in total_ps],
             "per_step_ms": [total / PS_PER_MS / max(steps, 1) for total in total_ps],
             "step_percent": [self.percents[cause] for cause in ranked],
-            "idle_percent": [
-                100.0 * self.percents[cause] / idle_percent for cause in ranked
-            ],  # not 0, because causes with time exist
+            "idle_percent": [100.0 * self.percents[cause] / idle_percent for cause in ranked],  # not 0 if ranked
             "gaps": [sum(device.gap_counts[cause] for device in devices) for cause in ranked],
         }
 
@@ -192,10 +187,7 @@ def analyze(host: Host) -> Idle:
 
 
 def _program(trace: HostTrace) -> Windows:
-    """Return the capture as one window, without profiler start and stop.
-
-    These take most of a second on a TPU, while the program does nothing.
-    """
+    """Return the capture as one window, without profiler start and stop, which take most of a second on a TPU."""
     begin = max((trace.extent_ps[0], *profiler_times(trace, "start").end.tolist()))
     end = min((trace.extent_ps[1], *profiler_times(trace, "stop").start.tolist()))
     begin, end = (begin, end) if begin < end else trace.extent_ps
@@ -248,10 +240,7 @@ def combine(parts: list[Idle]) -> Idle:
 
 
 def narrow(idle: Idle, before: Breakdown, after: Breakdown) -> Idle:
-    """Average the idle time of a host over the steps of `after`, a subset of those of `before`.
-
-    Steps of attribution tensorflow are not the windows that cut idle time, so they change nothing.
-    """
+    """Average idle time over the steps of `after`; not for attribution tensorflow, where steps are not windows."""
     if before.attribution == "tensorflow":
         return idle
     counted = np.isin(before.steps.start_ps, after.steps.start_ps[after.steps.headline])
@@ -379,10 +368,7 @@ class Windows(Struct, frozen=True):
 
 
 class DeviceGaps(Struct, frozen=True, kw_only=True):
-    """Gaps of one device, cut at the edges of windows, as columns of equal length.
-
-    Times are int64 picoseconds on the clock of the host.
-    """
+    """Gaps of one device, cut at window edges: columns of equal length, int64 picoseconds on the clock of the host."""
 
     device: DeviceTime
     window: Int64s
@@ -512,7 +498,6 @@ class Gap(Struct, frozen=True, kw_only=True):
     cause: Cause
     """The cause with the largest part of the gap."""
     cause_ps: int
-    """Part of the gap due to `cause`."""
     thread: str | None
     event: str | None
     """The event of that thread with most time for that cause, the innermost of equals."""
@@ -581,10 +566,7 @@ def _described(trace: HostTrace, gaps: DeviceGaps, steps: Steps, states: HostSta
 
 
 def _evidence(trace: HostTrace, gaps: DeviceGaps, states: HostStates) -> Int64s:
-    """Return the host row that shows the cause of each gap, -1 if none.
-
-    The call that ends a gap does, if most of the cause's time comes from it.
-    """
+    """Return the host row that shows the cause of each gap (the call that ends it, if most comes from it), or -1."""
     cause, cause_ps = gaps.time_ps.argmax(axis=0), gaps.time_ps.max(axis=0)
     cause_of_call = CAUSE_OF_STATE[states.code[np.maximum(gaps.launch, 0)]]
     by_call = (

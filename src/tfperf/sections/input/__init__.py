@@ -143,7 +143,6 @@ def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
 
 
 def _tables(results: Results) -> tuple[Table, ...]:
-    """Return the tables; visible ones omit classes without ops and empty columns."""
     pipeline = results["input"]
     shows_copies = results["steps"].has_device and results["steps"].copies_are_input
     hidden: dict[str, Level] = {} if shows_copies else {"host_to_device_ms": "data"}
@@ -197,7 +196,6 @@ def _notes(results: Results) -> tuple[str, ...]:
 
 
 def _host_work(results: Results) -> list[Finding]:
-    """Return the input work of the host, if steps wait for input or copies take longer than waiting."""
     overview = results["overview"]
     pipeline = results["input"]
     if overview.input_class not in ("high", "moderate"):
@@ -226,9 +224,7 @@ INPUT_PART_TITLES: dict[InputPart, str] = {
     "enqueue": "Enqueue to device",
     "other": "Other",
 }
-"""Keys and titles of the five classes of input ops, in display order."""
 INPUT_TIME_TITLES = {"input_wait": "Input wait", "host_to_device": "Host to device"}
-"""Keys and titles of the two parts of a step's input time."""
 STATISTIC_TITLES = {
     "average": "Average",
     "standard_deviation": "Standard deviation",

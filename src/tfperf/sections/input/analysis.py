@@ -94,7 +94,6 @@ class InputPipeline(Tabular, frozen=True):
     enqueue_shares: tuple[float, ...]
     """Share of host time (0 to 1) in copies to the device, for each host with scaled times."""
     has_host_events: bool
-    """Whether the trace has any events of host threads."""
 
     @property
     def self_ps(self) -> int:
@@ -268,10 +267,7 @@ _PASSING_ON = ("Prefetch", "ParallelInterleave", "LegacyParallelInterleave")
 
 
 def ops_by_stage(host: Host) -> list[FoundOp]:
-    """Return the input ops by stage: its calls, its own threads, and its function.
-
-    Waiting of a thread for a function that runs elsewhere does not count as work.
-    """
+    """Return the input ops by stage: its calls, threads and function. Waiting for a function elsewhere is not work."""
     trace, recorded, work = host.trace, host.pipelines, host.stage_work
     pieces: dict[_Label, list[_Piece]] = {}
     for label, piece in _of_no_stage(trace, recorded):

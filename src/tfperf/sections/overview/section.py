@@ -28,7 +28,6 @@ _INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIM
 _LEAST_PERCENT = 1.0
 """Minimum CPU contention of the pipeline that a finding reports, in percent of the step."""
 SEVERITIES: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possible": "hint", "none": "info"}
-"""Severity of each input-bound class."""
 
 
 def build(results: Results) -> Section:
@@ -105,7 +104,6 @@ def _precision_facts(breakdown: Breakdown) -> list[Fact]:
 
 
 def _duty_facts(breakdown: Breakdown) -> list[Fact]:
-    """Return the compute share of TPU cores, between the first and the last op of each."""
     duty = duty_percent(breakdown.cores)
     if duty is None:
         return []

@@ -89,7 +89,6 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     codes: Int64s = NO_NUMBERS
     """Part of each window: an index into `PARTS`."""
     compile_ps: Int64s = NO_NUMBERS
-    """Tracing and compilation time of each step."""
     rows: Int64s = NO_NUMBERS
     """Counted steps of `kind`, without those that the capture cuts off."""
     names: tuple[str, ...] = ()
@@ -174,10 +173,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def steady_ps(self) -> int:
-        """Return the wall time of the training loop without first steps and one-time compilation.
-
-        Longer training does not repeat these.
-        """
+        """Return the wall time of the training loop without first steps and one-time compilation, which happen once."""
         return self.loop_ps - int(self.step_ps[self.counted("first")].sum()) - self.compiled_once_ps
 
     @property
@@ -186,7 +182,6 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
         return self.count - len(self.counted("first"))
 
     def _others_until(self, end_ps: int) -> int:
-        """Return the time of other kinds from the first counted step to `end_ps`."""
         start = self.span_ps[0]
         of_steps = self.is_other & (self.starts_ps >= start) & (self.ends_ps <= end_ps)
         inside = (gap for gap in self.gaps if self._in_evaluation(gap) and start <= gap.start_ps < end_ps)
@@ -373,10 +368,7 @@ def _gaps(host: Host, rows: Int64s, start: Int64s, end: Int64s) -> tuple[tuple[G
 
 
 def _main(host: Host, start: Int64s, end: Int64s, *, frames: bool) -> Int64s:
-    """Return the events that overlap a gap: Python frames, or outermost calls.
-
-    They are on the thread that makes the calls, or on all host threads if that thread is unknown.
-    """
+    """Return the events that overlap a gap: Python frames or outermost calls, on the calling thread if it is known."""
     trace, main = host.trace, host.host_states.main
     lines = trace.host_lines if main is None else (trace.lines[main],)
     rows = np.concatenate([NO_NUMBERS, *(np.arange(line.start, line.stop) for line in lines)])
@@ -387,11 +379,7 @@ def _main(host: Host, start: Int64s, end: Int64s, *, frames: bool) -> Int64s:
 
 
 def _longest(trace: HostTrace, rows: Int64s, gaps: Intervals, *, is_frame: bool) -> str:
-    """Return the activity with most time in the gaps: an op or call, or the innermost Python function that lasts so
-    long.
-
-    Empty if the gaps contain no events.
-    """
+    """Return the activity with most time in the gaps: op, call or innermost long Python function; empty if none."""
     if not len(rows):
         return ""
     inside = overlap(gaps, trace.start_ps[rows], trace.end_ps[rows]).astype(np.float64)
