@@ -42,7 +42,6 @@ class Case(Struct, frozen=True, kw_only=True):
     summary: Summary
     ledger: Ledger
     unknown: frozenset[str]
-    """Categories that the trace does not show."""
     step_ms: float
     is_headline: bool
     of: Whole = "step"
@@ -76,7 +75,7 @@ class Case(Struct, frozen=True, kw_only=True):
         return min(1.0, wall.steady_count * self.step_ms * PS_PER_MS / wall.steady_ps)
 
     def over_wall(self) -> Case:
-        """Return the same context with percentages and estimates relative to wall time per step; requires `wall`."""
+        """Return the same case with percentages and estimates relative to wall time per step; requires `wall`."""
         wall = self.wall
         if wall is None:
             raise ValueError("the wall time is unknown")
@@ -240,8 +239,7 @@ class Ledger:
         self.of_ops, self.of_exchanges = 0.0, 0.0
         """Claimed shares of Host compute in which ops run, and in which replicas exchange data."""
         self.of_kernels = 0.0
-        """Share of Host compute in kernels of eager ops, which is claimed separately because eager execution adds
-        little to it."""
+        """Share of Host compute in kernels of eager ops, if eager execution costs little of it."""
         self._left = {part: percent.get(part, 0.0) for part in _PARTS if part not in unknown}
 
     def left(self, *parts: str) -> float:

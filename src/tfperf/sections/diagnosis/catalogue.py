@@ -188,7 +188,6 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "idle_devices": CauseMeaning("devices do nothing in the steps", "no part of the step: the cost is unknown"),
     "memory_pressure": CauseMeaning("memory is nearly full, fragmented, or grows", "no part of the step"),
 }
-"""Every cause by its code."""
 
 
 GUIDE = "https://www.tensorflow.org/guide"
@@ -206,7 +205,6 @@ class Advice(Struct, frozen=True, kw_only=True):
     """0 if the trace does not show the saving."""
     assumption: str = ""
     urls: Mapping[Api, str] = {}
-    """Pages for single APIs."""
     is_per_examples: bool = False
     """As in `Action`."""
     on_tpus: Mapping[Api, str] | None = None
@@ -884,4 +882,3 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{GUIDE}/profiler",
     ),
 }
-"""Every action by its code."""

@@ -40,7 +40,6 @@ class Action(Struct, frozen=True, kw_only=True):
     step_ms: Range | None
     """Step time after the change; None if the trace does not show it."""
     assumption: str
-    """Assumption of the estimate."""
     url: str
     rest_ms: Range | None = None
     """Step time if the rest of the step takes as long as now; None if `step_ms` assumes that already."""
@@ -82,9 +81,8 @@ class Cause(Struct, frozen=True, kw_only=True):
     actions: tuple[Action, ...]
     """The action with the largest likely gain comes first."""
     gain_ms: float
-    """Likely saving per step of this kind; its share of the step ranks causes.
-
-    It is the gain of the first action, or half of the cost for an action without an estimate, if that is more."""
+    """Likely saving per step of this kind: the gain of the first action (without an estimate, half of the cost if
+    more)."""
     step_ms: float
     """Current step time of this kind; for a cause of wall time, the wall time per step."""
     quantities: tuple[Quantity, ...] = ()

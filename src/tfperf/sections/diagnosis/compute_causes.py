@@ -211,10 +211,7 @@ def optimizer_update(case: Case) -> Cause | None:
 
 
 def dominant_layer(case: Case) -> Cause | None:
-    """Check for a dense layer with a very wide input that takes most of the step, including its weight update.
-
-    It is often accidental: after a Flatten instead of pooling.
-    """
+    """Check for a dense layer with a very wide input (often after Flatten) and its update, in most of the step."""
     work = case.program.work
     if work is None:
         return None
@@ -257,7 +254,6 @@ def computed(case: Case) -> tuple[Computed, ...]:
 
 
 def _on_device(case: Case) -> tuple[Computed, ...]:
-    """Return the ops with most device time, each with its share of the step and of the roofline."""
     roofline = case.results["roofline"]
     roofs = {} if roofline is None else {row.op.op: row.judged.roofline_percent for row in roofline.ops}
     kernels = case.results["kernels"]
@@ -285,10 +281,7 @@ def _of_ops(
     actions: Sequence[str],
     between_ops: float = 0.0,
 ) -> Cause | None:
-    """Return the cause of one kind of op, which costs the time of these ops.
-
-    The cost may include `between_ops` of the step, in which no op runs.
-    """
+    """Return the cause of one kind of op; its cost may include `between_ops` percent of the step, without an op."""
     work = case.program.work
     share = min(work.kinds.get(code, 0.0), _left(case)) if work is not None else 0.0
     if work is None or share < LEAST_PERCENT:

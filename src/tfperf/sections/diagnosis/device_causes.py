@@ -214,7 +214,6 @@ _MEMORY_ACTIONS = {
     "memory_fragmented": ("avoid_fragmentation",),
     "memory_growth": ("release_tensors",),
 }
-"""Actions by problem in the memory section."""
 
 
 _CONVERSION = re.compile(r"transpose|nchw.*nhwc|nhwc.*nchw|swapdimension", re.IGNORECASE)
@@ -331,10 +330,7 @@ _TPU_MULTIPLES = {"M": 8, "N": 128, "K": 128, "input channels": 128, "output cha
 
 
 def unaligned_shapes(case: Case) -> Cause | None:
-    """Compare matrix products with unaligned sizes to those with aligned sizes.
-
-    On a GPU, these are products in 16 bit. A TPU runs all on its matrix units.
-    """
+    """Compare matrix products (on a GPU, in 16 bit) with unaligned sizes to those with aligned sizes."""
     aligned, rows = _by_alignment(case)
     cost = _claim_of(case, rows)
     if cost is None:
@@ -545,7 +541,6 @@ def _in_steps(case: Case, way: Way) -> list[AsyncCopy]:
 
 
 def _arrays(case: Case) -> str:
-    """Return the copied arrays with direction, size and rate, as text."""
     there, back = _in_steps(case, "to_device"), _in_steps(case, "to_host")
     names = {each.array for each in there}
     if names == {each.array for each in back} and "" not in names:
@@ -568,7 +563,6 @@ def _size(case: Case, way: Way) -> str:
 
 
 def _named(copies: Sequence[AsyncCopy]) -> str:
-    """Describe arrays: their number, shape and names, and their size if all have the same."""
     named = [without_middle(each.array, LONGEST_NAME) for each in copies if each.array]
     shapes, sizes = {each.shape for each in copies}, {each.bytes for each in copies}
     what = counted(len(copies), "array") + (f" {shapes.pop()}" if len(shapes) == 1 else "")
@@ -581,7 +575,7 @@ def _named(copies: Sequence[AsyncCopy]) -> str:
 def _rate(case: Case, way: Way) -> str:
     """Return the rate of copies that cores wait for; empty if unknown.
 
-    The minimum is bytes / time in which any of them is in flight; the maximum is bytes / waiting time.
+    The minimum is bytes / time with any of them in flight; the maximum is bytes / waiting time.
     """
     moved, link_ps, waited_ps = (_mean(case, way, name) for name in ("awaited_bytes", "link_ps", "waited_ps"))
     if not moved or not link_ps or not waited_ps:

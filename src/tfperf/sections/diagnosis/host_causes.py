@@ -26,8 +26,7 @@ _FIXED_PERCENT = 20.0
 _FRAMEWORK_MS = 2.5
 """Python of Keras or of a plain loop takes less per step."""
 _OF_LONG_STEPS = Range(0.0, 0.85)
-"""Share of Python time that several steps per call save if ops take half of the step: measured, 0 to 10% of such steps.
-"""
+"""Share of Python time that several steps per call save if ops take half of the step: measured, 0 to 10% of steps."""
 _LONG_OPS_MS = 5.0
 """If ops take longer than this and half of the step, calls cost little: the rest is mostly waiting for a core."""
 _LONG_MS = 50.0
@@ -42,7 +41,7 @@ _HALF_PERCENT = 50.0
 _HALF_OF_IT = 0.5
 """Compute share of a second Python thread while the first one runs, because they share the GIL."""
 _BESIDE = 0.8
-"""Time of two equally long activities in parallel, as a share of their sum."""
+"""Minimum share of the shorter of two activities that overlapping them saves."""
 _FEW_STEPS = 0.25
 _NEARLY_ALL = 0.9
 
@@ -77,7 +76,6 @@ def compilation(case: Case) -> Cause | None:
 
 
 def _always_compiles(functions: Functions) -> bool:
-    """Return whether nearly all calls of the most compiled function compile it."""
     jitted = functions.jitted.most_compiled
     if jitted is not None:
         return jitted.compiling_calls >= _NEARLY_ALL * jitted.calls
@@ -568,8 +566,7 @@ def python_between_steps(case: Case) -> Cause | None:
 
 
 def _what_python_does(between: BetweenCalls | None, ready: Range | None) -> Literal["computes", "waits", ""]:
-    """Return the activity of Python in at least half of the time, from the thread's CPU time or else innermost frames.
-    """
+    """Return the activity of Python in at least half of the time, from its CPU time or else innermost frames."""
     if ready is not None and (ready.low >= _HALF_PERCENT or ready.high < _HALF_PERCENT):
         return "computes" if ready.low >= _HALF_PERCENT else "waits"
     if between is not None and between.waiting_share >= _HALF_PERCENT / 100.0:

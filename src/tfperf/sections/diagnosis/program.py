@@ -100,7 +100,7 @@ class Program(Struct, frozen=True, kw_only=True):
     """Time in which the host communicates with others, or waits to do so."""
     is_tpu: bool = False
     is_fit: bool = False
-    """Whether Keras takes the batches itself, in `fit`, `evaluate` or `predict`."""
+    """Whether Keras takes the batches itself, as in `fit`."""
     hidden_python_percent: float = 0.0
     """Time of Python between calls during a run of an earlier call, if that ends before the next call."""
     collections: Collections | None = None
@@ -228,7 +228,6 @@ def _hidden_python(host: Host, calls: Intervals, runs: Intervals) -> Intervals:
 
 
 def _ops(trace: HostTrace, states: HostStates) -> Intervals:
-    """Return when ops of the step run on any host thread, excluding those of tf.data functions."""
     computing = [times[State.COMPUTE] for times in states.lines.values() if State.COMPUTE in times]
     runs = np.flatnonzero(mask(trace.names, lambda name: name.startswith(XLA_RUNS))[trace.name])
     thunks = trace.stat("hlo_op").event.astype(np.int64)
@@ -369,10 +368,7 @@ def combine_calls(calls: Sequence[Calls]) -> Calls:
 
 
 def _conversions(host: Host) -> tuple[Int64s, int | None]:
-    """Return the rows in which large NumPy arrays are copied, outside of tracing, and the largest allocation there.
-
-    TensorFlow allocates the tensor meanwhile; for JAX, only the time of copies is known.
-    """
+    """Return the rows of copies of large NumPy arrays, outside of tracing, and the largest allocation (JAX: None)."""
     trace = host.trace
     puts = trace.host_events(mask(trace.names, _TO_DEVICE.__contains__))
     puts, largest = puts[trace.duration_ps[puts] >= _LEAST_COPY_PS], None
@@ -521,9 +517,9 @@ class Collections(Struct, frozen=True, kw_only=True):
     """Garbage collection in the averaged steps."""
 
     percent: float
-    """Share of the steps."""
+    """In percent of the step time."""
     alone_percent: float
-    """Share of the steps without any other event."""
+    """Without any other event, in percent of the step time."""
     count: int
     full_count: int
     """Collections that visit all objects."""
@@ -588,9 +584,7 @@ class CollectionTimes(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def _rare_steps(times: Int64s) -> int:
-    """Return the number of steps with nearly all of these times, if one or two of many have it, not periodically; else
-    0.
-    """
+    """Return the number of steps with nearly all of these times, if one or two of many have it aperiodically; else 0."""
     order = np.argsort(-times, kind="stable")
     number = int(np.searchsorted(np.cumsum(times[order]), _NEARLY_ALL * times.sum())) + 1
     if number > _FEW or number >= _HALF * len(times):
@@ -601,7 +595,6 @@ def _rare_steps(times: Int64s) -> int:
 
 
 def _most_of(pauses: Pauses, steps: CountedSteps) -> str:
-    """Return the line in more than half of the pause time of the averaged steps."""
     counted = union(steps.start_ps[steps.counted], (steps.start_ps + steps.duration_ps)[steps.counted])
     times = overlap(counted, pauses.start_ps, pauses.end_ps)
     places = dict.fromkeys(pauses.places, 0)
@@ -619,7 +612,7 @@ class ReadyTimes(Struct, frozen=True, eq=False, kw_only=True):
     inside: tuple[Float64s, Float64s]
     outside_ps: Int64s
     inside_ps: Int64s
-    """Recorded time of both."""
+    """Recorded time outside and inside of calls."""
 
     @classmethod
     def of(cls, cpu: CpuTimes, calls: Intervals, steps: CountedSteps) -> ReadyTimes:
@@ -635,8 +628,7 @@ class ReadyTimes(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     def shares(self, steps: CountedSteps, calls_ps: Int64s) -> tuple[Range | None, Range | None]:
-        """Return the ready share of the thread outside and inside of calls, in percent; None if too little is recorded.
-        """
+        """Return the ready share of the thread outside and inside of calls, in percent; None if too little is known."""
         inside_ps = steps.sum(calls_ps)
         outside_ps = steps.total_ps - inside_ps
         parts = ((self.outside, self.outside_ps, outside_ps), (self.inside, self.inside_ps, inside_ps))

@@ -112,7 +112,6 @@ def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:
 
 
 def _words(cause: Cause, action: Action) -> str:
-    """Return an action with its estimate, and with the assumption if the step may get slower."""
     text = action.text.partition("; ")[0]
     if action.step_ms is None:
         return text

@@ -228,10 +228,7 @@ class _Parts(NamedTuple):
 def step_ops(
     trace: HostTrace, states: HostStates, steps: Steps, exchanges: Intervals
 ) -> tuple[StepOps | None, Intervals]:
-    """Return the times of ops in the steps of a host (None if not recorded), and when loops of graphs run.
-
-    Time of exchanges is excluded.
-    """
+    """Return the times of ops, without exchanges, in the steps of a host (None if not recorded), and when loops run."""
     name_of, compiled, _ = compiled_ops(trace)
     ops = (*map(parse_op, trace.names), *compiled)
     rows = _rows(trace, states, name_of, ops)
@@ -356,7 +353,6 @@ def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Interva
 
 
 def _by_step(parts: _Parts, group: Int64s, groups: int, steps: int) -> Int64s:
-    """Sum parts by the group of their key (-1: none) and by step."""
     of_part = group[parts.key]
     known = of_part >= 0
     cell = of_part[known] * steps + parts.step[known]
@@ -404,7 +400,6 @@ def _arrays(trace: HostTrace, names: Sequence[str]) -> _Arrays:
 
 
 def _flags(keys: Sequence[OpKey], full_names: Sequence[str], arrays: _Arrays) -> dict[str, Bools]:
-    """Return whether each op is of each kind, by code of the cause."""
 
     def flags(is_of_kind: Iterable[bool]) -> Bools:
         return np.fromiter(is_of_kind, np.bool_, len(keys))
@@ -570,10 +565,7 @@ def _late(events: _Events, full_names: Sequence[str], steps: Steps, exchanges: I
 
 
 def _threads(trace: HostTrace) -> tuple[int, int]:
-    """Return the number of threads in TensorFlow's inter-op and intra-op pools.
-
-    Tasks that share a process have separate pools of unknown size: 0.
-    """
+    """Return the sizes of TensorFlow's inter-op and intra-op pools; 0 if several tasks share a process (unknown)."""
     if runs_several_tasks(trace):
         return 0, 0
     pools = Counter(line.name.partition("/")[0] for line in trace.host_lines)

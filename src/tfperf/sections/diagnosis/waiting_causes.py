@@ -107,10 +107,7 @@ _REASONS: Mapping[Reason, str] = {
 
 
 def _pipeline_actions(case: Case, tfdata: TfData) -> tuple[Action, ...]:
-    """Return the pipeline changes, largest likely gain first, then those without an estimate.
-
-    The estimates are for the steps that were averaged when the trace was read.
-    """
+    """Return the pipeline changes, largest gain first, for the steps that were averaged when the trace was read."""
     is_estimated = case.results.is_other_kind or not case.results.is_narrowed
 
     def after(low_ms: float | None, high_ms: float | None) -> Range | None:
@@ -293,10 +290,7 @@ def collectives(case: Case) -> Cause | None:
 
 
 def collectives_bound(case: Case) -> Cause | None:
-    """Check for the exchange between hosts without waiting for the last one, and how much of it ops could hide.
-
-    It takes no share of the step: `collectives` has the cost.
-    """
+    """Check how much of the exchange between hosts ops could hide. The cost is in `collectives`."""
     late = case.hosts.late if case.is_headline and not case.results.is_other_kind else None
     ops, waited = case.program.op_percent, None if late is None else late.waited_percent
     if ops is None or waited is None:
