@@ -319,7 +319,7 @@ class StepWindows(Struct, frozen=True):
 
 
 def usual(counts: Int64s) -> int | None:
-    """Return the most frequent number, or None if it is not that of nearly all."""
+    """Return the most frequent number, or None if not nearly all are equal to it."""
     if not len(counts):
         return None
     values, times = np.unique(counts, return_counts=True)

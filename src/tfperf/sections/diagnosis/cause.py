@@ -127,7 +127,7 @@ class Diagnosis(Tabular, frozen=True):
     headline: str
     causes: tuple[Cause, ...]
     summary: Summary
-    """The diagnosed average step: that of `host`, or the average over hosts."""
+    """The diagnosed average step: of `host`, or over hosts."""
     unknown: frozenset[str] = frozenset()
     """Categories that the trace does not show."""
     host: str = ""

@@ -109,7 +109,7 @@ def diagnose(results: Results) -> Diagnosis:
 
 
 def _case(results: Results, pace: int | None = None, *, is_headline: bool = True) -> Case | None:
-    """Return the average step, or that of the host that sets the pace; None if no step time was measured."""
+    """Return the average step, or the step of the host that sets the pace; None if no step time was measured."""
     overview = results["overview"]
     summary: Summary = overview if pace is None else overview.by_host[pace]
     if summary.step_time_ms is None:
@@ -204,7 +204,7 @@ _OF_HOST_LOOPS = ("waiting_for_results", "launch_bound", "python_between_steps")
 def why_unjudged(case: Case) -> dict[str, str]:
     """Return the codes of the causes that cannot be evaluated, or only partly, each with the missing data.
 
-    The absence of such a cause from the diagnosis has no meaning.
+    Their absence from the diagnosis has no meaning.
     """
     reasons = {}
     for code, need in NEEDS.items():

@@ -584,7 +584,7 @@ class CollectionTimes(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def _rare_steps(times: Int64s) -> int:
-    """Return the number of steps with nearly all of these times, if one or two of many have it aperiodically; else 0."""
+    """Return the number of steps with nearly all of these times, if these are one or two of many, aperiodic; else 0."""
     order = np.argsort(-times, kind="stable")
     number = int(np.searchsorted(np.cumsum(times[order]), _NEARLY_ALL * times.sum())) + 1
     if number > _FEW or number >= _HALF * len(times):

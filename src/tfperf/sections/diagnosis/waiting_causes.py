@@ -165,7 +165,7 @@ _SLOW_IN = {
     "compute": ("host_compute",),
     "device": ("device_compute", "device_to_device", "output", "device_collectives"),
 }
-"""Categories in which the last host is slower, for use without a cause that explains it."""
+"""Texts of the categories in which the last host is slower, if no cause explains it."""
 _WAITING = ("device_collectives", "host_compute")
 _EXPLAINED_BY = {
     "input": ("input_wait", "input_copy"),

@@ -25,7 +25,7 @@ _NOT_IN_TRACES: dict[str, Callable[[HostEnvironment], object]] = {
 
 
 def analyze(host: Host) -> tuple[str, ...]:
-    """Return what is missing from the trace of a host, as sentences."""
+    """Return the data missing from the trace of a host, as sentences."""
     trace, breakdown = host.trace, host["steps"]
     gaps = [] if len(breakdown.steps) or breakdown.task.is_helper else [f"Steps: {breakdown.steps.explanation}."]
     if not trace.event_count:

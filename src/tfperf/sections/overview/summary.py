@@ -27,7 +27,7 @@ OTHER_LIMITS = (3.0, 15.0)
 
 
 class Statistics(Struct, frozen=True, kw_only=True):
-    """Statistics over steps; the standard deviation is that of a sample (n-1)."""
+    """Statistics over steps, with the sample standard deviation (n-1)."""
 
     count: int
     average: float
@@ -118,8 +118,8 @@ class Summary(Plotted, Tabular, frozen=True, kw_only=True):
 class Overview(Summary, frozen=True, kw_only=True):
     """Averages over the averaged steps of a run.
 
-    With several hosts, the averages are over all of them, but the input share and class are those of the host that
-    waits longest, because the others wait for it.
+    With several hosts, the averages are over all of them, but the input share and class are from the host that waits
+    longest, because the others wait for it.
     """
 
     by_kind: tuple[Summary, ...]

@@ -69,7 +69,7 @@ class ContentName(Struct, frozen=True):
 class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     """Wall time of one host's capture, in picoseconds on the clock of the trace.
 
-    For a run of several hosts, it is that of the host with the longest training time per step, named in `host`.
+    For a run of several hosts, the host with the longest training time per step is used, and named in `host`.
     `starts_ps` and `ends_ps` are the step windows, in order and without overlaps.
     """
 
