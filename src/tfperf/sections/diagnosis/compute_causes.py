@@ -211,7 +211,7 @@ def optimizer_update(case: Case) -> Cause | None:
 
 
 def dominant_layer(case: Case) -> Cause | None:
-    """Check for a dense layer with a very wide input (often after Flatten) and its update, in most of the step."""
+    """Check for a dense layer with a very wide input (often Flatten instead of pooling) that takes most of the step."""
     work = case.program.work
     if work is None:
         return None

@@ -330,7 +330,7 @@ _TPU_MULTIPLES = {"M": 8, "N": 128, "K": 128, "input channels": 128, "output cha
 
 
 def unaligned_shapes(case: Case) -> Cause | None:
-    """Compare matrix products (on a GPU, in 16 bit) with unaligned sizes to those with aligned sizes."""
+    """Compare products of unaligned and aligned sizes: on a GPU in 16 bit, on a TPU all, as matrix units run them."""
     aligned, rows = _by_alignment(case)
     cost = _claim_of(case, rows)
     if cost is None:

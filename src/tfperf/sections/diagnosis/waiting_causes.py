@@ -165,7 +165,7 @@ _SLOW_IN = {
     "compute": ("host_compute",),
     "device": ("device_compute", "device_to_device", "output", "device_collectives"),
 }
-"""Texts of the categories in which the last host is slower, if no cause explains it."""
+"""Categories that are slower on the last host, for stragglers that no other cause explains."""
 _WAITING = ("device_collectives", "host_compute")
 _EXPLAINED_BY = {
     "input": ("input_wait", "input_copy"),
@@ -290,7 +290,7 @@ def collectives(case: Case) -> Cause | None:
 
 
 def collectives_bound(case: Case) -> Cause | None:
-    """Check how much of the exchange between hosts ops could hide. The cost is in `collectives`."""
+    """Check how much of the exchange between hosts, without waiting, ops could hide; `collectives` has the cost."""
     late = case.hosts.late if case.is_headline and not case.results.is_other_kind else None
     ops, waited = case.program.op_percent, None if late is None else late.waited_percent
     if ops is None or waited is None:
