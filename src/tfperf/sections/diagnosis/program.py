@@ -228,6 +228,7 @@ def _hidden_python(host: Host, calls: Intervals, runs: Intervals) -> Intervals:
 
 
 def _ops(trace: HostTrace, states: HostStates) -> Intervals:
+    """Return when ops of the step run on any host thread, without those of tf.data functions."""
     computing = [times[State.COMPUTE] for times in states.lines.values() if State.COMPUTE in times]
     runs = np.flatnonzero(mask(trace.names, lambda name: name.startswith(XLA_RUNS))[trace.name])
     thunks = trace.stat("hlo_op").event.astype(np.int64)

@@ -169,6 +169,7 @@ def build(results: Results) -> Section:
 
 
 def _facts(idle: Idle) -> tuple[Fact, ...]:
+    """Return the facts; all but the last cover the same devices: those that work."""
     is_one_of_several = len(idle.averaged) == 1 < len(idle.listed)
     which = f" of {only_device(idle)}" if is_one_of_several else averaged_over(idle)
     share = idle_share(idle)
