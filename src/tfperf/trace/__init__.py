@@ -1,1 +1,1 @@
-"""The trace of a host as columns, and what follows from it: nesting, links, steps, activities."""
+"""The trace of a host as columns, and data derived from it: nesting, links, steps and activities."""

@@ -1,6 +1,6 @@
-"""The grammar of event names: which names are ops, and of what type.
+"""The grammar of event names: which names are ops, and their types.
 
-Works on the distinct names of a trace (thousands), never on events.
+The functions work on the distinct names of a trace (thousands), not on events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OpKind = Literal["", "tensorflow", "tf.data", "jax", "copy"]
 
 
 class Op(Struct, frozen=True):
-    """What a name says: `kind` is empty if it is not an op, `type` the op type (`MatMul`), `Dataset` for tf.data."""
+    """The parts of a name: `kind` is empty if it is not an op, `type` the op type (`MatMul`), `Dataset` for tf.data."""
 
     kind: OpKind
     name: str
@@ -34,12 +34,12 @@ _JAX_TYPE = r"(?s)[a-z_][a-z0-9_]*(\[.*\])?"
 _COPIES = {f"memcpy{kind.lower()}": f"Memcpy{kind}" for kind in ("HToD", "DToH", "DToD", "HToH")}
 
 
-@lru_cache(maxsize=1 << 15)  # several analyses ask for the same names
+@lru_cache(maxsize=1 << 15)  # several analyses parse the same names
 def parse_op(full_name: str, *, old_names: bool = False) -> Op:
     """Split `scope/name:Type` into name and type.
 
-    `old_names` is the grammar of TensorFlow 2.2 to 2.4, which knew no `-` and `>` in names and called such an op
-    `Unknown` by its whole text.
+    `old_names` is the grammar of TensorFlow 2.2 to 2.4, without `-` and `>` in names: it made the whole text the name,
+    of type `Unknown`.
     """
     left, colon, right = full_name.partition(":")
     if not colon:
@@ -61,7 +61,7 @@ def parse_op(full_name: str, *, old_names: bool = False) -> Op:
 
 
 class _Answers(dict[str, bool]):
-    """Whether a function accepts a name, for the names that it was asked for."""
+    """A cache of a function's results by name."""
 
     def __init__(self, wanted: Callable[[str], object]) -> None:
         self._wanted = wanted
@@ -72,7 +72,7 @@ class _Answers(dict[str, bool]):
 
 
 _answers: dict[object, _Answers] = {}
-"""By function: each is asked for the same names several times in a trace, and in those of all hosts of a run."""
+"""Caches by function: a trace, and those of all hosts of a run, contain the same names several times."""
 _MOST_FUNCTIONS, _MOST_ANSWERS = 1 << 9, 1 << 12
 
 
@@ -92,7 +92,7 @@ def mask(names: Sequence[str], wanted: Callable[[str], object]) -> Bools:
 
 
 def is_fetch(name: str) -> bool:
-    """Tell whether the event is a consumer waiting for the next element of a tf.data iterator."""
+    """Return whether the event is a consumer waiting for the next element of a tf.data iterator."""
     return name.startswith("IteratorGetNext") and name.endswith("::DoCompute")
 
 
@@ -102,35 +102,32 @@ _HANDS_OVER = re.compile(
 
 
 def hands_over_batch(name: str) -> bool:
-    """Tell whether a host thread hands a batch to a device in the event: the op that sends it, or the call that copies.
-
-    Copies of anything else to a device look the same.
-    """
+    """Return whether the event sends or copies a batch to a device; copies of other data look the same."""
     return _HANDS_OVER.match(name) is not None
 
 
 def is_root_iterator(name: str) -> bool:
-    """Tell whether the event is the outermost stage of a pipeline (`Iterator::Root`, `Iterator::Model`)."""
+    """Return whether the event is the outermost stage of a pipeline (`Iterator::Root`, `Iterator::Model`)."""
     return name.startswith("Iterator::") and name.count("::") == 1
 
 
 def is_iterator(name: str) -> bool:
-    """Tell whether the event is a call of a stage of tf.data."""
+    """Return whether the event is a call of a tf.data stage."""
     return name.startswith("Iterator::")
 
 
 def is_labelled_iterator(name: str) -> bool:
-    """Tell whether the event is a call of a stage that may carry a label: the outermost one, or a prefetch."""
+    """Return whether the event is a call of a stage that may have a label: the outermost one, or a prefetch."""
     return name.startswith("Iterator::") and (":" not in name[10:] or name.endswith("::Prefetch"))
 
 
 def names_its_object(name: str) -> bool:
-    """Tell whether the stat `name` of the event is of use: it labels an iterator, or is the program being compiled."""
+    """Return whether the stat `name` of the event is useful: the label of an iterator, or the compiled program."""
     return is_labelled_iterator(name) or compiles_program(name)
 
 
 def compiles_program(name: str) -> bool:
-    """Tell whether XLA makes machine code of a program in the event."""
+    """Return whether XLA generates machine code of a program in the event."""
     return name.endswith("Compiler::RunBackend")
 
 
@@ -138,55 +135,55 @@ _HLO_OP = re.compile(r"(?:end: )?[a-z_][\w.-]*")
 
 
 def may_be_hlo_op(name: str) -> bool:
-    """Tell whether the event may be an op that XLA compiled for the host, or its end."""
+    """Return whether the event may be an op that XLA compiled for the host, or its end."""
     return _HLO_OP.fullmatch(name) is not None
 
 
 def may_state_batch_size(name: str) -> bool:
-    """Tell whether the `batch_size` of the event counts elements: of a tf.data stage, or of a step of Keras 2."""
+    """Return whether the event's `batch_size` counts elements: of a tf.data stage, or of a step of Keras 2."""
     return is_iterator(name) or name in ("train", "TraceContext")
 
 
-@lru_cache(maxsize=1 << 14)  # each plane asks for all its names, and hosts of a run have the same
+@lru_cache(maxsize=1 << 14)  # planes and hosts of a run have the same names
 def carries_run_id(name: str) -> bool:
-    """Tell whether the `id` of the event says which iterator, function or run of an executor it belongs to."""
+    """Return whether the `id` of the event identifies an iterator, a function or an executor run."""
     if is_iterator(name) or is_input_function(name) or name.startswith("ExecutorState::Process"):
         return True
     return runs_function(name) or (name.startswith("IteratorGetNext") and "::" in name)
 
 
 def runs_function(name: str) -> bool:
-    """Tell whether a program runs a function or a graph in the event."""
+    """Return whether a program runs a function or a graph in the event."""
     return name in ("FunctionRun", "SessionRun", "RunGraph")
 
 
 def is_hand_over(name: str) -> bool:
-    """Tell whether a stage of tf.data with threads of its own makes an element in the event."""
+    """Return whether a tf.data stage with its own threads produces an element in the event."""
     return name.endswith("Produce") and bool(re.match(r"\w+Produce$", name))
 
 
 def hands_over_element(name: str) -> bool:
-    """Tell whether a stage with threads of its own makes an element in the event, or hands it over."""
+    """Return whether a stage with its own threads produces an element in the event, or hands it over."""
     return is_hand_over(name) or takes_element(name)
 
 
 def takes_element(name: str) -> bool:
-    """Tell whether a stage of tf.data takes an element in the event that one with threads of its own has made."""
+    """Return whether a tf.data stage takes an element in the event that one with its own threads produced."""
     return name.endswith("Consume") and bool(re.match(r"\w+Consume$", name))
 
 
 def gives_task(name: str) -> bool:
-    """Tell whether a host thread gives a task to a pool of threads in the event, and numbers it."""
+    """Return whether a host thread submits a numbered task to a thread pool in the event."""
     return name == "ThreadpoolListener::Record"
 
 
 def begins_task(name: str) -> bool:
-    """Tell whether a thread of a pool begins with a task in the event."""
+    """Return whether a thread of a pool begins a task in the event."""
     return name == "ThreadpoolListener::StartRegion"
 
 
 def is_input_function(name: str) -> bool:
-    """Tell whether tf.data runs a function of the user in the event."""
+    """Return whether tf.data runs a user function in the event."""
     return name.startswith("InstantiatedCapturedFunction")
 
 
@@ -197,37 +194,37 @@ _KERAS = re.compile(
 
 
 def runs_keras_function(name: str) -> bool:
-    """Tell whether Keras runs a step, or several, by a tf.function in the event, or by the concrete function named."""
+    """Return whether Keras runs one or several steps as a tf.function in the event, or as this concrete function."""
     return _KERAS.match(name) is not None
 
 
 def takes_time(name: str) -> bool:
-    """Tell whether the event always has a duration: a call of tf.data, of a function, or a run of an executor."""
+    """Return whether the event always has a duration: a call of tf.data, of a function, or an executor run."""
     return is_iterator(name) or is_fetch(name) or name == "FunctionRun" or name.startswith("ExecutorState::Process")
 
 
 def is_memory(name: str) -> bool:
-    """Tell whether the event notes an allocation, which takes no time."""
+    """Return whether the event records an allocation, which has no duration."""
     return name in ("MemoryAllocation", "MemoryDeallocation")
 
 
 def names_its_chip(name: str) -> bool:
-    """Tell whether the event says which chip it is about: a run of a program, a transfer, or an allocation."""
+    """Return whether the event identifies its chip: a run of a program, a transfer, or an allocation."""
     return name in ("DoEnqueueProgram", "CompleteCallbacks") or is_memory(name) or name.startswith("tpu::System::")
 
 
 def is_transfer_to_tpu(name: str) -> bool:
-    """Tell whether the event begins a copy that the host makes to a TPU."""
+    """Return whether the event begins a copy from the host to a TPU."""
     return name == "tpu::System::TransferToDevice"
 
 
 def names_its_task(name: str) -> bool:
-    """Tell whether a text of the event names the task that writes it: a call on a device, or a send of a tensor."""
+    """Return whether the event contains the name of its task: a call on a device, or a send of a tensor."""
     return name.startswith("RemoteCallOp") or name.endswith(":_Send")
 
 
 def is_python_frame(name: str) -> bool:
-    """Tell whether the event is a frame of the Python tracer."""
+    """Return whether the event is a frame of the Python tracer."""
     return name.startswith("$")
 
 
@@ -235,42 +232,42 @@ JITTED_CALL = "PjitFunction("
 
 
 def is_jitted_call(name: str) -> bool:
-    """Tell whether Python calls a function in the event that JAX compiled."""
+    """Return whether Python calls a function in the event that JAX compiled."""
     return name.startswith(JITTED_CALL)
 
 
 def called_function(name: str) -> str:
-    """Return the function of JAX that Python calls in the event."""
+    """Return the JAX function that Python calls in the event."""
     return name.removeprefix(JITTED_CALL).removesuffix(")")
 
 
 def canonical(function: str) -> str:
-    """Return the name of a function as XLA writes it in the name of its program, without `jit_` or `pmap_`."""
+    """Return a function name as in the name of its XLA program, without `jit_` or `pmap_`."""
     return re.sub(r"[^A-Za-z0-9_]", "_", re.sub(r"^(jit|pmap)_", "", function)).strip("_")
 
 
 def is_jax_compilation(name: str) -> bool:
-    """Tell whether JAX has XLA compile a program in the event."""
+    """Return whether JAX compiles a program with XLA in the event."""
     return name.startswith("backend_compile")
 
 
 def is_eager_call(name: str) -> bool:
-    """Tell whether the event is the Python side of running one eager op."""
+    """Return whether the event is the Python side of running one eager op."""
     return name.startswith(("TFE_Py_", "EagerExecute", "EagerLocalExecute"))
 
 
 def is_python_op(name: str) -> bool:
-    """Tell whether a graph runs a Python function in the event, whose ops run eagerly."""
+    """Return whether a graph runs a Python function in the event, whose ops run eagerly."""
     return name.endswith(":EagerPyFunc")
 
 
 def is_call(name: str) -> bool:
-    """Tell whether TensorFlow writes the event: a call, a run of the executor, or an element that is handed over."""
+    """Return whether TensorFlow writes the event: a call, an executor run, or the hand-over of an element."""
     return carries_run_id(name) or name.startswith("Executor") or is_eager_call(name) or is_hand_over(name)
 
 
 def may_mark_steps(name: str) -> bool:
-    """Tell whether the event is of a program, and not of TensorFlow: of those that start something, it marks a step."""
+    """Return whether the event is written by a program, not by TensorFlow, so that it may mark a step."""
     return not is_call(name) and not name.startswith("KernelAndDevice")
 
 
@@ -280,12 +277,12 @@ _HLO_COLLECTIVE = re.compile(
 
 
 def is_hlo_collective(name: str) -> bool:
-    """Tell whether an HLO op exchanges data with other devices; one that only starts to do so waits for nobody."""
+    """Return whether an HLO op exchanges data with other devices; one that only starts an exchange does not wait."""
     return _HLO_COLLECTIVE.match(name) is not None
 
 
 def is_collective_kernel(name: str) -> bool:
-    """Tell whether a kernel of a device exchanges data with other devices."""
+    """Return whether a device kernel exchanges data with other devices."""
     return name.lower().startswith(("nccl", "rccl", "void nccl", "mscclkernel"))
 
 
@@ -295,12 +292,12 @@ _CONCRETE = r"(?:EagerExecute|EagerLocalExecute): (__inference_.+_\d+)$"
 
 
 def is_gradient(name: str) -> bool:
-    """Tell whether the op belongs to a backward pass or an optimizer."""
+    """Return whether the op belongs to a backward pass or an optimizer."""
     return bool(_GRADIENT.search(name))
 
 
 def concrete_function(name: str) -> str:
-    """Return the concrete function that an eager event runs (`__inference_f_12`), or an empty text."""
+    """Return the concrete function that an eager event runs (`__inference_f_12`), empty if none."""
     match = re.match(_CONCRETE, name) if name.startswith("Eager") else None
     return match.group(1) if match else ""
 
@@ -313,33 +310,33 @@ _REPEATED = re.compile(rf"(?:{_BEHIND_A_WORD}|{_IN_A_LIST})(?=\)*/)", re.IGNOREC
 """The number at the end of a scope that a model repeats: `layer_17/`, `TransformerBlock_3/`, `layer/17/`, `h_._2/`.
 
 It may lack a number: Keras calls the first three `encoder_layer`, `encoder_layer_1`, `encoder_layer_2`. Names such as
-`dense_1` and `conv2d_2` are no such scopes: Keras numbers all layers of a class, whether they are alike or not.
+`dense_1` and `conv2d_2` are not repeated scopes, because Keras numbers all layers of a class, alike or not.
 """
 _REPLICA = re.compile(r"(?:^|(?<=/))replica_\d+/")
-"""The scope of a replica of tf.distribute; the first has none."""
+"""The scope of a tf.distribute replica; the first replica has none."""
 
 
 def starred(names: Collection[str], number: re.Pattern[str]) -> str:
-    """Return the name that stands for several, which differ in nothing but what `number` finds in them."""
+    """Return a common name for names that differ only in matches of `number`."""
     differs = iter([len(set(found)) > 1 for found in zip(*map(number.findall, names), strict=True)])
-    # The one with the most scopes and digits shows all that there is.
+    # The name with the most scopes and digits has all the numbers.
     longest = max(names, key=lambda name: (name.count("/"), len(name), name))
     return number.sub(lambda match: star(match) if next(differs) else match[0], longest)
 
 
 def star(number: re.Match[str]) -> str:
-    """Return `*` for the digits of what was found, with what stands before them: `_*`; the same where there is none."""
+    """Return `*` for the digits of a match, with the text before them: `_*`; the same if there are none."""
     before = number[0].rstrip("0123456789")
     return f"{before}_*" if before == number[0] else f"{before}*"
 
 
 def pattern_of(op_name: str) -> str:
-    """Return what the names of an op have in common in all replicas and repeated layers."""
+    """Return the part of an op name that is the same in all replicas and repeated layers."""
     return _REPEATED.sub(star, _REPLICA.sub("", op_name))
 
 
 def name_of_repeated(op_names: Collection[str]) -> str:
-    """Return the name that stands for ops of one pattern: `replica_*/encoder/layer_*/MatMul`."""
+    """Return the common name of ops with one pattern: `replica_*/encoder/layer_*/MatMul`."""
     name = starred(op_names, _REPEATED)
     replicas = {scope and scope[0] for scope in map(_REPLICA.search, op_names)}
     return _REPLICA.sub("replica_*/", name) if len(replicas) > 1 else name

@@ -1,7 +1,6 @@
-"""What can be wrong with a trace: one flaw, how bad it is, and which parts of the profile it touches.
+"""Flaws of a trace: their severity, and the parts of the profile that they affect.
 
-`TOUCHES` is one half of the rule by which doubt decides about limits; the other half is what figures rest on
-(`gate/rests_on.py`). A figure is doubtful if a flaw touches a part that it rests on.
+A figure is doubtful if a flaw affects (`TOUCHES`) a part that it depends on (`gate/rests_on.py`).
 """
 
 from __future__ import annotations
@@ -31,23 +30,22 @@ from tfperf.trace.event_names import (
 
 Level = Literal["sound", "doubtful", "incomplete", "unsound"]
 Part = Literal["steps", "calls", "input", "host", "device", "memory"]
-"""Of a profile: markers of steps; calls and tracing of functions by Python; calls of tf.data; what host threads do
-besides; what devices do; allocations."""
+"""Step markers; calls and tracing by Python; tf.data calls; other work of host threads; device work; allocations."""
 Parts = frozenset[Part]
 
 EVERYTHING: Parts = frozenset(get_args(Part))
 TIMES: Parts = EVERYTHING - {"memory"}
-"""What the time of a step is divided into: what one part lacks, others get."""
+"""The parts that divide step time: time missing in one part is counted in others."""
 
 TOUCHES: Mapping[str, Parts] = {
-    # Events may be missing, or have wrong times or names, wherever they are.
+    # Events may be missing, or have wrong times or names, in any part.
     **dict.fromkeys(("lost_events", "impossible_times", "repeated_planes", "repeated_events"), EVERYTHING),
     **dict.fromkeys(("copied_host", "other_capture", "other_profiler", "other_program"), EVERYTHING),
     **dict.fromkeys(("host_events_on_device", "nameless_events", "nameless_stats"), EVERYTHING),
     **dict.fromkeys(("run_before_call", "fetch_after_run", "clocks_disagree", "profiler_error"), EVERYTHING),
     **dict.fromkeys(("unused_names", "unused_stats", "misplaced_stats"), EVERYTHING),
     **dict.fromkeys(("lost_tasks", "missing_steps", "silence"), EVERYTHING),
-    # Threads of the host may have clocks of their own.
+    # Host threads may have different clocks.
     "late_runs": frozenset({"steps", "calls", "input", "host"}),
     # The last step before a pause ends when the device does.
     "work_before_launch": frozenset({"steps", "device"}),
@@ -73,15 +71,13 @@ TOUCHES: Mapping[str, Parts] = {
     "unsaid_calls": frozenset({"calls"}),
     "unnamed_allocators": frozenset({"memory"}),
 }
-"""Code of a flaw -> the parts that it touches; a code that is not here touches everything.
-
-Flaws of level `incomplete` say in `hides` what is unknown."""
+"""Code of a flaw -> the affected parts; without an entry, all. For `incomplete` flaws, `hides` lists unknown values."""
 
 
 class Flaw(Struct, frozen=True):
-    """What is wrong with a trace. `text` is a clause that follows "the profile is damaged:".
+    """A flaw of a trace. `text` is a clause that follows "the profile is damaged:".
 
-    `incomplete`: events are missing that the profiler should have recorded, and `fix` says how to get them.
+    `incomplete`: events are missing that the profiler should have recorded, and `fix` states how to get them.
     """
 
     code: str
@@ -89,15 +85,15 @@ class Flaw(Struct, frozen=True):
     level: Level = "unsound"
     fix: str = ""
     hides: frozenset[str] = frozenset()
-    """Categories of the step, and parts of input, that are unknown because of it."""
+    """Step categories, and parts of input, that are unknown because of it."""
 
     def touches(self, parts: Parts) -> bool:
-        """Tell whether a figure that rests on these parts is wrong, or may be, because of the flaw."""
+        """Return whether the flaw may affect a figure that depends on these parts."""
         return not parts.isdisjoint(TOUCHES.get(self.code, EVERYTHING))
 
 
 def level_of(flaws: Iterable[Flaw]) -> Level:
-    """Return the gravest level."""
+    """Return the most severe level."""
     return max((flaw.level for flaw in flaws), key=get_args(Level).index, default="sound")
 
 
@@ -106,14 +102,14 @@ def level_of(flaws: Iterable[Flaw]) -> Level:
 _NOTED_BEFORE = frozenset({"group_id", "step_name", "is_eager"})
 """Stats of groups, whose names old profilers write before they look for groups."""
 _SHARE = 0.1
-"""What is wrong with a tenth of the tasks is no chance."""
+"""A flaw in a tenth of the tasks is not a coincidence."""
 _LOST_TASKS = 0.005
-"""In real profiles, no task is missing between others: where more than this share is, events are lost."""
+"""Real profiles have no gaps in task numbers; a larger share of gaps means lost events."""
 _FEW_TASKS = 2
 _WAITING = 16
 """When a capture ends, tasks wait for a thread: at most a dozen in real profiles of small machines."""
 _LONG_RUN = 0.05
-"""While a profiler stops, it leaves one thread after the other: after that, no such share of the tasks is in a row."""
+"""A stopping profiler leaves threads one by one: from then on, fewer than this share of the tasks are consecutive."""
 _SHORTEST_RUN = 4
 
 
@@ -126,36 +122,33 @@ _OF_PYTHON: Mapping[str, Callable[[str], bool]] = {
     "step_num": _is_call_or_memory,
     "tf_function_call": lambda name: _is_call_or_memory(name) or (":" in name and parse_op(name).kind == "tensorflow"),
 }
-"""Stats that Python writes, and on which events none of them stands. The first two stand on what users name."""
+"""Stats written by Python, with the events that never have them. Users name the events of the first two."""
 
 
 class Oddities(Struct, frozen=True):
-    """What profilers do not write: events and names that do not go together."""
+    """Inconsistent events and names, which profilers do not write."""
 
     nameless_events: int = 0
     nameless_stats: int = 0
-    """Of all events, those whose name the file does not hold, and the stats of events for which that is so."""
+    """Events whose name is not in the file, and stats of such events."""
     timeless_calls: int = 0
-    """Calls of tf.data and of functions without a duration."""
     misplaced_stats: tuple[str, ...] = ()
-    """Stats that Python alone writes, which stand on events of TensorFlow."""
+    """Stats written only by Python, on events of TensorFlow."""
     markers_without_number: int = 0
-    """Events that mark a step, as a program says, without the number of the step."""
+    """User-written step markers without the number of the step."""
     unused_names: int = 0
-    """Names of events that no event has."""
     unused_stats: tuple[str, ...] = ()
-    """Names of stats that mean something to tfperf, which are in the file, but which no stat has."""
+    """Stat names that tfperf uses, in the file but without a stat."""
     tasks: int = 0
-    """Tasks that host threads gave to pools of threads. TensorFlow and JAX number them, one after the other."""
+    """Tasks that host threads submitted to thread pools. TensorFlow and JAX number them consecutively."""
     lost_tasks: int = 0
-    """Numbers between those of tasks that no task has."""
+    """Missing task numbers."""
     begun_tasks: int = 0
-    """Tasks that threads of pools began with."""
 
     def flaws(self, event_count: int) -> Iterator[Flaw]:
-        """Yield what is wrong for it, of so many events; what has no name is taken for something else, or nothing."""
+        """Yield the flaws of a trace with `event_count` events; unnamed events are misclassified or ignored."""
         if self.timeless_calls:
-            # Where a clock counts in microseconds, a few can be.
+            # With a clock in microseconds, a few calls can have none.
             calls = counted(self.timeless_calls, "call")
             yield Flaw("timeless_calls", f"{calls} of tf.data or of functions without a duration", "doubtful")
         if self.nameless_events:
@@ -173,7 +166,7 @@ class Oddities(Struct, frozen=True):
             )
             yield Flaw("unnumbered_markers", text, "doubtful")
         if self.unused_names:
-            # A profiler writes a name when the first event has it.
+            # A profiler writes a name with its first event.
             text = f"{counted(self.unused_names, 'name')} that no event has: events may be missing"
             yield Flaw("unused_names", text, "doubtful")
         if self.unused_stats:
@@ -193,7 +186,7 @@ class Oddities(Struct, frozen=True):
             yield Flaw("unrun_tasks", text, "doubtful")
 
     def plus(self, other: Oddities) -> Oddities:
-        """Return both together."""
+        """Return the sum of both."""
         return Oddities(*(operator.add(*pair) for pair in zip(self._values(), other._values(), strict=True)))
 
     def _values(self) -> tuple[int | tuple[str, ...], ...]:
@@ -201,7 +194,7 @@ class Oddities(Struct, frozen=True):
 
 
 class OdditiesOfPlane:
-    """Counts what is odd about a plane, from batch to batch of its events."""
+    """Counts inconsistencies of a plane, batch by batch."""
 
     def __init__(self, header: PlaneHeader) -> None:
         self._header = header
@@ -239,7 +232,7 @@ class OdditiesOfPlane:
             self._begun_tasks += int(self._begins_task[name].sum())
 
     def counted(self, meaningful: Set[str], kind: str) -> Oddities:
-        """Return what was found on a plane of this kind; `meaningful` are the stats that mean something."""
+        """Return the counts of a plane of this kind; `meaningful` are the stats that tfperf uses."""
         odd = Oddities(self._nameless_events, self._nameless_stats, self._timeless_calls)
         if kind == "host":
             misplaced = tuple(
@@ -251,19 +244,18 @@ class OdditiesOfPlane:
             odd = replace(odd, tasks=len(tasks), lost_tasks=_missing(tasks), begun_tasks=self._begun_tasks)
         if kind not in ("host", "gpu"):
             return odd
-        # To planes of these kinds, profilers write a name when an event or a stat has it.
+        # On planes of these kinds, profilers write a name with its first event or stat.
         unused = ({*self._header.stat_names.values()} & meaningful) - self._stats - _NOTED_BEFORE
         unused_names = int((~(self._used | self._nameless)).sum())
         return replace(odd, unused_names=unused_names, unused_stats=tuple(sorted(unused)))
 
     def _count(self, of_names: Bools | Int64s, wanted: Callable[[str], bool]) -> int:
-        """Return the sum of what was counted of the names that are wanted."""
         names = self._header.event_names
         return sum(int(of_names[name]) for name in np.flatnonzero(of_names[:-1]).tolist() if wanted(names[name]))
 
 
 def _missing(numbers: Int64s) -> int:
-    """Return how many numbers are missing between others of a row, up to the last that many follow without a gap."""
+    """Return how many numbers are missing, up to the last one that many follow without a gap."""
     ordered = np.sort(numbers[numbers > 0])
     steps = np.diff(ordered)
     if not len(steps) or np.median(steps) > 2:

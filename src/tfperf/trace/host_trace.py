@@ -1,10 +1,9 @@
 """HostTrace: the events of one host as columns.
 
 One row per event, ordered by line, and within a line by start (the longer event first, so that parents precede their
-children); of several with the same start and duration, the first one of the file is the parent. Planes are in order of
-their kinds and names, lines of a plane in that of their ids, names of events and texts of stats in their own. So the
-order of a file says nothing more, and whatever depends on the order of columns, such as which of two equal rows comes
-first, depends on content. Nothing here changes after it is built.
+children); of several with the same start and duration, the first one of the file is the parent. Planes are sorted by
+kind and name, lines of a plane by id, names of events and texts of stats alphabetically. So the order of a file has no
+effect: results that depend on row order, such as ties, depend on content only. A trace is immutable.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from tfperf.trace.flaw import Oddities
 from tfperf.trace.host.python_activity import PythonActivity
 
 _SEARCH = 16
-"""How many times longer it takes to search for a row than to pass over one."""
+"""Cost of searching a row relative to skipping one."""
 _AFTER_PS = 1000
 _SESSION_PLANE = "Task Environment"
-"""The plane that says when the profiler started and stopped."""
+"""The plane with the start and stop time of the profiler."""
 PlaneKind = Literal["host", "gpu", "tpu", "sparse core", "other"]
 TPU_KINDS: tuple[PlaneKind, ...] = ("tpu", "sparse core")
-"""What a TPU consists of."""
+"""Kinds of planes of a TPU."""
 
 
 Found = TypeVar("Found")
@@ -44,7 +43,7 @@ _HOSTS = ("CPU", "TPU-runtime", "CUPTI", "python-tracer", "ROCTRACER", "NVTX-CUP
 
 
 def plane_kind(name: str) -> PlaneKind:
-    """Tell what a plane stands for, by its name."""
+    """Return the kind of a plane, from its name."""
     if name.startswith("/host:") and name[6:].startswith(_HOSTS):
         return "host"
     if name.startswith("/device:GPU:"):
@@ -57,7 +56,7 @@ def plane_kind(name: str) -> PlaneKind:
 
 
 class Plane(Struct, frozen=True):
-    """A plane of the XSpace. `event_count` counts all events of the file, also those not kept."""
+    """A plane of the XSpace. `event_count` includes events of the file that are not kept."""
 
     id: int
     name: str
@@ -67,49 +66,45 @@ class Plane(Struct, frozen=True):
 
     @property
     def is_device(self) -> bool:
-        """Tell whether the plane stands for a device that recorded something; an empty plane is not a device."""
+        """Return whether the plane is a device that recorded events; an empty plane is not a device."""
         return self.kind in ("gpu", "tpu", "sparse core") and self.event_count > 0
 
 
 class MemoryEvents(Struct, frozen=True, eq=False):
-    """Allocations and deallocations that the host noted, of all allocators, ordered as the events of a HostTrace.
-
-    `start_ps` is on the clock of the trace; `event` of each stat is an index into these columns.
-    """
+    """Allocations and deallocations of all host allocators, on the clock of the trace, ordered as its events."""
 
     start_ps: Int64s
     allocates: Bools
     stats: dict[str, Stat]
 
     def __len__(self) -> int:
-        """Return how many were noted."""
+        """Return the number of events."""
         return len(self.start_ps)
 
     def number(self, stat_name: str, missing: int) -> Int64s:
-        """Return a stat of each event, `missing` where it has none."""
+        """Return a stat of each event, or `missing`."""
         stat = self.stats.get(stat_name, NO_STAT)
         values = np.full(len(self), missing, np.int64)
         values[stat.event] = stat.value
         return values
 
     def real(self, stat_name: str) -> Float64s:
-        """Return a stat of real numbers of each event, NaN where it has none."""
+        """Return a real-valued stat of each event, or NaN."""
         stat = self.stats.get(stat_name, NO_STAT)
         values = np.full(len(self), np.nan)
         values[stat.event] = stat.value.view(np.float64)
         return values
 
     def text_index(self, stat_name: str) -> tuple[Int64s, tuple[str, ...]]:
-        """Return for each event the index of its text (-1: it has none), and the texts."""
+        """Return for each event the index of its text (-1: none), and the texts."""
         return self.number(stat_name, -1), self.stats.get(stat_name, NO_STAT).texts
 
 
 class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
-    """All of one host's file that was asked for.
+    """The requested events and stats of one host's file.
 
-    `name` indexes `names`; `start_ps` and `duration_ps` are int64 picoseconds on the file's own clock, those of a TPU
-    on that of its chip, if it has one in `device_clocks`. `read_stats` are the stats that were asked for; only these
-    can be had.
+    `name` indexes `names`; `start_ps` and `duration_ps` are int64 picoseconds on the clock of the file, for a TPU on
+    that of its chip if `device_clocks` has one. Only the stats in `read_stats` are available.
     """
 
     host: str
@@ -121,39 +116,37 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     start_ps: Int64s
     duration_ps: Int64s
     extent_ps: tuple[int, int]
-    """The capture: where the first event of the file starts and where the last one ends, on the clock of the file.
-
-    Events without duration count too, such as allocations, though most of them are not among the rows. 0 and 0 without
-    events."""
+    """The capture: first start and last end of all events of the file, also those without duration; 0 and 0 without
+    any.
+    """
     clock_zero_ns: int
-    """Where the clock of the file counts from, in nanoseconds since 1970; 0: from the start of the capture."""
+    """Zero of the file's clock, in nanoseconds since 1970; 0: the start of the capture."""
     names: tuple[str, ...]
     display_names: tuple[str, ...]
     read_stats: frozenset[str]
     stats: dict[str, Stat]
     name_stats: dict[str, dict[int, int | float | str]]
-    """Stats that stand on event names: stat -> index into `names` -> value."""
+    """Stats of event names: stat -> index into `names` -> value."""
     every_stat: StatRows | None
-    """All stats of all events, if they were asked for."""
+    """All stats of all events, if requested."""
     allocations: MemoryEvents | None
-    """None: not asked for (see `memory`)."""
+    """None: not requested (see `memory`)."""
     hlo_protos: dict[int, bytes] | None
-    """XLA programs of the capture by the int64 that keeps the bits of their id (`unsigned` shows it), still serialized
-    (see `programs`). None: not asked for."""
+    """Serialized XLA programs by their id as int64 (see `programs`, `unsigned`). None: not requested."""
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     malformed_events: int
     """Events omitted because their times are impossible (negative duration, beyond 13 days)."""
     aggregated_events: int
-    """Events omitted because they stand for several that have no time of their own."""
+    """Events omitted because they aggregate several and have no time of their own."""
     recorded_host: str = ""
-    """What the profiler calls the host; empty: the file does not say."""
+    """The profiler's name of the host; empty: unknown."""
     cut_names: int = 0
-    """Names and texts that were too long, and are cut."""
+    """Number of names and texts cut to a maximum length."""
     oddities: Oddities = Oddities()
     python_activity: PythonActivity = PythonActivity()
     device_clocks: dict[int, DeviceClock] = {}
-    """The clocks of TPU chips by the index of their plane, set so that they agree with the file's at the first op."""
+    """The clocks of TPU chips by the index of their plane, set to agree with the file's clock at the first op."""
 
     @property
     def event_count(self) -> int:
@@ -161,20 +154,20 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return sum(plane.event_count for plane in self.planes)
 
     def on_host_clock(self, plane: int, ps: Int64s) -> Int64s:
-        """Return times of a plane (its index) on the clock of the host; the same unless it has a clock of its own."""
+        """Return times of a plane (its index) on the clock of the host; unchanged if it has no clock of its own."""
         clock = self.device_clocks.get(plane)
         return ps if clock is None else clock.to_host(ps)
 
     def on_device_clock(self, plane: int, ps: Int64s) -> Int64s:
-        """Return times of the host on the clock of a plane (its index); the same unless it has a clock of its own."""
+        """Return times of the host on the clock of a plane (its index); unchanged if it has no clock of its own."""
         clock = self.device_clocks.get(plane)
         return ps if clock is None else clock.to_device(ps)
 
     def on_one_clock(self) -> HostTrace:
-        """Return the trace with the events of devices on the clock of the host too, where they stand beside its own.
+        """Return the trace with device events on the clock of the host.
 
-        Their durations are then those of that clock, which differ by the drift of the clocks. They begin a nanosecond
-        later, since a run that was enqueued at the last possible moment would else begin together with its cause.
+        Durations are then those of that clock and differ by the drift of the clocks. Events begin a nanosecond later,
+        because a run that was enqueued at the last possible moment would otherwise begin together with its cause.
         """
         if not self.device_clocks:
             return self
@@ -188,7 +181,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @cached_property
     def clock_start_ns(self) -> int | None:
-        """Return the time that is 0 on the clock of the file, in nanoseconds since 1970; None if the file has none."""
+        """Return time 0 of the file's clock in nanoseconds since 1970; None if unknown."""
         if self.clock_zero_ns:
             return self.clock_zero_ns
         start = self.session_stats.get("profile_start_time")
@@ -196,14 +189,13 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @property
     def session_stats(self) -> dict[str, int | float | str]:
-        """Return what the profiler says of the capture: when it started and stopped, and its options."""
+        """Return the profiler's information on the capture: start, stop, and options."""
         return next((plane.stats for plane in self.planes if plane.name == _SESSION_PLANE), {})
 
     @cached_property
     def programs(self) -> dict[int, NamedProgram]:
-        """Return the XLA programs of the capture by program id; what cannot be parsed is omitted.
-
-        Raises KeyError if they were not asked for.
+        """Return the XLA programs of the capture by program id, without unparsable ones; raise KeyError if not
+        requested.
         """
         if self.hlo_protos is None:
             raise _not_read(HLO_PROTO)
@@ -212,32 +204,26 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @cached_property
     def capture_facts(self) -> CaptureFacts:
-        """Return what a capture of tfperf adds to the trace; of another profiler's trace all of it is unknown."""
+        """Return the facts that a tfperf capture adds to the trace; all unknown for other profilers."""
         stats = next((plane.stats for plane in self.planes if plane.name == CAPTURE_PLANE), None)
         return CaptureFacts() if stats is None else CaptureFacts.of(stats)
 
     @property
     def usable_cores(self) -> float | None:
-        """Return how many cores the job can use: as its capture states, else as tf.data counts them; None if unknown.
-
-        tf.data counts the CPUs that the process may run on, whatever quota its cgroups have.
-        """
+        """Return the number of cores of the job from its capture, else from tf.data, which ignores cgroup quotas."""
         budget = self.stat("cpu_budget").value
         return self.capture_facts.cores or (float(budget.max()) if budget.max(initial=0) > 0 else None)
 
     @property
     def memory(self) -> MemoryEvents:
-        """Return the allocations and deallocations; raises KeyError if they were not asked for."""
+        """Return the allocations and deallocations; raise KeyError if they were not requested."""
         if self.allocations is None:
             raise _not_read("allocator_name")
         return self.allocations
 
     @cached_property
     def allocators(self) -> tuple[tuple[str, ...], Int64s]:
-        """Return the names of allocators, and for each event of `memory` the index of its allocator's; -1: unknown.
-
-        Some profilers, such as those of TPUs, write the number of the device instead of a name.
-        """
+        """Return allocator names (on TPUs, device numbers), and the index of each event of `memory` (-1: unknown)."""
         index, texts = self.memory.text_index("allocator_name")
         names = [*texts]
         prefix = "TPU:" if self.device_kind == "tpu" else ""
@@ -252,7 +238,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @cached_property
     def end_ps(self) -> Int64s:
-        """Return where each event ends."""
+        """Return the end of each event."""
         return self.start_ps + self.duration_ps
 
     @cached_property
@@ -271,12 +257,12 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @cached_property
     def empty_devices(self) -> tuple[str, ...]:
-        """Return the names of device planes that hold no event."""
+        """Return the names of device planes without events."""
         return tuple(p.name for p in self.planes if p.kind in ("gpu", "tpu") and not p.event_count)
 
     @property
     def device_kind(self) -> Literal["gpu", "tpu", ""]:
-        """Return which kind of device took part, if any did."""
+        """Return the kind of the devices, empty without devices."""
         if not self.devices:
             return ""
         return "tpu" if self.planes[self.devices[0]].kind == "tpu" else "gpu"
@@ -293,34 +279,31 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return {key: tuple(of_plane) for key, of_plane in lines.items()}
 
     def stat(self, stat_name: str) -> Stat:
-        """Return a stat by name; one that no event carries is empty.
-
-        Raises KeyError if it was not asked for: the section that reads it does not declare it.
-        """
+        """Return a stat by name, empty if no event has it; raise KeyError if it was not requested (not declared)."""
         if stat_name not in self.read_stats:
             raise _not_read(stat_name)
         return self.stats.get(stat_name, NO_STAT)
 
     def name_stat(self, stat_name: str) -> dict[int, int | float | str]:
-        """Return a stat that stands on names of events, by index into `names`; raises KeyError as `stat` does."""
+        """Return a stat of event names, by index into `names`; raises KeyError as `stat` does."""
         self.stat(stat_name)
         return self.name_stats.get(stat_name, {})
 
     def has_stat(self, stat_name: str) -> Bools:
-        """Tell which events carry the stat."""
+        """Return which events have the stat."""
         carries = np.zeros(len(self.name), np.bool_)
         carries[self.stat(stat_name).event] = True
         return carries
 
     def number(self, stat_name: str, missing: int) -> Int64s:
-        """Return the stat of every event, `missing` where it has none."""
+        """Return the stat of every event, or `missing`."""
         values = np.full(len(self.name), missing, np.int64)
         stat = self.stat(stat_name)
         values[stat.event] = stat.value
         return values
 
     def number_at(self, stat_name: str, rows: Int64s, missing: int = 0) -> Int64s:
-        """Return the stat of the events at `rows`, `missing` where one has none."""
+        """Return the stat of the events at `rows`, or `missing`."""
         if len(rows) * _SEARCH > len(self.name):
             return self.number(stat_name, missing)[rows]
         stat = self.stat(stat_name)
@@ -330,7 +313,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return np.where(place >= 0, stat.value[place], missing)
 
     def known_at(self, stat_name: str, rows: Int64s) -> tuple[Int64s, Bools]:
-        """Return the stat of the events at `rows` (0 where one has none), and which have it: any int64 may be an id."""
+        """Return the stat of the events at `rows` (0 if missing), and which have it, because any int64 may be an id."""
         if len(rows) * _SEARCH > len(self.name):
             return self.number(stat_name, 0)[rows], self.has_stat(stat_name)[rows]
         stat = self.stat(stat_name)
@@ -338,19 +321,19 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return np.append(stat.value, 0)[place], place >= 0
 
     def program_at(self, rows: Int64s) -> tuple[Int64s, tuple[int, ...]]:
-        """Return which program each of the events at `rows` is of, as an index into the ids returned; -1 for none."""
+        """Return the program of each of the events at `rows`, as an index into the returned ids; -1 for none."""
         program, known = self.known_at("program_id", rows)
         ids, index = distinct_index(program)
         return np.where(known, index, -1), tuple(ids.tolist())
 
     @property
     def has_groups(self) -> bool:
-        """Tell whether events carry the id of their group, which TensorFlow 2.2 to 2.4 stored."""
+        """Return whether events have the id of their group, which TensorFlow 2.2 to 2.4 stored."""
         return len(self.stat("group_id").event) > 0
 
     @cached_property
     def on_host(self) -> Bools:
-        """Tell which events lie on host threads."""
+        """Return which events are on host threads."""
         on_host = np.zeros(len(self.name), np.bool_)
         for line in self.host_lines:
             on_host[line.start : line.stop] = True
@@ -362,7 +345,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @property
     def device_rows(self) -> Int64s:
-        """Return the rows of what devices recorded."""
+        """Return the rows of device events."""
         return rows_of(line for plane in self.devices for line in self.device_lines(plane))
 
     @cached_property
@@ -387,16 +370,16 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @cached_property
     def _host_rows_by_name(self) -> tuple[Int64s, list[int]]:
-        """Return the host events ordered by name, and where the events of each name begin and end."""
+        """Return the host events ordered by name, and the borders between names."""
         rows = np.flatnonzero(self.on_host)
-        # Short numbers are sorted several times faster.
+        # Short integers sort several times faster.
         name = self.name[rows].astype(np.uint16 if len(self.names) <= 1 << 16 else np.int32)
         ends = np.cumsum(np.bincount(name, minlength=len(self.names)))
         return rows[np.argsort(name, kind="stable")], [0, *ends.tolist()]
 
 
 def once(find: Callable[[HostTrace], Found]) -> Callable[[HostTrace], Found]:
-    """Have a function search each trace once: what it finds is kept with the trace, and nobody changes it."""
+    """Cache a function's result with each trace; results are never changed."""
 
     @wraps(find)
     def found(trace: HostTrace) -> Found:
@@ -415,7 +398,7 @@ def rows_of(lines: Iterable[Line]) -> Int64s:
 
 
 def by_line(lines: Sequence[Line], rows: Int64s) -> Iterator[tuple[Line, slice]]:
-    """Yield those of the lines that have some of the rows (ascending), and the place of these among the rows."""
+    """Yield the lines with some of the rows (ascending), and the slice of these rows."""
     bounds = np.array([(line.start, line.stop) for line in lines], np.int64).reshape(-1, 2)
     for line, (first, last) in zip(lines, np.searchsorted(rows, bounds).tolist(), strict=True):
         if last > first:

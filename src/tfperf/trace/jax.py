@@ -1,8 +1,8 @@
-"""Calls of functions that JAX compiled: what their programs do, when the device works for them, and steps.
+"""Calls of functions that JAX compiled: the class of their programs, their device work, and steps.
 
-JAX notes `PjitFunction(f)` where Python calls a jitted function, twice, one inside the other. A call returns once its
-work is handed out, so the work has its own times. On a GPU it is what the launches inside the call started, on a TPU
-the runs that it led to (`tpu_runs.py`). On a CPU the ops of one run bear its `run_id`; nothing links a run to its call,
+JAX records `PjitFunction(f)` when Python calls a jitted function, twice, nested. A call returns once its work is
+enqueued, so the work has its own times. On a GPU it is the work that launches inside the call started, on a TPU the
+runs that the call led to (`tpu_runs.py`). On a CPU the ops of a run share its `run_id`; runs are not linked to calls,
 but both are in the same order.
 """
 
@@ -44,11 +44,11 @@ _UNKNOWN = CLASSES.index("unknown")
 
 
 class Work(NamedTuple):
-    """When devices work for each call, on the clock of the host, and which program they run.
+    """Device work and program of each call, on the clock of the host.
 
-    `start` and `end` are those of all devices together, -1 where the trace does not tell. `program` holds the bits of
-    the program's id, where `known`. `each_ps` is how long a device works for the call: the mean over the chips of a TPU
-    that run it, else from start to end.
+    `start` and `end` are those of all devices together, -1 if unknown. `program` holds the bits of the program's id,
+    where `known`. `each_ps` is how long a device works for the call: the mean over the chips of a TPU that run it, else
+    from start to end.
     """
 
     start: Int64s
@@ -61,9 +61,9 @@ class Work(NamedTuple):
 class JaxCalls(Struct, frozen=True):
     """Outermost calls of jitted functions in time order; `name` indexes `names`, `row` is the event of each call.
 
-    `kind` tells what the program of each call computes, as an index into `CLASSES`: functions of one name may differ.
-    `is_op` marks calls whose program is one op: Python runs that op by itself. `compile_ps` is the time of calls in
-    which XLA compiles a program, 0 for all others; where a TPU then loads the program, only until it is compiled.
+    `kind` is the class of the program of each call, as an index into `CLASSES`: functions of one name may differ.
+    `is_op` marks calls whose program is one op that Python runs by itself. `compile_ps` is the time of calls in which
+    XLA compiles a program, 0 for others; if a TPU then loads the program, only until it is compiled.
     """
 
     row: Int64s
@@ -78,11 +78,11 @@ class JaxCalls(Struct, frozen=True):
 
     @property
     def compiles(self) -> Bools:
-        """Tell in which calls XLA compiles a program."""
+        """Return in which calls XLA compiles a program."""
         return self.compile_ps > 0
 
     def of_class(self, wanted: ProgramClass) -> Bools:
-        """Tell which calls run a program of the class."""
+        """Return which calls run a program of the class."""
         return np.asarray(self.kind == CLASSES.index(wanted), np.bool_)
 
     def only(self, wanted: Bools) -> JaxCalls:
@@ -101,7 +101,7 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
     """Return the calls of jitted functions that are not inside another one on their thread, None without any."""
     rows = trace.host_events(mask(trace.names, is_jitted_call))
     rows = outermost(trace, rows[trace.duration_ps[rows] > 0])
-    # A file whose fields are in an odd order hides the names from what decides to read runs and programs.
+    # Unusual field order in a file hides the names that determine whether runs and programs are read.
     if not len(rows) or "run_id" not in trace.read_stats or trace.hlo_protos is None:
         return None
     texts = [called_function(trace.names[name]) for name in trace.name[rows].tolist()]
@@ -111,7 +111,7 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
     if trace.device_kind == "tpu":
         work = _work_of_chips(trace, rows)
     elif trace.device_kind == "gpu":
-        # For what was launched, on whichever thread, while the call lasted.
+        # Includes work launched during the call on any thread.
         links = launch_links(trace, np.sort(trace.device_rows))
         call = span_at(start, end, trace.start_ps[links.host])
         launched, call = links.device[call >= 0], call[call >= 0]
@@ -132,7 +132,7 @@ def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
 
 
 def _compile_times(trace: HostTrace, rows: Int64s) -> Int64s:
-    """Return the time of the calls in which XLA compiles a program, on a TPU until it has."""
+    """Return the time of the calls in which XLA compiles a program, on a TPU until compilation ends."""
     compiling = trace.host_events(mask(trace.names, is_jax_compilation))
     if trace.device_kind != "tpu":
         return np.where(hold(trace, rows, compiling), trace.duration_ps[rows], 0)
@@ -147,10 +147,9 @@ _MATRIX_OP = re.compile(r"(^|/)(dot_general|conv_general_dilated|[a-z_]*(attenti
 
 
 def programs_of(trace: HostTrace, functions: list[str], ran: Int64s, known: Bools) -> tuple[Int64s, Bools]:
-    """Return the class of each call, and whether its program is one op: of the program that ran, where it is known.
+    """Return the class of each call, and whether its program is one op.
 
-    Else of the programs with the name of the function (`canonical`): the first class that one has, and whether all are
-    one op.
+    If the program that ran is unknown, all programs with the name of the function (`canonical`) are considered.
     """
     wanted, by_id, by_name = set(functions), dict[int, tuple[int, bool]](), dict[str, tuple[int, bool]]()
     for key, program in (trace.programs if trace.hlo_protos is not None else {}).items():
@@ -167,11 +166,11 @@ def programs_of(trace: HostTrace, functions: list[str], ran: Int64s, known: Bool
 
 
 _BESIDE = frozenset({"fusion", "call", "parameter", "constant", "broadcast", "bitcast", "copy", "convert", "tuple"})
-"""What the compiler puts around the instruction that an op becomes."""
+"""Instructions that the compiler adds around that of an op."""
 
 
 def _is_op(program: NamedProgram) -> bool:
-    """Tell whether all that is computed comes from one op of the function (`jit(multiply)/mul`), once."""
+    """Return whether one op of the function (`jit(multiply)/mul`), once, is the source of all computation."""
     named = [item for item in program.instructions.values() if "/" in item.op_name]
     computing = [item.opcode for item in named if item.opcode not in _BESIDE]
     names = {item.op_name for item in named}
@@ -180,10 +179,7 @@ def _is_op(program: NamedProgram) -> bool:
 
 
 def program_class(program: NamedProgram) -> ProgramClass:
-    """Tell what a program computes, by the names of the ops that it comes from and its instructions.
-
-    What a kernel of Pallas computes is unknown.
-    """
+    """Return the class of a program, by its source ops and instructions; unknown for Pallas kernels."""
     is_forward = has_kernel = False
     for instruction in program.instructions.values():
         if "transpose(" in instruction.op_name or "gradient_tape" in instruction.op_name:
@@ -196,7 +192,6 @@ def program_class(program: NamedProgram) -> ProgramClass:
 
 
 def _program_of(trace: HostTrace, rows: Int64s, group: Int64s, count: int) -> tuple[Int64s, Bools]:
-    """Return the id of the program that events of each group name (the last that does), and whether one does."""
     ids, known = trace.known_at("program_id", rows)
     program, is_known = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     program[group[known]], is_known[group[known]] = ids[known], True
@@ -204,7 +199,6 @@ def _program_of(trace: HostTrace, rows: Int64s, group: Int64s, count: int) -> tu
 
 
 def _work_of_chips(trace: HostTrace, rows: Int64s) -> Work:
-    """Return when the chips of a TPU work for each call (row)."""
     from tfperf.trace.device.tpu_runs import find_runs as find_tpu_runs  # few traces are of TPUs
 
     runs = find_tpu_runs(trace)
@@ -236,7 +230,7 @@ def find_runs(trace: HostTrace) -> Runs:
     order = np.argsort(trace.start_ps[rows], kind="stable")
     rows, (ids, run) = rows[order], distinct_index(ids[order])
     start, end = extents(run, trace.start_ps[rows], trace.end_ps[rows], len(ids))
-    program, known = _program_of(trace, rows, run, len(ids))  # what only waits has none
+    program, known = _program_of(trace, rows, run, len(ids))  # waiting events have no program
     order = np.argsort(start, kind="stable")
     return Runs(start[order], end[order], program[order], known[order])
 
@@ -259,15 +253,14 @@ def _runs_of_calls(trace: HostTrace, runs: Runs, start: Int64s, functions: list[
 
 
 # --- loops in programs ---
-#
-# A loop counts if it multiplies matrices or convolves; those in which random numbers are made do not.
+# Loops with matrix products or convolutions count; loops that generate random numbers do not.
 
 _BODY = "while/body"
 _MATRIX_OP_IN_BODY = re.compile(rf"{_BODY}.*(dot_general|conv_general_dilated)")
 
 
 def loop_notes(trace: HostTrace, calls: JaxCalls) -> tuple[str, ...]:
-    """Return a sentence for each called function whose program loops, where all its runs loop equally often."""
+    """Return a sentence for each called function whose program loops, if all its runs loop equally often."""
     notes: dict[str, None] = {}
     called = {canonical(name): name for name in calls.names}
     stat = trace.stat("run_id")
@@ -290,7 +283,7 @@ def loop_notes(trace: HostTrace, calls: JaxCalls) -> tuple[str, ...]:
 
 
 def _runs_of_loop(trace: HostTrace, rows: Int64s, runs: Int64s, looped: frozenset[str]) -> int:
-    """Return how often these instructions run, for each time that an instruction outside of loops does, or 0."""
+    """Return the runs of these instructions per run of an instruction outside of loops, or 0."""
     order, starts = group_equal([runs, trace.name[rows]])
     count = np.diff([*starts, len(rows)])
     is_looped = np.array([trace.names[name] in looped for name in trace.name[rows[order[starts]]].tolist()], np.bool_)
@@ -298,18 +291,17 @@ def _runs_of_loop(trace: HostTrace, rows: Int64s, runs: Int64s, looped: frozense
     found: Counter[int] = Counter()
     for groups in np.split(np.argsort(run, kind="stable"), np.cumsum(np.bincount(run))[:-1]):
         repeated = count[groups][is_looped[groups]]
-        # Events of no duration are not read, so some ops are seen less often.
+        # Events without duration are not read, so some ops are counted less often.
         found[int(repeated.max() // count[groups].min()) if len(repeated) else 0] += 1
     iterations, agree = found.most_common(1)[0]
     runs_seen = sum(found.values())
-    # The capture may have begun or ended in the midst of one run.
+    # The capture may have begun or ended during one run.
     return iterations if agree >= runs_seen - (runs_seen > 2) else 0
 
 
 # --- steps ---
-#
-# A program that computes gradients trains. Calls that only compute forward are evaluation then, unless every step has
-# them (a teacher, a policy). What is left repeats: one turn is a step. Without gradients a turn is an iteration.
+# A program that computes gradients trains. Calls that only compute forward are then evaluation, unless every step has
+# them (a teacher, a policy). The remaining calls repeat: one turn is a step. Without gradients a turn is an iteration.
 
 SOURCE = "jitted calls"
 OF_THE_DEVICE = "those of the device's work, since calls return before it is done"
@@ -332,7 +324,7 @@ class _Turns(NamedTuple):
         return np.asarray(self.calls[np.append(self.starts[1:], len(self.calls)) - 1], np.int64)
 
     def are_short(self, first: Int64s) -> Bools:
-        """Tell which of the steps that begin with these calls are turns at an end of the sequence that lack calls."""
+        """Return which steps starting with these calls are incomplete turns at an end of the sequence."""
         short = np.zeros(len(first), np.bool_)
         if self.period > 1:
             size = np.diff(np.append(self.starts, len(self.calls)))
@@ -341,9 +333,8 @@ class _Turns(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Steps as positions in a sequence of calls: the first and the last call of each, its kind, and how it was found.
-
-    `is_short` marks turns at the ends of the sequence that lack calls.
+    """Steps as positions in a sequence of calls (first, last), with kind and rule; `is_short`: incomplete turns at its
+    ends.
     """
 
     first: Int64s
@@ -375,7 +366,7 @@ def from_jitted_calls(trace: HostTrace) -> Steps | None:
 
 
 def find_turns(trace: HostTrace, calls: JaxCalls, what: str = "call") -> Found:
-    """Infer steps from calls, or from runs of programs that stand for their calls: `what` they are in sentences."""
+    """Infer steps from calls, or from runs of programs that stand for their calls; `what` is the noun in sentences."""
     trains = calls.of_class("gradient")
     return _training(calls, trains, _reports(trace, calls, trains), what) if trains.any() else _iterations(calls, what)
 
@@ -391,9 +382,8 @@ def of_first_loop(trace: HostTrace, calls: JaxCalls) -> tuple[JaxCalls, tuple[st
 
 
 def _reports(trace: HostTrace, calls: JaxCalls, trains: Bools) -> Bools:
-    """Tell which calls only report now and then: they compute scalars (a metric to be printed), and not in every turn.
-
-    What updates weights after several micro-batches is not every turn's either, but returns more.
+    """Return which calls only report scalars (a metric to print), and not in every turn; rare weight updates return
+    more.
     """
     reports = np.zeros(len(trains), np.bool_)
     others = np.flatnonzero(calls.of_class("other"))
@@ -465,7 +455,7 @@ def _iterations(calls: JaxCalls, what: str) -> Found:
     confidence: Confidence = "medium" if turns else "low"
     if turns is None:
         total, count = np.bincount(calls.name, weights=calls.end - calls.start), np.bincount(calls.name)
-        # What runs once on a TPU, however long it waits for other chips, sets up what follows.
+        # A program that runs once on a TPU, even if it waits long for other chips, is set-up.
         repeats = (count > 1) | (what != "run" or count.max() == 1)
         turns = _each(every, calls.name == np.where(repeats, total, -1.0).argmax())
     text = f"{counted(len(turns.first), 'iteration')} of {listed(_names(calls, turns.calls[turns.starts[0] :]), 3)}"
@@ -493,17 +483,17 @@ def _steps(calls: JaxCalls, found: Found) -> Steps:
 
 
 def members(first: Int64s, last: Int64s, count: int) -> Int64s:
-    """Return for each of `count` calls the index of the step whose first and last call it lies between, -1 for none."""
+    """Return for each of `count` calls the index of the step that contains it, -1 for none."""
     step, every = np.searchsorted(last, np.arange(count)), np.arange(count)
     return np.where((step < len(first)) & (np.append(first, 0)[step] <= every), step, -1)
 
 
 def windows(calls: JaxCalls, first: Int64s, last: Int64s) -> tuple[Int64s, Int64s, bool, Bools]:
-    """Return where steps start and where their work ends, whether calls run ahead of the work, and steps without work.
+    """Return the starts of steps, the ends of their work, whether calls run ahead of the work, and steps without work.
 
-    A program that waits for each step keeps the times of its calls. Where most steps are called before the work of the
-    one before is done, a step lasts from the end of the work of the one before (or its own first work, if later) to the
-    end of its own.
+    A program that waits for each step keeps the times of its calls. If most steps are called before the previous work
+    is done, a step lasts from the end of the previous work (or its own first work, if later) to the end of its own
+    work.
     """
     step = members(first, last, len(calls.name))
     at = np.flatnonzero(step >= 0)
@@ -527,10 +517,7 @@ def windows(calls: JaxCalls, first: Int64s, last: Int64s) -> tuple[Int64s, Int64
 
 
 def with_work(trace: HostTrace, steps: Steps) -> Steps:
-    """Return steps that the program marked, with the times of the device's work if calls run ahead of it.
-
-    Else they end when their own work does, if that goes on after the mark.
-    """
+    """Return marked steps, with times of device work if calls run ahead; else they end with their own work."""
     calls = find_jax_calls(trace)
     if calls is None:
         return steps

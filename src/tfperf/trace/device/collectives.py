@@ -1,9 +1,9 @@
-"""The collectives of one host: in which events it exchanges data with others, or waits for them to take part.
+"""Collectives of one host: events in which it exchanges data with other hosts or waits for them to take part.
 
-Two hosts know the same collective by its keys: `group_key` and `instance_key` of TensorFlow's collective ops, `hlo_op`
-and `run_id` of programs that XLA compiled for the host. Kernels of NCCL and RCCL carry no key; they are known by their
-name and their place in the order within a step that the program numbered. Such an event lasts from the moment when the
-host is ready until the exchange is done, so it holds the time in which the host waits for the last one to arrive.
+The same collective has the same keys on all hosts: `group_key` and `instance_key` for TensorFlow's collective ops,
+`hlo_op` and `run_id` for programs that XLA compiled for the host. NCCL and RCCL kernels carry no key and are identified
+by their name and their position within a step that the program numbered. An event lasts from the moment the host is
+ready until the exchange is complete, so it includes waiting for the last host to arrive.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.steps import Steps
 
 MOST_COLLECTIVES = 1 << 16
-"""Of more collectives in a capture only the first ones are kept: 2 MB for each host."""
+"""Maximum number of collectives per capture; the first ones are kept (2 MB per host)."""
 
 
 class Collectives(Struct, frozen=True, eq=False, kw_only=True):
-    """Collectives of one host, each with the times of its last local participant: the one that waits least.
+    """Collectives of one host, each with the times of its last local participant, which waits least.
 
-    The key of a row is `labels[label]`, `instance` and `occurrence`; no two rows have the same. Times are int64
-    picoseconds on the clock of the trace, of which 0 is `clock_start_ns` (nanoseconds since 1970, None: unknown).
+    The key of a row is `labels[label]`, `instance` and `occurrence`, unique among the rows. Times are int64 picoseconds
+    on the clock of the trace, which starts at `clock_start_ns` (nanoseconds since 1970, None: unknown).
     """
 
     labels: tuple[str, ...]
@@ -37,9 +37,9 @@ class Collectives(Struct, frozen=True, eq=False, kw_only=True):
     duration_ps: Int64s
     clock_start_ns: int | None = None
     without_key: int = 0
-    """Collectives that no other host can know, since neither a key nor a numbered step tells which one it is."""
+    """Collectives that cannot be matched with other hosts, because they have neither a key nor a numbered step."""
     cut: int = 0
-    """Collectives beyond `MOST_COLLECTIVES`."""
+    """Number of collectives beyond `MOST_COLLECTIVES`."""
 
     def __len__(self) -> int:
         """Return the number of collectives."""
@@ -47,12 +47,12 @@ class Collectives(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def end_ps(self) -> Int64s:
-        """Return where each collective ends."""
+        """Return the end of each collective."""
         return self.start_ps + self.duration_ps
 
 
 class _Found(Struct, frozen=True, eq=False, kw_only=True):
-    """Events that are collectives, with their keys; `without_key` more have none."""
+    """Collective events with their keys; `without_key` is the number of other ones."""
 
     rows: Int64s
     labels: Sequence[str]
@@ -68,7 +68,7 @@ def find_collectives(trace: HostTrace, steps: Steps) -> Collectives | None:
     if found is None:
         return None
     order, firsts = group_equal([found.label, found.instance, found.occurrence])
-    # Of the participants on this host, the shortest is the one that came last.
+    # The shortest of the participants on this host arrived last.
     by_duration = np.lexsort((trace.duration_ps[found.rows[order]], _groups(firsts, len(order))))
     chosen = np.sort(order[by_duration[firsts]]) if len(firsts) else order
     chosen = chosen[np.argsort(trace.start_ps[found.rows[chosen]], kind="stable")]
@@ -88,7 +88,6 @@ def find_collectives(trace: HostTrace, steps: Steps) -> Collectives | None:
 
 
 def _groups(firsts: Int64s, count: int) -> Int64s:
-    """Return the group of each of `count` ordered rows."""
     return np.repeat(np.arange(len(firsts)), np.diff(firsts, append=count))
 
 
@@ -100,7 +99,7 @@ def _keyed_by_tensorflow(trace: HostTrace) -> _Found | None:
     groups, label = np.unique(trace.number_at("group_key", rows), return_inverse=True)
     labels = [f"group {key}" for key in groups.tolist()]
     found = _numbered(trace, rows, labels, label.astype(np.int64), trace.number_at("instance_key", rows))
-    # An op of TensorFlow 1 has one key for all its runs, of which a capture does not show the first.
+    # An op of TensorFlow 1 has one key for all its runs, and a capture may not contain the first.
     repeated = found.occurrence > 0
     again = repeated | np.isin(found.instance, found.instance[repeated])
     kept = np.flatnonzero(~again)
@@ -125,7 +124,7 @@ def _keyed_by_xla(trace: HostTrace) -> _Found | None:
 
 
 def _numbered(trace: HostTrace, rows: Int64s, labels: Sequence[str], label: Int64s, instance: Int64s) -> _Found:
-    """Number the runs of one key: events that overlap are participants of one run, on several devices of the host."""
+    """Number the runs of each key: overlapping events are participants of one run, on several devices of the host."""
     order = np.lexsort((trace.start_ps[rows], instance, label))
     rows, label, instance = rows[order], label[order], instance[order]
     is_new_key = np.ones(len(rows), np.bool_)
@@ -138,7 +137,7 @@ def _numbered(trace: HostTrace, rows: Int64s, labels: Sequence[str], label: Int6
 
 
 def _kernels(trace: HostTrace, steps: Steps) -> _Found | None:
-    """Return kernels of collectives: the n-th of a name in a step of a device is the same one on all hosts."""
+    """Return the kernels of collectives, matched across hosts by name and position in a step of a device."""
     is_wanted = mask(trace.names, is_collective_kernel)
     if trace.device_kind != "gpu" or not is_wanted.any():
         return None
@@ -149,7 +148,7 @@ def _kernels(trace: HostTrace, steps: Steps) -> _Found | None:
     step = steps.at(trace.start_ps[rows]) if steps.source == "markers" else np.full(len(rows), -1, np.int64)
     every, rows, step = len(rows), rows[step >= 0], step[step >= 0]
     used, index = distinct_index(trace.name[rows])
-    labels, of_used = text_index([trace.names[name] for name in used.tolist()])  # each plane has names of its own
+    labels, of_used = text_index([trace.names[name] for name in used.tolist()])  # each plane has its own names
     label = of_used[index]
     device = trace.plane_of(rows)
     order = np.lexsort((trace.start_ps[rows], step, device, label))
@@ -168,30 +167,28 @@ def _kernels(trace: HostTrace, steps: Steps) -> _Found | None:
 
 
 # --- waits ---
-#
-# A collective lasts on each host from when the host is ready until the exchange is done, and it is done on all hosts at
-# about the same time. So the host on which it is shortest came last; that long the exchange itself takes, and what it
-# lasts longer elsewhere is waiting. This compares durations only, so clocks need not agree. It holds to about 1 ms for
-# a collective, because ends differ by that much.
+# On each host, a collective lasts from the moment the host is ready until the exchange is complete, which is at about
+# the same time on all hosts. So the host with the shortest duration arrived last, and that duration is the cost of the
+# exchange; the additional time on other hosts is waiting. Only durations are compared, so clocks need not agree. The
+# error is about 1 ms per collective, because ends differ by that much.
 
 
 class Waits(Struct, frozen=True, eq=False, kw_only=True):
-    """The collectives of one host beside those of the others: one row for each, in the order of `Collectives`.
+    """The collectives of one host matched with those of others, one row each, in the order of `Collectives`.
 
-    `run` numbers the collectives of the whole run: two rows of it on different hosts are the same one. Where a
-    collective is not in the traces of all its participants, `matched` is False and `wait_ps` is 0.
+    `run` numbers the collectives of the whole run: rows on different hosts with the same number are the same
+    collective. If a collective is missing in the trace of a participant, `matched` is False and `wait_ps` is 0.
     """
 
     run: Int64s
     matched: Bools
     wait_ps: Int64s
-    """How long the host waits until the last one takes part. The rest of the duration is the exchange."""
+    """Time until the last host takes part. The rest of the duration is the exchange."""
 
 
 class ClockOffset(Struct, frozen=True):
-    """How far the clock of a host is ahead of that of the reference host: ends of shared collectives tell.
-
-    The times are nanoseconds. `spread_ns` is the median distance of single collectives from `ahead_ns`.
+    """Clock offset of a host from the reference host; `spread_ns` is the median distance of collectives from
+    `ahead_ns`.
     """
 
     ahead_ns: int
@@ -200,11 +197,7 @@ class ClockOffset(Struct, frozen=True):
 
 
 def match_collectives(hosts: Sequence[Collectives]) -> tuple[Waits, ...]:
-    """Return how long each host waits in each of its collectives.
-
-    The participants of a collective are all hosts that have any of the same label. One that a capture of any of them
-    does not hold is not matched.
-    """
+    """Return how long each host waits per collective; one that is missing on any host with its label is not matched."""
     sizes = [len(host) for host in hosts]
     labels, places = text_index([label for host in hosts for label in host.labels])
     ends = np.cumsum([len(host.labels) for host in hosts]).tolist()
@@ -233,10 +226,7 @@ def match_collectives(hosts: Sequence[Collectives]) -> tuple[Waits, ...]:
 
 
 def clock_offsets(hosts: Sequence[Collectives], waits: Sequence[Waits]) -> tuple[ClockOffset | None, ...]:
-    """Return how far the clock of each host is ahead of that of the first host that shares collectives with it.
-
-    A collective ends on all hosts at about the same time. None for a host that shares none, or whose clock is unknown.
-    """
+    """Return the clock offset of each host from the first host that shares collectives with it; None if unknown."""
     ends: dict[int, int] = {}
     offsets: list[ClockOffset | None] = []
     for host, wait in zip(hosts, waits, strict=True):

@@ -1,15 +1,13 @@
-"""The own clocks of TPU chips: their events on them, and where they stand on the clock of the host.
+"""Clocks of TPU chips, and their conversion to the clock of the host.
 
-A profiler writes two times of an event of a chip: by the chip's counter (stats `device_offset_ps` and
-`device_duration_ps`), and, as the event's own fields, the same moments converted to the clock of the host. The
-conversion can jump by hundreds of milliseconds and come back over seconds, which squeezes and stretches whatever runs
-meanwhile. So durations, order and gaps are taken from the counter; a straight line through what the conversion says
-where it does not jump leads to the clock of the host. What has no time by the counter (in some files all but ops) moves
-with the ops around it.
+A profiler writes two times for an event of a chip: by the counter of the chip (stats `device_offset_ps` and
+`device_duration_ps`), and, as the event's own fields, the same times converted to the clock of the host. The conversion
+can jump by hundreds of milliseconds and recover over seconds, which distorts the events in between. So durations, order
+and gaps are taken from the counter, and a straight line through the conversion where it does not jump leads to the
+clock of the host. Events without a counter time (in some files all but ops) move with the ops around them.
 
-A converted clock may still be ahead of the host's or behind it by as long as a run takes: no run begins before the host
-hands it to the chip, or ends after the host knows of its end. That tells a shift, the smallest that puts no run before
-its cause.
+A converted clock may still differ from the host's by up to the duration of a run, because no run begins before the host
+enqueues it, or ends after the host is notified. The smallest shift that satisfies both for all runs is applied.
 """
 
 from __future__ import annotations
@@ -26,35 +24,35 @@ from tfperf.base.arrays import NO_NUMBERS, Bools, Float64s, Int64s, lookup
 from tfperf.formats.wire.event_columns import MODULE_LINE, NO_STAT, OP_LINES, EventColumns, Line
 
 LONGEST_PS = 1 << 60
-"""13 days: no capture is longer, and sums and differences of a few such times still fit into an int64."""
+"""13 days: no capture is longer, and sums and differences of a few times still fit into an int64."""
 _JUMP_PS = 1_000_000_000
-"""A difference of the clocks that changes by more from one event to the next has jumped: no quartz is that bad."""
+"""A larger change of the clock difference between two events is a jump, not the drift of a quartz."""
 _NEAR_PS = 100_000_000
-"""So near to a line of true differences they all are: a converted clock wanders by hundredths of a millisecond."""
+"""Maximum distance of true differences from their line: a converted clock varies by hundredths of a millisecond."""
 _FASTEST = 1e-3
-"""Clocks drift apart by less, as a share of the time."""
+"""Upper limit of the drift of a clock, as a fraction of the time."""
 _LEAST_DRIFT_PS = 1_000_000
 """A drift that adds up to less over the trace is rounding."""
 _PIECES = 32
-"""Lines are tried through pairs of so many pieces."""
+"""Number of pieces whose pairs define candidate lines."""
 _ROUNDS = 5
-"""So often at most, the line through events near to the last line is found."""
+"""Maximum number of times that the line is refitted to the events near it."""
 _CONTRADICTION_PS = 1_000_000_000
-"""Bounds of a shift that contradict each other by less do so by what clocks wander."""
+"""Shift bounds that contradict each other by less do so because clocks vary."""
 _LONGEST_SHIFT_PS = 10_000_000_000_000
 """10 s: clocks of one machine that are set at the start of a profile are not further apart."""
 _OF_RUNS = ("DoEnqueueProgram", "CompleteCallbacks")
-"""What a host does when it hands a run to a chip, and first when it knows that the run is over."""
+"""Host events that enqueue a run on a chip, and that first report its completion."""
 
 
 class DeviceClock(Struct, frozen=True, kw_only=True):
-    """How the clock of a chip, which its events are on in a trace, goes beside that of the host.
+    """The clock of a chip in relation to that of the host; times are picoseconds.
 
-    Times are picoseconds. The clocks agree at `agrees_ps`; a second of the chip is `1 + drift` seconds of the host.
-    `jumps` counts how often the conversion in the file jumped away from that by more than a millisecond, and
-    `largest_jump_ps` is how far a time of it was off at most. `shift_ps` is what was added to the converted times so
-    that no run begins before it is enqueued or ends after it is known to be complete, and `shift_bounds_ps` are the
-    least and the most that would do; None where no run tells.
+    The clocks agree at `agrees_ps`; a second of the chip is `1 + drift` seconds of the host. `jumps` counts how often
+    the conversion in the file jumped by more than a millisecond, and `largest_jump_ps` is the maximum error of a
+    converted time. `shift_ps` was added to the converted times so that no run begins before it is enqueued or ends
+    after its completion, and `shift_bounds_ps` are the smallest and largest shifts that achieve this; None if no run
+    limits them.
     """
 
     agrees_ps: int
@@ -66,7 +64,7 @@ class DeviceClock(Struct, frozen=True, kw_only=True):
 
     @property
     def drift_ppm(self) -> float:
-        """Return by how many millionths the clock of the host is the faster one."""
+        """Return how much faster the clock of the host is, in parts per million."""
         return self.drift * 1e6
 
     def to_host(self, ps: Int64s) -> Int64s:
@@ -80,28 +78,28 @@ class DeviceClock(Struct, frozen=True, kw_only=True):
         )
 
     def later(self, shift_ps: int) -> DeviceClock:
-        """Return the clock of a trace whose times are all later by so much."""
+        """Return the clock of a trace whose times are all later by `shift_ps`."""
         return replace(self, agrees_ps=self.agrees_ps + shift_ps)
 
 
 def put_on_device_clocks(
     events: EventColumns, chips: Mapping[int, str], names: Sequence[str]
 ) -> dict[int, DeviceClock]:
-    """Put the events of chips on their own clocks, in place; return the clock of each plane that has one.
+    """Convert the events of chips to their own clocks, in place; return the clock of each plane that has one.
 
-    `chips` are names of planes by their position, and `names` those of events. Events must be on the clock of the file;
-    planes whose events have no times by a counter stay on it. A line need not be in order any more.
+    `chips` maps the position of planes to their names; `names` are those of events. Events must be on the clock of the
+    file; planes without counter times stay on it. Lines may be out of order afterwards.
     """
     timed = _timed(events)
     planes = {plane: found for plane in chips if len((found := _PlaneEvents.of(events, plane, timed)).measured.rows)}
     if not planes:
         return {}
-    # All clocks are set at one moment, so that chips whose clocks go alike stay comparable without regard to the host.
+    # All clocks are set at one moment, so that chips whose clocks run alike stay comparable independently of the host.
     origin = min(int(each.measured.start.min()) for each in planes.values())
     clocks = {plane: _on_own_clock(events, each, origin) for plane, each in planes.items()}
     handled = [_handled(events, [place for place, each in enumerate(names) if each == name]) for name in _OF_RUNS]
     bounds = {plane: _bounds(events, handled, plane, chips[plane], clock) for plane, clock in clocks.items()}
-    # No shift is right for all chips where the bounds of one exclude those of another.
+    # No shift is valid for all chips if their bounds exclude each other.
     least = max((each for each, _ in bounds.values() if each is not None), default=None)
     most = min((each for _, each in bounds.values() if each is not None), default=None)
     shared = None if least is not None and most is not None and least > most else (least, most)
@@ -115,7 +113,7 @@ def put_on_device_clocks(
 
 
 def _on_own_clock(events: EventColumns, chip: _PlaneEvents, origin: int) -> DeviceClock:
-    """Put the events of a chip on its clock, in place, so that it agrees with the conversion at `origin`; return it."""
+    """Convert a chip's events in place to its clock, which agrees with the conversion at `origin`; return the clock."""
     (rows, device, lasts), others = chip.measured, chip.others
     converted, converted_lasts = events.start_ps[rows], events.duration_ps[rows]
     fit = _fit(device, converted)
@@ -131,8 +129,6 @@ def _on_own_clock(events: EventColumns, chip: _PlaneEvents, origin: int) -> Devi
 
 
 class _Timed(NamedTuple):
-    """Events with a time by the counter of their chip: rows (ascending), start and duration."""
-
     rows: Int64s
     start: Int64s
     lasts: Int64s
@@ -142,7 +138,7 @@ class _Timed(NamedTuple):
 
 
 def _timed(events: EventColumns) -> _Timed:
-    """Return the events that have a start and a duration by a counter, both possible."""
+    """Return the events with a valid start and duration by a counter."""
     offset, duration = (events.stats.get(name, NO_STAT) for name in ("device_offset_ps", "device_duration_ps"))
     place = lookup(duration.event, offset.event)
     both = place >= 0
@@ -152,10 +148,7 @@ def _timed(events: EventColumns) -> _Timed:
 
 
 class _PlaneEvents(NamedTuple):
-    """The lines of a chip, its events with times by its counter, and all others.
-
-    `is_point` marks the events with times that others move with: ops, if any have times.
-    """
+    """The lines of a chip, its events with counter times, and others; `is_point` marks those that others move with."""
 
     lines: list[Line]
     measured: _Timed
@@ -179,7 +172,7 @@ class _PlaneEvents(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """A straight line: the clock of the host less that of the chip is `value` at `middle`, and grows by `drift`."""
+    """A straight line: host clock minus chip clock is `value` at `middle`, and changes by `drift`."""
 
     middle: float
     value: float
@@ -193,10 +186,10 @@ class _Fit(NamedTuple):
 
 
 def _fit(device: Int64s, converted: Int64s) -> _Fit:
-    """Return the line on which most differences of both clocks lie; up to half of them or more may have jumped away.
+    """Return the line near most clock differences; half of the differences or more may be off by a jump.
 
-    Events are cut into pieces between jumps. Of the lines through the middles of two pieces, and of those without a
-    drift through one, the line counts that most events lie near to; least squares over these make it exact.
+    Events are split into pieces between jumps. Candidates are the lines through the middles of two pieces, and those
+    without a drift through one. The one near most events is chosen and refined by least squares.
     """
     order = np.argsort(device, kind="stable")
     device, difference = device[order], (converted - device)[order]
@@ -225,7 +218,7 @@ def _through_most(x: Float64s, y: Float64s, weight: Float64s) -> _Fit:
 
 
 def _least_squares(device: Int64s, difference: Int64s) -> _Fit:
-    middle, level = float(device.mean()), int(difference[0])  # small numbers keep their digits
+    middle, level = float(device.mean()), int(difference[0])  # small numbers keep their precision
     run, rise = device - middle, (difference - level).astype(np.float64)
     square = float(run @ run)
     return _Fit(middle, level + float(rise.mean()), float(run @ rise) / square if square else 0.0)
@@ -256,7 +249,7 @@ def _clock(fit: _Fit, device: Int64s, converted: Int64s, agrees_ps: int, zero: i
 
 
 class _Points(NamedTuple):
-    """Where ops start and end by the conversion (ascending), and how far that is from where they do by the chip."""
+    """Converted starts and ends of ops (ascending), and their distances from the counter times."""
 
     starts: Int64s
     off_at_start: Int64s
@@ -266,16 +259,16 @@ class _Points(NamedTuple):
     @classmethod
     def of(cls, converted: Int64s, converted_lasts: Int64s, start: Int64s, lasts: Int64s) -> _Points:
         converted_end, end = converted + converted_lasts, start + lasts
-        # Where the conversion stands still, the order by the chip counts.
+        # Where converted times are equal, the order of the counter applies.
         first, last = np.lexsort((start, converted)), np.lexsort((end, converted_end))
         off_at_start, off_at_end = converted - start, converted_end - end
         return cls(converted[first], off_at_start[first], converted_end[last], off_at_end[last])
 
     def moved(self, clock: DeviceClock, start: Int64s, duration: Int64s) -> tuple[Int64s, Int64s]:
-        """Return when other events of the chip start by its clock, and how long they last.
+        """Return the start and duration of other events of the chip on its clock.
 
-        An event moves at its start as the first op inside it does at its own, and at its end as the last one does. One
-        without ops moves as a whole as the op next to it does, if that is near, else as the line says.
+        The start moves with the first op inside, and the end with the last one. An event without ops moves as a whole
+        with the next op if that is near, else by the line.
         """
         end = start + duration
         first, last = np.searchsorted(self.starts, start), np.searchsorted(self.ends, end, side="right") - 1
@@ -289,7 +282,7 @@ class _Points(NamedTuple):
         alone = np.where(np.minimum(to_next, to_previous) < _JUMP_PS, beside, start - clock.to_device(start))
         moved = start - np.where(holds, self.off_at_start[begins], alone)
         moved_end = end - np.where(holds, self.off_at_end[ends], alone)
-        # Where the conversion stands still, the last op inside may be the first one of the next run.
+        # Where converted times are equal, the last op inside may be the first one of the next run.
         follows = np.append(end[:-1] <= start[1:], np.zeros(min(1, len(end)), np.bool_))
         moved_end = np.where(follows, np.minimum(moved_end, np.append(moved[1:], moved[:1])), moved_end)
         return moved, np.maximum(moved_end - moved, 0)
@@ -301,15 +294,13 @@ Bounds = tuple[int | None, int | None]
 
 
 class _Handled(NamedTuple):
-    """Events of the host about a run on a chip: the numbers of both, and when they start."""
-
     ordinal: Int64s
     run: Int64s
     start: Int64s
 
 
 def _handled(events: EventColumns, names: list[int]) -> _Handled:
-    """Return the events with one of the names that say which run on which chip they are about."""
+    """Return the events with one of the names that identify their run and chip."""
     run_id, ordinal = (events.stats.get(name, NO_STAT) for name in ("run_id", "device_ordinal"))
     which = np.flatnonzero(np.isin(events.name[run_id.event], names))
     place = lookup(ordinal.event, run_id.event[which])
@@ -320,10 +311,7 @@ def _handled(events: EventColumns, names: list[int]) -> _Handled:
 def _bounds(
     events: EventColumns, handled: Sequence[_Handled], plane: int, plane_name: str, clock: DeviceClock
 ) -> Bounds:
-    """Return by how much the events of a chip must be later at least, and may be at most, by its runs; None: unknown.
-
-    A run and what the host does for it (`handled`, by `_OF_RUNS`) have the number of the run and that of the plane.
-    """
+    """Return how much later the events of a chip must be at least and at most, based on its runs; None: unknown."""
     number = re.match(r"/device:TPU:(\d{1,18})", plane_name)
     run_id, rows = events.stats.get("run_id", NO_STAT), [NO_NUMBERS]
     for line in events.lines:
@@ -352,10 +340,7 @@ def _once(values: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _least_shift(least: int | None, most: int | None) -> int:
-    """Return the smallest shift within the bounds, their middle where they contradict each other a little.
-
-    It is 0 where they contradict each other, or are of clocks that nobody set.
-    """
+    """Return the smallest shift within the bounds, their middle if they contradict each other slightly, else 0."""
     if least is not None and most is not None and least > most:
         shift = (least + most) // 2 if least - most < _CONTRADICTION_PS else 0
     else:

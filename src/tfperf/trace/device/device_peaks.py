@@ -1,9 +1,9 @@
-"""What a device can do at most: operations per second by number type, and bytes of its memory per second.
+"""Peak performance of a device: operations per second by number type, and memory bytes per second.
 
-The first source that states a figure gives it: a file of the user's, the table of public peaks (`device_peaks.toml`),
-the plane of a TPU, and for arithmetic of a GPU that is not in the table, cores x clock x operations per clock. A driver
-that is known to state a wrong bandwidth is not asked. Versions of libtpu state different peaks for one chip: what the
-plane of a TPU states stands beside the public figure, and counts only where there is none.
+The first source with a value applies: the user's file, the table of public peaks (`device_peaks.toml`), the plane of a
+TPU, and, for the arithmetic of a GPU that is not in the table, cores x clock x operations per clock. Bandwidths from
+drivers known to be wrong are ignored. Versions of libtpu state different peaks for one chip, so its plane is displayed
+next to the public value and used only without one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tfperf.base.errors import TfperfError
 from tfperf.trace.host_trace import Plane
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
-"""What numbers an operation is counted in."""
+"""The number type in which operations are counted."""
 STATED = "the trace"
-"""The source of what the plane of a TPU states."""
+"""The source of values in the plane of a TPU."""
 _Figure = Annotated[float, Meta(gt=0, le=1e9)]
 _Count = Annotated[int, Meta(gt=0, le=1 << 20)]
 
 
 class DeviceModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One device of a table of peaks: what it is recognized by, and its peaks."""
+    """One device of a table of peaks: the properties that identify it, and its peaks."""
 
     name: str
     source: str = ""
@@ -37,12 +37,12 @@ class DeviceModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     compute_capability: str = ""
     """`9.4`; on AMD that is gfx942."""
     device_type: str = ""
-    """What the plane of a TPU calls it."""
+    """Device type in the plane of a TPU."""
     cores: _Count | None = None
     memory_gib: tuple[_Figure, ...] = ()
-    """Sizes of its memory that there are, in GiB."""
+    """Available memory sizes, in GiB."""
     stated_gb_per_second: _Figure | None = None
-    """The bandwidth that its driver states, where it tells models apart."""
+    """The bandwidth that its driver states, if that distinguishes models."""
     teraflops: dict[Precision, _Figure] = field(default_factory=dict)
     memory_gb_per_second: _Figure | None = None
 
@@ -52,27 +52,27 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DevicePeaks(Struct, frozen=True, kw_only=True):
-    """Peaks of one device, each with where it comes from; what is unknown is missing."""
+    """Peaks of one device, each with its source; unknown ones are missing."""
 
     model: str = ""
-    """What the device was recognized as; empty: it was not."""
+    """The recognized model; empty if the device was not recognized."""
     teraflops: Mapping[Precision, float] = field(default_factory=dict)
     """10^12 operations per second."""
     memory_gb_per_second: float | None = None
     compute_source: str = ""
     memory_source: str = ""
     stated_teraflops: float | None = None
-    """What the plane of a TPU states, whether it counts or not: of bfloat16."""
+    """The bfloat16 value in the plane of a TPU, used or not."""
     stated_gb_per_second: float | None = None
 
     def flops_per_second(self, precision: Precision | None) -> float | None:
-        """Return the peak for numbers of a type; None where it is unknown."""
+        """Return the peak for a number type; None if unknown."""
         peak = self.teraflops.get(precision) if precision else None
         return None if peak is None else peak * 1e12
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Return the bandwidth of the device's memory."""
+        """Return the memory bandwidth of the device."""
         return None if self.memory_gb_per_second is None else self.memory_gb_per_second * 1e9
 
 
@@ -105,7 +105,7 @@ def public_peaks() -> tuple[DeviceModel, ...]:
 
 
 def peaks_of(plane: Plane, own: Sequence[DeviceModel] = ()) -> DevicePeaks:
-    """Return the peaks of the device that a plane stands for; `own` are those of the user's file, which come first."""
+    """Return the peaks of the device of a plane; `own` are those of the user's file, which take precedence."""
     users, public = _recognized(plane, own), _recognized(plane, public_peaks())
     stated, bandwidth = _stated_by_tpu(plane), DevicePeaks()
     rate = _number(plane, "memory_bandwidth")
@@ -116,7 +116,7 @@ def peaks_of(plane: Plane, own: Sequence[DeviceModel] = ()) -> DevicePeaks:
     compute_sources: dict[str, None] = {}
     for layer in layers:
         new = {precision: peak for precision, peak in layer.teraflops.items() if precision not in teraflops}
-        # One source for all numbers, but for what the user's file leaves open: two countings are not to be mixed.
+        # All numbers come from one source, except those the user's file omits: two ways of counting must not be mixed.
         if new and (not teraflops or [*compute_sources] == [layers[0].compute_source]):
             teraflops |= new
             compute_sources[layer.compute_source] = None
@@ -142,7 +142,7 @@ def _recognized(plane: Plane, models: Sequence[DeviceModel]) -> DeviceModel | No
 
 
 def _is_model(plane: Plane, model: DeviceModel) -> bool:
-    """Tell whether all that a model is recognized by is what the plane states."""
+    """Return whether the plane has all properties that identify the model."""
     size, rate = _number(plane, "memory_size"), _number(plane, "memory_bandwidth")
     sizes = [abs(size / 2**30 - gib) <= _SIZE_TOLERANCE * gib for gib in model.memory_gib] or [True]
     stated = model.stated_gb_per_second
@@ -159,7 +159,7 @@ def _is_model(plane: Plane, model: DeviceModel) -> bool:
 
 
 def vendor(plane: Plane) -> str:
-    """Return who made a GPU: `amd`, or `nvidia`, whose planes did not always say so; of a TPU nothing."""
+    """Return the vendor of a GPU: `amd`, or `nvidia`, which older planes do not state; empty for a TPU."""
     if plane.kind != "gpu":
         return ""
     return str(plane.stats.get("device_vendor", "")).lower() or "nvidia"
@@ -214,13 +214,13 @@ _PER_CLOCK: Mapping[tuple[str, str], Mapping[Precision, int]] = {
     ("amd", "9.4"): {"fp32": 256, "fp16": 2048, "bf16": 2048},
     ("amd", "9.5"): {"fp32": 256, "fp16": 4096, "bf16": 4096},
 }
-"""Operations per clock and core, dense, by vendor and compute capability."""
+"""Dense operations per clock and core, by vendor and compute capability."""
 _HALVED = ("9.4", "9.5")
-"""AMD's GPUs of which ROCm states half of the bandwidth."""
+"""AMD GPUs for which ROCm states half of the bandwidth."""
 
 
 def _by_clock(plane: Plane, model: DeviceModel | None) -> DevicePeaks:
-    """Return the arithmetic of a GPU by its cores and clock (in kHz); no figures where either is unknown."""
+    """Return the arithmetic peak of a GPU from its cores and clock (kHz); empty if either is unknown."""
     clock, cores = _number(plane, "clock_rate"), _number(plane, "core_count")
     per_clock = _PER_CLOCK.get((vendor(plane), _capability(plane)), {})
     teraflops = {precision: count * cores * clock * 1e3 / 1e12 for precision, count in per_clock.items()}

@@ -1,11 +1,11 @@
-"""What devices did: when each was busy with compute and with copies, and which op each kernel and each copy is of.
+"""Device work: when each device was busy with compute and copies, and the op of each kernel and copy.
 
-Streams of a device run side by side, so their times are united, not summed; all is on the clock of the trace.
+Streams of a device run concurrently, so their times are united, not summed, on the clock of the trace.
 
-The profiler names the op on the event itself, in different stats over the years: `tf_op` (the op as the framework
-names it), `level 0` in files of 2020 to 2022 (where `annotation` has the whole stack of names, the outermost first),
-`hlo_op` where XLA compiled the op. An HLO op leads to the op of the framework through the compiled program in the
-profile, or through the stat `name` where JAX notes it.
+The profiler records the op of an event in different stats, depending on the version: `tf_op` (the framework's name of
+the op), `level 0` in files of 2020 to 2022 (where `annotation` has the whole stack of names, outermost first), `hlo_op`
+if XLA compiled the op. An HLO op is mapped to the framework op by the compiled program in the profile, or by the stat
+`name` that JAX records.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ COPIES = (Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, Activity.DEVICE_TO_D
 
 
 class DeviceTime(Struct, frozen=True):
-    """One device: flat sets of intervals in picoseconds. `copies` holds memsets too, and may overlap `compute`.
+    """One device: flat sets of intervals in picoseconds. `copies` includes memsets, and may overlap `compute`.
 
-    Of a TPU core, `copies` is when it waits for data in an op, from the host or from another memory, and `compute` is
+    On a TPU core, `copies` is when it waits in an op for data, from the host or from another memory, and `compute` is
     when it runs other ops.
     """
 
@@ -49,25 +49,24 @@ class DeviceTime(Struct, frozen=True):
     copies: Intervals
     busy: Intervals
     kernel_sum_ps: int
-    """Sum over kernels; more than `compute` holds where streams overlap. Of a TPU core, the time in any op."""
+    """Sum over kernels; exceeds `compute` if streams overlap. On a TPU core, the time in any op."""
     start_ps: int
-    """Where the capture starts: the first event of the host or of any device. Of a TPU core, its first op: the profiler
-    itself takes long to start and to stop."""
+    """Start of the capture (first event); on a TPU core its first op, because the profiler starts and stops slowly."""
     end_ps: int
 
     @property
     def wall_ps(self) -> int:
-        """Return the duration of the capture, of a TPU core from its first to its last op."""
+        """Return the duration of the capture, on a TPU core from its first to its last op."""
         return self.end_ps - self.start_ps
 
     @property
     def copies_alone_ps(self) -> int:
-        """Return how long the device only copied."""
+        """Return the time of copies without compute."""
         return difference(self.copies, self.compute).total()
 
     @property
     def idle_ps(self) -> int:
-        """Return how long the device did nothing: compute + copies alone + idle = wall."""
+        """Return the idle time: compute + copies alone + idle = wall."""
         return self.wall_ps - self.busy.total()
 
 
@@ -77,19 +76,18 @@ def device_label(plane_name: str) -> str:
 
 
 def is_memset(name: str) -> bool:
-    """Tell whether a device event fills memory, which is not a kernel."""
+    """Return whether a device event fills memory, which is not a kernel."""
     return name.lower().startswith(("memset", "hipmemset"))
 
 
 def is_copy_of_any_kind(name: str) -> bool:
-    """Tell whether the name is that of a copy, also where it does not say from where to where."""
+    """Return whether the name is that of a copy, with or without its direction."""
     return name.lower().startswith(("memcpy", "hipmemcpy"))
 
 
 def moves_data(trace: HostTrace, codes: Codes) -> Bools:
-    """Tell, for every event as if it ran on a GPU, whether it copies or fills memory; all others are kernels.
-
-    `codes` are those of `device_codes(trace, "corrected")`.
+    """Return, as if all events were on a GPU, whether each copies or fills memory; `codes` are corrected
+    `device_codes`.
     """
     by_code = np.zeros(256, np.bool_)
     by_code[list(COPIES)] = True
@@ -99,13 +97,13 @@ def moves_data(trace: HostTrace, codes: Codes) -> Bools:
 
 
 def work_lines(trace: HostTrace, plane: int) -> tuple[Line, ...]:
-    """Return the lines of a device that hold its work: recorded streams of a GPU, op lines of a TPU core."""
+    """Return the lines with a device's work: recorded streams of a GPU, op lines of a TPU core."""
     lines = trace.device_lines(plane)
     return tuple(line for line in lines if line.name in OP_LINES) if trace.device_kind == "tpu" else lines
 
 
 def work_rows(trace: HostTrace, plane: int) -> Int64s:
-    """Return the rows of what a device did, in row order."""
+    """Return the rows of a device's work, in row order."""
     return rows_of(work_lines(trace, plane))
 
 
@@ -132,7 +130,7 @@ def _device_time(trace: HostTrace, plane: int, moves: Bools) -> DeviceTime:
     compute, copied = union_all(sets[False]), union_all(sets[True])
     name, busy = trace.planes[plane].name, union_all([compute, copied])
     span = trace.extent_ps
-    if trace.device_kind == "tpu":  # ops nest: a loop waits where an op in it does
+    if trace.device_kind == "tpu":  # ops nest: a loop waits while an op in it does
         compute, kernel_sum_ps = difference(compute, copied), busy.total()
         span = (int(busy.start[0]), int(busy.end[-1])) if len(busy.start) else span
     return DeviceTime(plane, name, compute, copied, busy, kernel_sum_ps, *span)
@@ -144,21 +142,20 @@ NO_TYPE = "Unknown"
 
 
 class DeviceOp(NamedTuple):
-    """The op behind device events: the framework's name and type, and the HLO op if XLA compiled it (else empty)."""
+    """The op of device events: the framework's name and type, and the HLO op if XLA compiled it (else empty)."""
 
     name: str
     type: str
     hlo_op: str = ""
     hlo_module: str = ""
     opcode: str = ""
-    """What kind of HLO op it is (`fusion`, `custom-call`)."""
 
 
 class DeviceWork(Struct, frozen=True):
-    """What devices did: one row per recorded event with a duration, in the order of the trace.
+    """Device work: one row per recorded event with a duration, in the order of the trace.
 
-    `rows` are rows of the trace, `plane` and `line` indices into its planes and lines; `op` is an index into `ops`, -1
-    where nothing names the op. `moves` marks copies and fills (`is_memset`) of memory: what is not marked is a kernel.
+    `rows` are rows of the trace, `plane` and `line` indices into its planes and lines; `op` is an index into `ops`, or
+    -1 if unknown. `moves` marks copies and fills (`is_memset`) of memory; all other rows are kernels.
     """
 
     rows: Int64s
@@ -176,7 +173,7 @@ NO_WORK = DeviceWork(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, _NONE.astype(np.uint8),
 
 
 def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> DeviceWork:
-    """Return what GPUs did (a TPU's ops are names of their own, see `sections/ops`)."""
+    """Return the work of GPUs (the ops of a TPU have their own names, see `sections/ops`)."""
     if trace.device_kind != "gpu":
         return NO_WORK
     rows = rows_of(line for line in trace.lines if line.plane in trace.devices and not line.derived)
@@ -192,7 +189,7 @@ def device_work(trace: HostTrace, attribution: Attribution = "corrected") -> Dev
 
 
 def trace_texts(trace: HostTrace, stat: str) -> tuple[str, ...]:
-    """Return the texts of a stat, and behind them an empty one: index -1 is an event without it."""
+    """Return the texts of a stat, followed by an empty one: index -1 is an event without the stat."""
     return (*trace.stat(stat).texts, "")
 
 
@@ -200,7 +197,7 @@ _ANNOTATIONS = ("hlo_op", "hlo_module", "name", "annotation", "level 0", "tf_op"
 
 
 def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[DeviceOp, ...]]:
-    """Return for each row the index of its op (-1: unknown), and the ops; work is done per distinct annotation."""
+    """Return the index of each row's op (-1: unknown), and the ops, parsed once per distinct annotation."""
     texts_of = {stat: trace_texts(trace, stat) for stat in _ANNOTATIONS}
     programs, ids = trace.program_at(rows)
     values = [*(trace.number_at(stat, rows, -1) for stat in _ANNOTATIONS), programs]
@@ -218,7 +215,7 @@ def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[De
 
 
 def _op(texts: dict[str, str], program: NamedProgram | None, *, old: bool) -> DeviceOp | None:
-    """Return what the stats of an event say; XLA names a whole module in `tf_op` where it knows no more."""
+    """Return the op from the stats of an event; XLA writes the name of the module into `tf_op` if it has no op name."""
     outermost = "" if old else re.split("#|::", texts["annotation"], maxsplit=1)[0]
     candidates = (texts["tf_op"], texts["level 0"], outermost)
     annotation = next((text for text in candidates if text and not text.startswith("XlaModule:")), "")

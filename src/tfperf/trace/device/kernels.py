@@ -1,8 +1,8 @@
-"""Kernels: what the profiler writes about one in a text, occupancy, short names, precision, and tensor cores.
+"""Kernels: launch details, occupancy, short names, precision, and use of tensor cores.
 
-`kernel_details` of today is `regs:32 static_shared:1024 dynamic_shared:0 grid:8,1,1 block:256,1,1 occ_pct:50`; files of
-2020 to 2022 have one `shm:` for both kinds of shared memory; on AMD it is `group_mem:`, and there are no registers.
-Copies have `memcpy_details` in three spellings. Everything here works on distinct texts, never on events.
+The current `kernel_details` is `regs:32 static_shared:1024 dynamic_shared:0 grid:8,1,1 block:256,1,1 occ_pct:50`; files
+of 2020 to 2022 have one `shm:` for both kinds of shared memory; on AMD it is `group_mem:`, and there are no registers.
+Copies have `memcpy_details` in three spellings. All functions work on distinct texts, not on events.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ Dim = tuple[int, int, int]
 
 
 class KernelDetails(NamedTuple):
-    """How a kernel was launched; None where the text does not say.
-
-    `shared_bytes` is static and dynamic shared memory of a block together, and may be all that is known of the two.
-    """
+    """Launch details of a kernel (None: unknown); `shared_bytes` is static plus dynamic shared memory of a block."""
 
     grid: Dim | None = None
     block: Dim | None = None
@@ -35,7 +32,7 @@ class KernelDetails(NamedTuple):
 
 
 class CopyDetails(NamedTuple):
-    """What is known of a copy; `source` and `destination` are kinds of memory (`pageable`, `pinned`, `device`)."""
+    """Details of a copy; `source` and `destination` are kinds of memory (`pageable`, `pinned`, `device`)."""
 
     size_bytes: int | None = None
     source: str = ""
@@ -49,13 +46,13 @@ _MEMORY = {"pageable": "pageable", "pinned": "pinned", "device": "device", "arra
 
 
 def parse_kernel(text: str) -> KernelDetails:
-    """Read `kernel_details` in any of its spellings."""
+    """Parse `kernel_details` in any of its spellings."""
     fields = _fields(text)
     static, dynamic = _number(fields.get("static_shared")), _number(fields.get("dynamic_shared"))
     shared = static + dynamic if static is not None and dynamic is not None else None
     if shared is None:
         shared = _number(fields.get("shm", fields.get("group_mem")))
-    percent = fields.get("occ_pct", "")  # 0 where writers could not work it out
+    percent = fields.get("occ_pct", "")  # 0 if the writer could not determine it
     is_percent = re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", percent)
     return KernelDetails(
         grid=_dim(fields.get("grid")),
@@ -69,10 +66,7 @@ def parse_kernel(text: str) -> KernelDetails:
 
 
 def parse_copy(text: str) -> CopyDetails:
-    """Read `memcpy_details` or `memset_details`.
-
-    A size of 0 means unknown: a copy that takes time moves something, and some writers put 0 where they know nothing.
-    """
+    """Parse `memcpy_details` or `memset_details`; size 0 means unknown, because some writers use it so."""
     fields = _fields(text)
     is_async = {"0": False, "1": True}.get(fields.get("async", ""))
     size = _number(fields.get("size", fields.get("num_bytes")))
@@ -100,13 +94,13 @@ def _dim(text: str | None) -> Dim | None:
 
 
 class _Limits(Struct, frozen=True):
-    """What one multiprocessor can hold (CUDA programming guide, technical specifications per compute capability)."""
+    """Capacity of one multiprocessor (CUDA programming guide, technical specifications per compute capability)."""
 
     warps: int
     blocks: int
     shared_bytes: int
     reserved_bytes: int
-    """Shared memory that the system keeps of each block."""
+    """Shared memory that the system reserves per block."""
     shared_unit: int
 
 
@@ -124,11 +118,11 @@ _REGISTERS, _SIDES, _REGISTER_UNIT = 65536, 4, 256
 
 
 def occupancy(details: KernelDetails, capability: tuple[int, int]) -> float | None:
-    """Return the theoretical occupancy in percent: resident warps / the most that a multiprocessor holds.
+    """Return the theoretical occupancy in percent: resident warps / maximum of a multiprocessor.
 
-    As CUDA's occupancy calculator has it: blocks are limited by their number, by warps, by registers (handed out to a
-    warp in units, from the quarter of the multiprocessor that runs it) and by shared memory. None for a device whose
-    limits are not in the table, for a block that it cannot run, and where the details do not say enough.
+    As in CUDA's occupancy calculator, blocks are limited by their number, warps, registers (allocated per warp in
+    units, from the quarter of the multiprocessor that runs it) and shared memory. None for a device whose limits are
+    not in the table, for a block that it cannot run, and if details are missing.
     """
     limits = _LIMITS.get(capability)
     if limits is None or details.block is None or details.registers is None or details.shared_bytes is None:
@@ -149,7 +143,7 @@ def occupancy(details: KernelDetails, capability: tuple[int, int]) -> float | No
 
 # --- names ---
 
-# Patterns are texts, compiled at their first use: a job without a GPU needs none of them.
+# Patterns are strings, compiled at their first use, because a job without a GPU needs none of them.
 _TENSILE = r"\w*?Cijk_\w*?_MT\d+x\d+x\d+(?:_MI\d+(?:x\d+)*)?"
 _CUTLASS = r"cutlass(?:3x)?_\w+"
 _EIGEN_TYPE = r"Eigen::Tensor<(?:(?:Eigen|std|tensorflow|tsl)::)?([\w ]+?)(?: const)?,"
@@ -164,17 +158,17 @@ _LONGEST = 4096
 
 @lru_cache(maxsize=4096)
 def short_name(name: str) -> str:
-    """Return what tells a kernel from others: no return type, parameters, namespaces and most template arguments.
+    """Return a kernel name without return type, parameters, namespaces and most template arguments.
 
-    `void tensorflow::functor::RowReduceKernel<float const*>(int)` is `RowReduceKernel`; of Eigen's one kernel for all
-    element-wise work the number type and what is worked out are kept, of CUTLASS's the generated name inside, and of
-    AMD's Tensile the kernel's tile.
+    `void tensorflow::functor::RowReduceKernel<float const*>(int)` is `RowReduceKernel`. Eigen has one kernel for all
+    element-wise work, so its number type and operation are kept; CUTLASS kernels keep the generated name inside, and
+    AMD's Tensile kernels their tile.
     """
     text = name[:_LONGEST].removesuffix(".kd").strip()
     if (tensile := re.match(_TENSILE, text)) is not None:
         return tensile.group()
     base = _base(text)
-    if base == "EigenMetaKernel":  # the number type of the result, and the first thing that is done to it
+    if base == "EigenMetaKernel":  # the number type of the result, and the first operation on it
         arguments = text[: text.find(">(") + 1] or text
         kind = re.search(_EIGEN_TYPE, arguments)
         work = (match.group(1) or match.group(2) for match in re.finditer(_EIGEN_WORK, arguments))
@@ -204,37 +198,34 @@ def _base(text: str) -> str:
 
 
 # --- precision ---
-#
-# The evidence, best first; what comes first decides.
-#
-# 1. The name of the kernel, where it says types of floating-point numbers (`half`, `bf16`, `float`), the instruction
-#    (`h884`, `s16816`), or the letter of the libraries for products (`hgemm`, `sgemm`, Tensile's `BBS`). If it says 16
-#    bit and 32, it is 16 bit: the others are accumulators, statistics, or the other side of a cast.
-# 2. The types of the op's inputs, where the profiler recorded them (TensorFlow 2.2, stat `shape`) and any is a
-#    floating-point number. They come second, since an op may read other types than it computes in: random numbers in 16
-#    bit have seeds in int32, and a cast to 16 bit reads 32.
+# Evidence in order of priority:
+# 1. The name of the kernel, if it contains floating-point types (`half`, `bf16`, `float`), the instruction (`h884`,
+# `s16816`), or the letters of matrix product libraries (`hgemm`, `sgemm`, Tensile's `BBS`). A name with 16 and 32 bit
+# is 16 bit: the others are accumulators, statistics, or the other side of a cast.
+# 2. The input types of the op, if the profiler recorded them (TensorFlow 2.2, stat `shape`) and any is a floating-point
+# type. They come second, because an op may read other types than it computes in: random numbers in 16 bit have seeds in
+# int32, and a cast to 16 bit reads 32.
 # 3. Integers, in the name or among the inputs: work on integers counts as 32 bit.
-#
-# A kernel with none of these is unknown, never 32 bit. 16 bit stands for 16 and fewer (8-bit products on tensor cores),
-# 32 bit for 32 and more.
+# A kernel with none of these is unknown, never 32 bit. 16 bit includes fewer (8-bit products on tensor cores), 32 bit
+# includes more.
 
 Bits = Literal[0, 16, 32]
 """0: unknown."""
 
-# Patterns are texts, compiled at their first use: a job without a GPU needs none of them. All are of lower case.
+# Lower-case patterns, compiled at their first use, as above.
 _SIXTEEN = (
     r"(?<![a-z])half[248]?(?![a-z])|\dhalf"  # the second form is that of mangled names
     r"|(?<![a-z0-9])(?:nv_)?b?f(?:p|loat)?16(?!\d)|(?<=f16|f32)b?f16|bfloat16"
     r"|(?<![a-z])(?:[hs]884|h1688|[hs]16816|h?gmma_f16)(?!\d)|(?:volta|turing)_(?:\w*_)?s1688"
     r"|(?<![a-z])h(?:gemm|gemv|cudnn|trsm)"
     r"|(?<![a-z])(?:e4m3|e5m2|f(?:p|loat)?8|u?int8|i8816|i16832|imma)(?!\d)|nvjet_[htq]"
-    r"|(?<![a-z])short(?![a-z])|(?<![a-z])u?int16(?!\d)"  # how kernels that only move 16-bit numbers call them
+    r"|(?<![a-z])short(?![a-z])|(?<![a-z])u?int16(?!\d)"  # names of kernels that only move 16-bit numbers
 )
 _THIRTY_TWO = (
     r"(?<![a-z])float[234]?(?![a-z0-9])|(?<![a-z])double[24]?(?![a-z0-9])|(?<![a-z0-9])t?fp?(?:32|64)(?!\d)"
     r"|(?<![a-z])[sdcz](?:gemm|gemv|cudnn|trsm)|(?<![a-z])[sd]1688(?!\d)|complex"
 )
-"""Outside of Volta and Turing, `s1688` is the instruction for TF32."""
+"""Except on Volta and Turing, `s1688` is the instruction for TF32."""
 _INTEGERS = r"(?<![a-z])(?:int|long|char|bool)(?![a-z])|dt_u?int|dt_bool"
 _TENSILE_TYPE = r"cijk_[a-z]+_[a-z]+_([a-z])"
 _TENSILE_BITS: dict[str, Bits] = {"h": 16, "b": 16, "i": 16, "f": 16, "s": 32, "d": 32, "c": 32, "z": 32, "x": 32}
@@ -244,7 +235,7 @@ _READ = 8192
 
 @lru_cache(maxsize=4096)
 def bits_of_name(kernel: str) -> Bits:
-    """Return what the name of a kernel says of floating-point numbers."""
+    """Return the floating-point size in the name of a kernel."""
     name = kernel[:_READ].lower()
     if (tensile := re.search(_TENSILE_TYPE, name)) is not None:
         return _TENSILE_BITS.get(tensile.group(1), 0)
@@ -253,10 +244,7 @@ def bits_of_name(kernel: str) -> Bits:
 
 @lru_cache(maxsize=4096)
 def names_integers(kernel: str) -> bool:
-    """Tell whether a kernel's name says that it works on integers, by its template arguments or types of TensorFlow.
-
-    What stands in the parameters are sizes.
-    """
+    """Return whether a kernel's template arguments or TensorFlow types are integers; integer parameters are sizes."""
     name = kernel[:_READ].lower().replace("(anonymous namespace)", "").partition("(")[0]
     _, _, arguments = name.partition("<")
     return re.search(_INTEGERS, arguments or (name if "dt_" in name else "")) is not None
@@ -264,7 +252,7 @@ def names_integers(kernel: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def bits_of_inputs(shapes: str) -> Bits:
-    """Return what the types of inputs say of floating-point numbers: `(half[4,8];int32[])` is 16."""
+    """Return the floating-point size of input types: `(half[4,8];int32[])` is 16."""
     types = re.findall(_INPUT_TYPE, shapes[:_READ].lower())
     if any(re.fullmatch("half|b?float16|float8.*", kind) for kind in types):
         return 16
@@ -273,19 +261,17 @@ def bits_of_inputs(shapes: str) -> Bits:
 
 @lru_cache(maxsize=4096)
 def are_integers(shapes: str) -> bool:
-    """Tell whether the types of inputs are recorded, and none is a floating-point number."""
+    """Return whether input types are recorded and none is a floating-point type."""
     return bool(re.findall(_INPUT_TYPE, shapes[:_READ].lower())) and not bits_of_inputs(shapes)
 
 
 # --- kernels ---
 
 # --- tensor cores ---
-#
-# A profile does not record which units a kernel uses. Names of the libraries' kernels often tell (the instruction's
-# shape, `tensorop`, `simt`, ...), sometimes they do not: then the answer is None, unknown. On AMD the same question is
-# about matrix cores (MFMA). The rules of TensorFlow's own profiler, old and new, are kept beside for its attribution.
+# A profile does not record which units a kernel uses. Names of library kernels often show it (the instruction's shape,
+# `tensorop`, `simt`, ...); otherwise the result is None, unknown. On AMD the question is about matrix cores (MFMA). The
+# rules of TensorFlow's own profiler, old and new, are implemented separately for its attribution.
 
-# Patterns are texts, compiled at their first use: a job without a GPU needs none of them.
 _USES = (
     r"(?:^|[^a-z0-9])(?:[a-z]+\d+_)?[chisdzb](?:884|1688|8816|16816|16832|16864|161616|168128|168256)(?!\d)"
     r"|tensor_?op|gmma|tcgen05|warpgroupsize|nvjet|(?<![a-z])tensor\d+x\d+x\d+"
@@ -294,7 +280,7 @@ _USES = (
     r"|xmma_sparse|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv2d_c1_k1"
     r"|cijk_\w*_mi[1-9]\d*x|igemm_\w*gtcx|xdl|mfma"
 )
-"""On tensor cores: `s16816gemm` and the like name the instruction and its shape, as does `tensor16x8x8`."""
+"""Names like `s16816gemm` contain the instruction of tensor cores and its shape, as does `tensor16x8x8`."""
 _DOES_NOT = (
     r"(?<![a-z])(?:simt|ffma|dfma|hfma2?)(?![a-z])|opclasssimt|universalfma"
     r"|(?:kepler|maxwell|pascal|volta|turing|ampere|hopper)_(?:fp16_)?[shc](?:gemm|cudnn)"
@@ -308,12 +294,12 @@ _MAY = (
     r"|cudnn_generated|attention|attn|flash|fmha|sdpa|(?<![a-z])mha|cutlass|(?<![a-z])ck(?:_tile)?::"
     r"|(?<![a-z])dot(?:_general)?(?![a-z])|mosaic|lstm|gru_|persistrnn|rnn_"
 )
-"""Work that runs on tensor cores or does not, and nothing in the name says which (Triton's `gemm_fusion_dot`)."""
+"""Work that may run on tensor cores, if the name does not show it (Triton's `gemm_fusion_dot`)."""
 
 
 @lru_cache(maxsize=4096)
 def uses_tensor_cores(kernel: str) -> bool | None:
-    """Tell whether a kernel of this name runs on tensor cores; None if the name does not tell."""
+    """Return whether a kernel of this name runs on tensor cores; None if the name does not show it."""
     name = kernel[:_READ].lower()
     if re.search(_DOES_NOT, name):
         return False
@@ -332,10 +318,10 @@ _HLO = r"gemm|(?:^|[_.-])(?:dot|convolution|matmul)(?![a-z])|cublas|cudnn-(?:con
 
 
 def is_op_eligible(name: str, op_type: str, hlo_op: str = "", opcode: str = "", equation: str = "") -> bool | None:
-    """Tell whether an op's work is of the kind that tensor cores do: products of matrices and convolutions.
+    """Return whether an op can use tensor cores, as matrix products and convolutions can.
 
-    For an op that XLA compiled, the HLO op decides, since one op of the framework becomes several of them, such as a
-    convolution and the transposes around it. None where neither tells.
+    For an op that XLA compiled, the HLO op decides, because one framework op becomes several HLO ops, such as a
+    convolution and the transposes around it. None if neither shows it.
     """
     is_type = re.compile(_TYPES).fullmatch
     if not hlo_op:
@@ -350,7 +336,7 @@ def is_op_eligible(name: str, op_type: str, hlo_op: str = "", opcode: str = "", 
 
 
 def is_product(equation: str) -> bool:
-    """Tell whether the equation of an Einsum is a product of two tensors."""
+    """Return whether the equation of an Einsum is a product of two tensors."""
     left, arrow, right = equation.partition("->")
     return bool(arrow) and "->" not in right and left.count(",") == 1
 
@@ -369,10 +355,10 @@ _THEIR_OPS = (
 
 
 def tensorflow_kernel(kernel: str, *, old: bool) -> bool:
-    """Tell what TensorFlow says of a kernel; `old` is its list of 2.2 to 2.4."""
+    """Return whether TensorFlow counts a kernel as using tensor cores; `old` is its list of 2.2 to 2.4."""
     return bool(re.match(_THEIR_OLD_KERNELS, kernel, re.DOTALL) if old else re.search(_THEIR_KERNELS, kernel))
 
 
 def tensorflow_op(name: str) -> bool:
-    """Tell what TensorFlow says of an op, which it judges by its name, not its type."""
+    """Return whether TensorFlow counts an op as eligible, by its name, not its type."""
     return re.search(_THEIR_OPS, name) is not None

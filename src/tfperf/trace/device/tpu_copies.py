@@ -1,8 +1,8 @@
-"""Asynchronous operations of TPU cores: what copies or exchanges data beside the core, and how long the core waits.
+"""Asynchronous copies and exchanges of TPU cores, and how long the core waits for them.
 
-A core begins such an operation in one op (`copy-start`), runs others, and waits for it in a second op (`copy-done`).
-Both stand on its op line. The line of asynchronous ops is no help: only one core of a host may have it, and its times
-are on another clock. `S(5)` in a layout is memory of the host, which tells the direction.
+A core begins such an operation in one op (`copy-start`), runs others, and waits for it in a second op (`copy-done`),
+both on its op line. The line of asynchronous ops is not used: only one core of a host may have it, and its times are on
+another clock. `S(5)` in a layout is memory of the host, which determines the direction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfperf.trace.event_names import is_transfer_to_tpu, mask
 from tfperf.trace.host_trace import HostTrace, rows_of
 
 Way = Literal["to_device", "to_host", "on_device", "exchange"]
-"""From the host's memory into the device's, or back; between memories of the device; or between devices."""
+"""From the memory of the host to the device, or back; between memories of the device; or between devices."""
 
 _HLO = re.compile(r"%?(\S+) = (.*?) ([a-z][a-z0-9-]*)-(start|done)\((.*)", re.DOTALL)
 _NAME = re.compile(r"%?(.*?([a-z][a-z0-9-]*)-(start|done)[.\d]*)$")
@@ -32,20 +32,20 @@ _EXCHANGES = ("all-", "collective-", "reduce-scatter", "ragged-all-to-all")
 
 
 class AsyncOp(NamedTuple):
-    """What one instruction of a pair says: `start` or `done`; `begun` is the name of the one that starts it."""
+    """An instruction of a pair: `start` or `done`; `begun` is the name of the one that starts it."""
 
     part: Literal["start", "done"]
     way: Way
     instruction: str
     begun: str
     shape: str
-    """What it yields, as XLA writes it; empty where the trace does not say."""
+    """Its result shape, in XLA's notation; empty if unknown."""
 
 
 def async_op(text: str, shape: str = "") -> AsyncOp | None:
-    """Return what an op that begins or awaits a copy or an exchange is; None for other ops.
+    """Return the operation that an op begins or awaits, a copy or an exchange; None for other ops.
 
-    `text` is the instruction as XLA writes it, or only its name; `shape` is what it yields, where another stat says it.
+    `text` is the instruction in XLA's notation, or only its name; `shape` is its result shape from another stat.
     """
     if "-start" not in text and "-done" not in text:
         return None
@@ -80,7 +80,7 @@ def _way(opcode: str, shape: str, operands: str, *, is_start: bool) -> Way | Non
 
 
 def bytes_of(shape: str) -> int | None:
-    """Return the bytes of the arrays in a shape as XLA writes it; None if it names none, or a type that is unknown."""
+    """Return the bytes of the arrays in an XLA shape; None without arrays, or with an unknown type."""
     sizes = []
     for kind, dims in _ARRAY.findall(shape):
         if kind not in BITS:
@@ -91,7 +91,7 @@ def bytes_of(shape: str) -> int | None:
 
 
 class AsyncKind(NamedTuple):
-    """A pair of instructions of a program; `program` is its id, -1 where the trace does not say."""
+    """A pair of instructions of a program; `program` is its id, -1 if unknown."""
 
     program: int
     start: str
@@ -101,10 +101,10 @@ class AsyncKind(NamedTuple):
 
 
 class AsyncRuns(Struct, frozen=True, eq=False):
-    """Each time that a core awaited an asynchronous operation, one row each, as columns of equal length.
+    """Waits of cores for asynchronous operations, one row each, as columns of equal length.
 
-    `kind` indexes `kinds`. A core waits from `awaited_ps` to `end_ps`; the operation began at `begun_ps`, which is only
-    known where `is_paired`. Times are picoseconds on the clock of the core.
+    `kind` indexes `kinds`. A core waits from `awaited_ps` to `end_ps`; the operation began at `begun_ps`, known only if
+    `is_paired`. Times are picoseconds on the clock of the core.
     """
 
     kinds: tuple[AsyncKind, ...]
@@ -121,10 +121,10 @@ class AsyncRuns(Struct, frozen=True, eq=False):
 
 
 def async_runs(trace: HostTrace, plane: int | None = None) -> AsyncRuns:
-    """Return what the cores of a host awaited, or the one of a plane.
+    """Return the waits of all cores of a host, or of the core of a plane.
 
-    In a run of a program, the first op that awaits an operation belongs to the first that began it, and so on. Where a
-    run has not as many of both, since the capture began or ended in it, it is unknown when the operation began.
+    In a run of a program, the first op that awaits an operation belongs to the first op that began it, and so on. If
+    the numbers of both differ in a run, because the capture began or ended in it, the beginnings are unknown.
     """
     cores = trace.devices if plane is None else (plane,)
     lines = [line for core in cores for line in trace.device_lines(core) if line.name in OP_LINES]
@@ -163,7 +163,7 @@ def async_runs(trace: HostTrace, plane: int | None = None) -> AsyncRuns:
 
 
 def _kinds(trace: HostTrace, names: list[int]) -> tuple[Int64s, Bools, tuple[AsyncKind, ...]]:
-    """Return of each name of the trace its pair (-1: none), whether it awaits one, and the pairs."""
+    """Return for each name its pair (-1: none) and whether it awaits one, and the pairs."""
     kind_of, is_done = np.full(len(trace.names), -1, np.int64), np.zeros(len(trace.names), np.bool_)
     programs = trace.name_stat("program_id")
     found: dict[int, tuple[int, AsyncOp]] = {}
@@ -184,21 +184,21 @@ def _kinds(trace: HostTrace, names: list[int]) -> tuple[Int64s, Bools, tuple[Asy
 
 
 def name_of_op(trace: HostTrace, name: int) -> AsyncOp | None:
-    """Return what ops of this name (an index into the names of the trace) begin or await; None for other ops."""
+    """Return the operation that ops with this name index begin or await; None for other ops."""
     shape = str(trace.name_stats.get("shape_with_layout", {}).get(name, ""))
     return async_op(trace.names[name], shape) or async_op(trace.display_names[name], shape)
 
 
 _RUNTIME, _TRANSFER = "tpu::System::", "tpu::System::TransferToDevice"
 _INPUT_SHARE = 0.5
-"""Share of the bytes that a core copies from the host; input if the host transfers more, and fewer go back."""
+"""Share of the bytes that a core copies from the host: they are input if the host transfers more, and fewer go back."""
 
 
 def transfers_to_devices(trace: HostTrace) -> Intervals:
-    """Return when copies that the host itself makes to TPUs were under way, on the clock of the host.
+    """Return when the host itself copies to TPUs, on the clock of the host.
 
-    Each is an event that begins it and another one at its end, on another thread. As long as more have begun than have
-    ended, some copy is under way, whichever of them it is.
+    The begin and the end of a copy are separate events on different threads. While more have begun than have ended, a
+    copy is in progress; the events need not be matched.
     """
     shows = mask(trace.names, lambda name: name.startswith((_TRANSFER, "H2D Dispatch")) or "BufferFromHost" in name)
     rows = trace.host_events(shows)
@@ -215,15 +215,15 @@ def transfers_to_devices(trace: HostTrace) -> Intervals:
 
 
 def shows_transfers(trace: HostTrace) -> bool:
-    """Tell whether the host recorded its runtime of TPUs, which would show copies to them."""
+    """Return whether the host recorded its TPU runtime, which records copies to TPUs."""
     return bool(mask(trace.names, lambda name: name.startswith(_RUNTIME)).any())
 
 
 def copies_own_arrays(trace: HostTrace, plane: int, start: Int64s, end: Int64s) -> bool:
-    """Tell whether what a core copies from the memory of the host in windows of time are arrays that stay there.
+    """Return whether the data that a core copies from host memory in time windows are arrays that stay there.
 
-    Batches do not go back, so arrays are the program's own if half as many bytes are copied back. Batches must also get
-    into that memory: arrays are its own if the host transfers less than half as many bytes, all of known sizes.
+    Batches do not go back, so the arrays are the program's if half as many bytes are copied back. Batches must also be
+    transferred to that memory, so they are the program's if the host transfers less than half the bytes, all known.
     """
     runs = async_runs(trace, plane)
     sizes = np.array([bytes_of(kind.shape) or 0 for kind in runs.kinds], np.float64)[runs.kind]

@@ -1,10 +1,10 @@
-"""Runs of programs on TPU chips, and which call of the host caused each.
+"""Runs of programs on TPU chips, and the host call that caused each.
 
-Each chip has an event for each run of a program (line `XLA Modules`). The event of the host that enqueued a run is the
-producer of its flow (`_ct` and `_c` of the run are `_pt` and `_p` of that event), else the enqueueing event with the
-run's id and the number of its chip: ids count per chip. From there the way to the call leads up: from an event that
-consumes a flow to its producer, on whichever thread, else to the event around it, until a jitted function of JAX is
-called. A program that several chips run together is one launch, however far apart its runs begin.
+Each chip has an event per run of a program (line `XLA Modules`). The host event that enqueued a run is the producer of
+its flow (`_ct` and `_c` of the run equal `_pt` and `_p` of that event), else the enqueueing event with the run's id and
+the number of its chip, because ids count per chip. From there the search goes up: from an event that consumes a flow to
+its producer, on any thread, else to the event around it, until a call of a jitted JAX function is reached. A program
+that several chips run together is one launch, however far apart its runs begin.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from tfperf.trace.nesting import last_around, nest, outermost
 
 _ENQUEUE = "DoEnqueueProgram"
 _MOST_HOPS = 256
-"""Real ways from a run to its call have about 20 events."""
+"""Paths from a run to its call have about 20 events in real profiles."""
 
 
 class TpuRuns(Struct, frozen=True, eq=False, kw_only=True):
-    """Runs of programs on the chips of one host, chip by chip in order of their start; columns are int64.
+    """Runs of programs on the chips of one host, by chip and start; columns are int64.
 
     `plane` indexes the planes of the trace, `row` its events, and `name` the `names` of runs (`jit_f(7)`). `start_ps`
     and `end_ps` are on the clock of the chip. `program` holds the bits of the program's id, where `known`. `run_id`
-    counts per chip (0: not in the file). `enqueue` is the row of the host's event that handed the run to the chip,
-    `call` that of the outermost call of a jitted function that led to it, -1 where the trace does not tell. Runs of one
-    program that one call started on several chips have one number of `launch`, in order of time.
+    counts per chip (0: not in the file). `enqueue` is the row of the host event that enqueued the run, `call` that of
+    the outermost call of a jitted function that led to it, -1 if unknown. Runs of one program that one call started on
+    several chips share a number in `launch`, in time order.
     """
 
     names: tuple[str, ...]
@@ -65,7 +65,7 @@ class TpuRuns(Struct, frozen=True, eq=False, kw_only=True):
     launch: Int64s
 
     def __len__(self) -> int:
-        """Return how many runs there are, on all chips together."""
+        """Return the number of runs on all chips."""
         return len(self.row)
 
     def only(self, wanted: Bools) -> TpuRuns:
@@ -75,7 +75,7 @@ class TpuRuns(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def duration_ps(self) -> Int64s:
-        """Return how long each run takes."""
+        """Return the duration of each run."""
         return self.end_ps - self.start_ps
 
     def on_host(self, trace: HostTrace, times_ps: Int64s) -> Int64s:
@@ -88,17 +88,14 @@ class TpuRuns(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def find_runs(trace: HostTrace) -> TpuRuns:
-    """Return the runs on all TPU chips of a host; none without the line of programs.
-
-    Where nothing of the file links runs to calls, the runs of a program belong to the calls of its function, in order.
-    """
+    """Return the runs on all TPU chips; if the file lacks links, runs and calls of a program are matched in order."""
     lines = [line for plane in trace.devices for line in trace.device_lines(plane) if line.name == MODULE_LINE]
     rows = rows_of(lines)
     plane = trace.plane_of(rows)
     used, index = distinct_index(trace.name[rows])
-    names, of_used = text_index([trace.names[name] for name in used.tolist()])  # each plane has names of its own
+    names, of_used = text_index([trace.names[name] for name in used.tolist()])  # each plane has its own names
     name = of_used[index]
-    # Events bear the ids of programs as a stat or in their names.
+    # The ids of programs are in a stat or in the names of events.
     named = [program_in_name(text) for text in names]
     program, known = trace.known_at("program_id", rows)
     program = np.where(known, program, np.array([each or 0 for each in named], np.int64)[name])
@@ -125,7 +122,7 @@ def find_runs(trace: HostTrace) -> TpuRuns:
 
 
 def enqueue_links(trace: HostTrace, ops: Int64s) -> LaunchLinks:
-    """Link ops of TPU chips, rows that ascend, to the events of the host that enqueued their runs."""
+    """Link ops of TPU chips (ascending rows) to the host events that enqueued their runs."""
     runs = find_runs(trace)
     plane_of = trace.plane_of(ops)
     enqueue = np.full(len(ops), -1, np.int64)
@@ -137,18 +134,18 @@ def enqueue_links(trace: HostTrace, ops: Int64s) -> LaunchLinks:
 
 
 _BARRIER = re.compile("barrier-")
-"""How programs mark that a chip waits until all others have come as far."""
+"""Marks in programs where a chip waits for all others."""
 
 
 def barrier_waits(trace: HostTrace, runs: TpuRuns) -> Int64s:
-    """Return how long the chip waits at barriers in each run; 0 where none is marked."""
+    """Return how long the chip waits at barriers in each run; 0 if none is marked."""
     waited = np.zeros(len(runs), np.int64)
     is_barrier = mask(trace.names, lambda name: _BARRIER.match(name) is not None)
     for plane in distinct(runs.plane).tolist():
         of_chip = np.flatnonzero(runs.plane == plane)
         for line in trace.device_lines(plane):
             rows = np.flatnonzero(is_barrier[trace.name[line.start : line.stop]]) + line.start
-            # The clocks of two lines may differ by some nanoseconds, so the middle tells.
+            # Clocks of two lines may differ by nanoseconds, so the middle of the event is compared.
             middle = trace.start_ps[rows] + trace.duration_ps[rows] // 2
             place = span_at(runs.start_ps[of_chip], runs.end_ps[of_chip] + 1, middle)
             np.add.at(waited, of_chip[place[place >= 0]], trace.duration_ps[rows[place >= 0]])
@@ -156,13 +153,13 @@ def barrier_waits(trace: HostTrace, runs: TpuRuns) -> Int64s:
 
 
 _C_API = 14
-"""The type of flows from JAX into libtpu through PJRT's interface of C, on one thread."""
+"""Type of flows from JAX into libtpu through PJRT's C API, on one thread."""
 
 
 def recorded_twice(trace: HostTrace) -> dict[Line, Line]:
-    """Return lines of host threads that libtpu records, each with the line of the same thread that JAX records.
+    """Map lines of host threads that libtpu records to the line of the same thread that JAX records.
 
-    All calls into libtpu on the one line come from the other, and lie inside of the events there that make them.
+    All calls on the libtpu line come from the other line, and are nested in the events there that make them.
     """
     producers, consumers = _Flows.of(trace, "_pt", "_p"), _Flows.of(trace, "_ct", "_c")
     is_call = consumers.kind == _C_API
@@ -181,9 +178,9 @@ def recorded_twice(trace: HostTrace) -> dict[Line, Line]:
 
 
 def _launches(start: Int64s, name: Int64s, plane: Int64s, call: Int64s) -> Int64s:
-    """Number the launches in order of time: the nth run of a program on each chip, of those that one call led to.
+    """Number the launches in time order: the n-th run of a program on each chip, among those of one call.
 
-    Of runs without a call, a chip may lack the first: there, the nearest ones belong together.
+    Runs without a call are grouped by time, because the first one may be missing on a chip.
     """
     count = len(name)
     order, starts = group_equal([name, call, plane])
@@ -208,11 +205,10 @@ def _launches(start: Int64s, name: Int64s, plane: Int64s, call: Int64s) -> Int64
 
 
 _CLOCKS_APART_PS = 1_000_000_000
-"""The clocks of a TPU and its host were 0.5 ms apart in a real profile in which nothing else had moved them."""
+"""Clocks of a TPU and its host were 0.5 ms apart in a real profile without any other shift."""
 
 
 def _calls_in_order(trace: HostTrace, runs: TpuRuns, calls: Int64s) -> Int64s:
-    """Return the calls of runs where both are only known to be in one order."""
     calls = outermost(trace, calls[trace.duration_ps[calls] > 0])
     functions = np.array([canonical(called_function(trace.names[name])) for name in trace.name[calls].tolist()], object)
     modules = np.array([canonical(module_name(name)) for name in runs.names], object)[runs.name]
@@ -228,18 +224,18 @@ def _calls_in_order(trace: HostTrace, runs: TpuRuns, calls: Int64s) -> Int64s:
 
 
 def module_name(run: str) -> str:
-    """Return the name of a program without the id behind it: `jit_f` of `jit_f(7)`."""
+    """Return the name of a program without its id: `jit_f` for `jit_f(7)`."""
     return re.sub(r"\(\d+\)$", "", run)
 
 
 def program_in_name(run: str) -> int | None:
-    """Return the id of the program in the name of a run, `jit_f(7)`, as an int64 keeps its bits; None without one."""
+    """Return the program id in the name of a run, `jit_f(7)`, as int64 with the same bits; None without one."""
     found = re.search(r"\(([0-9]{1,20})\)$", run)
     return signed(int(found[1])) if found and int(found[1]) < 1 << 64 else None
 
 
 class _Flows(Struct, frozen=True, eq=False):
-    """Ends of flows: rows (ascending), and the type and the id of the flow that each ends."""
+    """Ends of flows: rows (ascending), and the type and id of each flow."""
 
     row: Int64s
     kind: Int64s
@@ -247,7 +243,6 @@ class _Flows(Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, trace: HostTrace, kind: str, id: str) -> _Flows:
-        """Return the events that have both stats."""
         if not {kind, id} <= trace.read_stats:
             return cls(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS)
         stat = trace.stat(id)
@@ -258,7 +253,7 @@ class _Flows(Struct, frozen=True, eq=False):
 
 
 def _producers(producers: _Flows, consumers: _Flows) -> Int64s:
-    """Return for each consumer the row that produces its flow; -1 where none does, or several."""
+    """Return for each consumer the row of its flow's producer; -1 if none or several match."""
     both = [np.concatenate((producers.kind, consumers.kind)), np.concatenate((producers.id, consumers.id))]
     order, starts = group_equal(both)
     key = np.zeros(len(order), np.int64)
@@ -271,7 +266,7 @@ def _producers(producers: _Flows, consumers: _Flows) -> Int64s:
 
 
 def _enqueued_by(trace: HostTrace, rows: Int64s, plane: Int64s) -> Int64s:
-    """Return the row of the host that enqueued each run: by its flow, else by chip and run id."""
+    """Return the host row that enqueued each run: by its flow, else by chip and run id."""
     producers, consumers = _Flows.of(trace, "_pt", "_p"), _Flows.of(trace, "_ct", "_c")
     source = np.append(_producers(producers, consumers), -1)[lookup(consumers.row, rows)]
     source = np.where((source >= 0) & np.append(trace.on_host, False)[source], source, -1)
@@ -299,7 +294,7 @@ def _enqueued_by(trace: HostTrace, rows: Int64s, plane: Int64s) -> Int64s:
 
 
 def _calls_of(trace: HostTrace, rows: Int64s, calls: Int64s) -> Int64s:
-    """Return for each host row the outermost of the calls (rows, ascending) that led to it, -1 if none did."""
+    """Return for each host row the outermost of the calls (ascending rows) that led to it, -1 if none did."""
     found = np.full(len(rows), -1, np.int64)
     if not len(calls):
         return found
@@ -323,7 +318,7 @@ def _calls_of(trace: HostTrace, rows: Int64s, calls: Int64s) -> Int64s:
 
 
 def _parents(trace: HostTrace, rows: Int64s, known: dict[int, Int64s]) -> Int64s:
-    """Return the event around each row on its line, -1 for none; `known` keeps the parents of whole lines."""
+    """Return the event around each row on its line, -1 for none; `known` caches the parents of whole lines."""
     above = np.full(len(rows), -1, np.int64)
     line_of = trace.line_of[rows]
     for index in distinct(line_of).tolist():
@@ -341,20 +336,20 @@ _NUMBERS = ("global_core_id", "global_chip_id")
 
 
 class TpuChips(Struct, frozen=True):
-    """The devices of TPUs in the traces of some hosts, and those of the program that takes most of their time.
+    """TPU devices in the traces of some hosts, and those of the program with most of their time.
 
-    A device is what JAX calls so: a chip, or one of the two cores of an old chip. Devices count over all hosts of the
-    job; without numbers, only how many there are is known.
+    A device is as in JAX: a chip, or one of the two cores of an old chip. Numbers count over all hosts of the job;
+    without numbers, only the number of devices is known.
     """
 
     recorded: int
     numbers: tuple[int, ...]
     are_chips: bool
-    """Whether each device is a chip of its own, as far as the profile shows."""
+    """Whether each device is a separate chip, as far as the profile shows."""
     program: str
     """Name of the program; empty: unknown."""
     program_devices: tuple[int, ...]
-    """Numbers of the devices that it runs on; empty: unknown."""
+    """Numbers of the devices that run it; empty: unknown."""
 
     @property
     def missing(self) -> int:
@@ -363,12 +358,12 @@ class TpuChips(Struct, frozen=True):
 
     @property
     def noun(self) -> str:
-        """Return what to call a device."""
+        """Return the noun for a device."""
         return "chip" if self.are_chips else "core"
 
     @property
     def sentence(self) -> str:
-        """Say which devices of the program are missing; empty if none is."""
+        """Return a sentence on the missing devices of the program; empty if none is missing."""
         if not self.missing:
             return ""
         of_all = f"{self.recorded} of the {len(self.program_devices)} {self.noun}s of {self.program}"
@@ -423,7 +418,7 @@ def join_chips(parts: Iterable[TpuChips | None]) -> TpuChips | None:
 
 
 def _main_program(trace: HostTrace) -> tuple[str, tuple[int, ...]]:
-    """Return the program that runs longest on the devices, and the numbers of the devices that it runs on."""
+    """Return the program with the longest total time on the devices, and the numbers of its devices."""
     rows = rows_of(line for line in trace.lines if line.plane in trace.devices and line.name == MODULE_LINE)
     if not len(rows):
         return "", ()

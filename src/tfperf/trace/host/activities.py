@@ -1,10 +1,10 @@
-"""Which kind of activity each event stands for, and when: two small tables of rules over one engine.
+"""The kind of activity of each event, and when it runs: two small tables of rules over one engine.
 
-`tensorflow` reproduces what TensorFlow's profiler concluded; `corrected` repairs what is wrong there. The tables
-differ in how names map to activities and in the priority of copies; docs/differences.md explains each difference.
+`tensorflow` reproduces the conclusions of TensorFlow's profiler; `corrected` repairs their errors. The tables differ in
+how names map to activities and in the priority of copies; docs/differences.md explains each difference.
 
-At any moment the activity of highest priority wins. When each is under way is told here in real time; `group_times.py`
-does so as TensorFlow, group by group.
+At any moment the activity of highest priority wins. Times here are in real time; `group_times.py` attributes them group
+by group, as TensorFlow does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ from tfperf.trace.nesting import hold, last_around, nest, outermost
 
 Attribution = Literal["corrected", "tensorflow"]
 Codes = Uint8s
-"""An `Activity` for each name or event."""
 
 
 class Activity(IntEnum):
@@ -95,10 +94,9 @@ PRIORITY: dict[Attribution, tuple[Activity, ...]] = {
 TPU_PRIORITY = _activities(
     "WAIT_INPUT HOST_TO_DEVICE DEVICE_TO_HOST COLLECTIVES DEVICE_TO_DEVICE COMPUTE_32 BARRIER WAIT_WHILE_IDLE"
 )
-"""On a TPU core: an op that waits counts inside the loop around it; barriers, and what the host does to feed the cores,
-explain idle time only."""
+"""On a TPU core, waiting ops count inside the loop around them; barriers and host work only explain idle time."""
 TPU_WAITS = _activities("WAIT_INPUT HOST_TO_DEVICE DEVICE_TO_HOST DEVICE_TO_DEVICE")
-"""In ops of these, a TPU core does not compute: it waits for data, from the host or from another memory."""
+"""In these ops, a TPU core does not compute: it waits for data, from the host or from another memory."""
 _WAYS = {
     "to_device": Activity.HOST_TO_DEVICE,
     "to_host": Activity.DEVICE_TO_HOST,
@@ -106,7 +104,7 @@ _WAYS = {
     "exchange": Activity.COLLECTIVES,
 }
 _BARRIER = "barrier-cores"
-"""Name of the mark of a TPU program that waits for the other cores."""
+"""Mark in a TPU program where it waits for the other cores."""
 
 _COLLECTIVES = ("all-reduce", "all-reduce fusion", "all-to-all", "all-gather", "reduce-scatter", "collective-permute")
 _TPU_CATEGORIES = {
@@ -119,7 +117,7 @@ _TPU_CATEGORIES = {
 
 
 def tpu_activity(hlo_category: str) -> Activity:
-    """Return what an op of this HLO category does on a TPU core."""
+    """Return the activity of an op of this HLO category on a TPU core."""
     category = hlo_category.lower()
     return next((activity for activity, names in _TPU_CATEGORIES.items() if category in names), Activity.COMPUTE_32)
 
@@ -136,10 +134,7 @@ _COMPILING = (
 
 
 def host_codes(trace: HostTrace, attribution: Attribution, *, has_device: bool) -> Codes:
-    """Return the activity of host events by name; NONE marks events that do not count (markers, wrappers).
-
-    Where there is a device, an event with a `correlation_id` is a kernel launch, whatever its name.
-    """
+    """Return the activity of host events by name (NONE: not counted); with devices, a `correlation_id` means launch."""
     code = _tensorflow_host if attribution == "tensorflow" else _corrected_host
     codes = np.array([code(name, has_device) for name in trace.names], np.uint8)
     if attribution == "corrected":
@@ -178,15 +173,12 @@ def _corrected_host(name: str, has_device: bool) -> Activity:
 
 
 def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
-    """Return the activity of every event as if it ran on a GPU (rows on other planes mean nothing).
-
-    `precision.py` says how kernels in 16 bit are told from those in 32.
-    """
+    """Return the activity of every event as if it ran on a GPU (rows on other planes are meaningless)."""
     if attribution == "tensorflow":
         return _tensorflow_device_codes(trace)
     by_name = np.full(len(trace.names), Activity.COMPUTE_UNKNOWN, np.uint8)
     on_integers = np.zeros(len(trace.names), np.bool_)
-    for index in distinct(trace.name[trace.device_rows]).tolist():  # hosts have thousands of names more
+    for index in distinct(trace.name[trace.device_rows]).tolist():  # hosts have thousands of other names
         by_name[index] = _corrected_device(trace.names[index])
         on_integers[index] = names_integers(trace.names[index])
     codes, works_on_integers = by_name[trace.name], on_integers[trace.name]
@@ -208,7 +200,7 @@ _COMPUTE: dict[Bits, Activity] = {0: Activity.COMPUTE_UNKNOWN, 16: Activity.COMP
 
 
 def _tensorflow_device_codes(trace: HostTrace) -> Codes:
-    """Return what TensorFlow concludes: inputs, where they are recorded, decide about 16 bit, else the name."""
+    """Return TensorFlow's activities: recorded inputs, else the name, determine whether a kernel is 16 bit."""
     codes = np.array([_tensorflow_device(name) for name in trace.names], np.uint8)[trace.name]
     shape = trace.stat("shape")
     if shape.texts:
@@ -250,10 +242,10 @@ class ActivityTimes(Struct, frozen=True):
     start: Int64s
     end: Int64s
     origin: Int64s
-    """Where the stretch of time of each window starts (for real time, the window itself)."""
+    """Start of the section of time of each window (in real time, of the window itself)."""
 
     def covered(self) -> Iterator[tuple[Activity, Intervals]]:
-        """Yield each activity that occurs, in order of priority, and what it and all higher ones cover."""
+        """Yield each activity that occurs, in order of priority, and the times that it and all higher ones cover."""
         covered = EMPTY
         for activity in self.priority:
             if activity in self.busy:
@@ -262,12 +254,12 @@ class ActivityTimes(Struct, frozen=True):
 
 
 def corrected_times(busy: dict[Activity, Intervals], start: Int64s, end: Int64s) -> ActivityTimes:
-    """Return what happens in real time (`busy_times`), for step windows [start, end)."""
+    """Return the activities in real time (`busy_times`), for step windows [start, end)."""
     return ActivityTimes(PRIORITY["corrected"], busy, start, end, origin=start)
 
 
 def busy_times(trace: HostTrace) -> dict[Activity, Intervals]:
-    """Return when each activity is under way, in real time."""
+    """Return when each activity runs, in real time."""
     codes = host_codes(trace, "corrected", has_device=bool(trace.devices))[trace.name]
     compiling_in_call = trace.host_events(mask(trace.names, is_jax_compilation))
     calls = trace.host_events(mask(trace.names, is_jitted_call))
@@ -289,10 +281,10 @@ def busy_times(trace: HostTrace) -> dict[Activity, Intervals]:
 
 @once
 def xla_compilations(trace: HostTrace) -> Intervals:
-    """Return when XLA compiles for TensorFlow, on any thread of the host, once for each combination of shapes.
+    """Return when XLA compiles for TensorFlow, on any host thread, once per combination of shapes.
 
-    That is from the end of the op before (or the start of what holds the compilation) until the program runs. Only the
-    last part, `RunBackend`, has an event of its own.
+    A compilation lasts from the end of the op before (or the start of the event around it) until the program runs. Only
+    its last part, `RunBackend`, has an event.
     """
     compiles = mask(trace.names, compiles_program)
     if not compiles.any():
@@ -310,11 +302,11 @@ def xla_compilations(trace: HostTrace) -> Intervals:
 
 
 def _on_line(trace: HostTrace, line: slice, rows: Int64s, masks: tuple[Bools, ...]) -> Intervals:
-    """Return the compilations of one line; `rows` are those of `RunBackend`, counted from its first event."""
+    """Return the compilations of one line; `rows` are those of `RunBackend`, relative to its first event."""
     name, start, end = trace.name[line], trace.start_ps[line], trace.end_ps[line]
     executes, is_op, may_hold = (each[name] for each in masks)
     parent = nest(start, end).parent
-    order = np.argsort(parent, kind="stable")  # siblings follow each other, in order of time
+    order = np.argsort(parent, kind="stable")  # siblings follow each other in time order
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     places = np.arange(len(order))
@@ -329,10 +321,10 @@ def _on_line(trace: HostTrace, line: slice, rows: Int64s, masks: tuple[Bools, ..
 
 
 def tracing_calls(trace: HostTrace) -> Intervals:
-    """Return the calls of functions that trace Python, without the runs of what they traced (`EagerKernelExecute`).
+    """Return the calls of functions that trace Python, without the runs of the traced functions (`EagerKernelExecute`).
 
-    The rest of the call makes the function: Python is traced, the graph is optimized, placed and instantiated.
-    A call of which the trace shows no run is left out: it would hide that run.
+    The rest of the call builds the function: Python is traced, the graph is optimized, placed and instantiated. A call
+    without a run in the trace is omitted, because it would hide that run.
     """
     stat = trace.stat("tf_function_call")
     traced = np.array([text.startswith("traced") for text in stat.texts], np.bool_)
@@ -350,10 +342,9 @@ def tracing_calls(trace: HostTrace) -> Intervals:
 
 
 def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: Int64s) -> ActivityTimes:
-    """Return what happens on one TPU core, for its step windows; `codes` are those of `tpu_codes`.
+    """Return the activities of one TPU core for its step windows; `codes` are those of `tpu_codes`.
 
-    If no op is an infeed, the time in which the core is idle, and the host waits for input or copies to the devices,
-    counts as input.
+    Without an infeed op, time in which the core idles while the host waits for input or copies to devices is input.
     """
     parts: dict[Activity, list[Intervals]] = {}
     for line in (line for line in trace.lines if line.plane == plane):
@@ -373,9 +364,9 @@ def tpu_times(trace: HostTrace, plane: int, codes: Codes, start: Int64s, end: In
 
 
 def tpu_codes(trace: HostTrace) -> Codes:
-    """Return the activity of every event by its HLO category, which stands on the event or on its name.
+    """Return the activity of every event by the HLO category of the event or its name.
 
-    What awaits a copy is no computing: its instruction tells from where to where (`tpu_copies.py`).
+    Awaiting a copy is not computing: the instruction determines its direction (`tpu_copies.py`).
     """
     by_name = np.full(len(trace.names), Activity.COMPUTE_32, np.uint8)
     for name, category in trace.name_stat("hlo_category").items():

@@ -1,8 +1,8 @@
-"""Ops on host threads: how often each ran and how long, one by one, and for which function of the program.
+"""Ops on host threads: how often and how long each ran, individually and by function of the program.
 
-Ops nest on their thread, so self time is without the ops inside. Attribution `tensorflow` nests them as TensorFlow's
-profiler did, with what it loses (`nest_on_stack`). What XLA compiled for the CPU runs on host threads too: such an
-event bears the name of an HLO op, and the compiled program in the profile tells the framework's op.
+Ops nest on their thread, so self time excludes the ops inside. Attribution `tensorflow` nests them as TensorFlow's
+profiler did, with its losses (`nest_on_stack`). Programs that XLA compiled for the CPU run on host threads too: such an
+event has the name of an HLO op, and the compiled program in the profile maps it to the framework's op.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tfperf.trace.steps.eager import run_from_python
 
 
 class Work(NamedTuple):
-    """Stretches of time in which an op worked itself: `name` as in the trace, `start` and `end` in picoseconds."""
+    """Intervals in which an op itself worked: `name` as in the trace, `start` and `end` in picoseconds."""
 
     name: Int64s
     start: Int64s
@@ -48,20 +48,20 @@ class Work(NamedTuple):
 
 Flags = npt.NDArray[np.int8]
 EAGER, FUNCTION, UNKNOWN = 1, 0, -1
-"""How an op was run: from Python, as part of a graph, or the trace does not tell."""
+"""How an op was run: from Python, as part of a graph, or unknown."""
 
 
 class Hlo(NamedTuple):
-    """What XLA calls an op that it compiled, and the program that it is part of (empty: unknown)."""
+    """The XLA name of a compiled op, and its program (empty: unknown)."""
 
     op: str
     module: str
 
 
 class HostOps(Struct, frozen=True, eq=False, kw_only=True):
-    """For each name of the trace, which op it is and what its events add up to over all threads (picoseconds).
+    """For each name of the trace, its op and the totals of its events over all threads (picoseconds).
 
-    Behind the names follow the ops that XLA compiled, one entry for each HLO op of each program.
+    After the names follow the ops that XLA compiled, one entry for each HLO op of each program.
     """
 
     ops: tuple[Op, ...]
@@ -69,26 +69,24 @@ class HostOps(Struct, frozen=True, eq=False, kw_only=True):
     total_ps: Int64s
     self_ps: Int64s
     threads: Int64s
-    """On how many threads the name occurs."""
     input_work: Work
     """When ops of the input pipeline worked; on each thread without the ops inside them."""
     eager: Flags
-    """EAGER if any event of the op was run so, FUNCTION if none, UNKNOWN where nothing tells."""
+    """EAGER if any event of the op was, FUNCTION if none was, else UNKNOWN."""
     hlo: dict[int, Hlo]
-    """Of ops that XLA compiled, by their index in `ops`."""
+    """HLO ops by their index in `ops`."""
     idle_ps: int
-    """Of each thread, the time from its first op to its last in which none ran; summed over threads."""
+    """Time without an op between the first and last op of a thread, summed over threads."""
     thread_count: int
-    """Threads that ran ops."""
 
 
 def is_input_op(op: Op) -> bool:
-    """Tell whether an op reads or prepares input, or hands it to a device."""
+    """Return whether an op reads or prepares input, or copies it to a device."""
     return op.type in ("Dataset", "MemcpyHToD") or op.type.startswith("InfeedEnqueue")
 
 
 def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOps:
-    """Sum up the ops of all host threads."""
+    """Return the ops of all host threads, summed by name."""
     old = attribution == "tensorflow" and trace.has_groups
     named = tuple(Op("", name, "") if is_python_frame(name) else parse_op(name, old_names=old) for name in trace.names)
     name_of, compiled, hlo = compiled_ops(trace) if attribution == "corrected" else (trace.name, (), {})
@@ -134,7 +132,7 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
 
 
 def compiled_ops(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...], dict[int, Hlo]]:
-    """Return the name of each event, where an event that XLA compiled gets a new one, and what these new ones are."""
+    """Return the name of each event, with new names for events that XLA compiled, and the ops of the new names."""
     stat = trace.stat("hlo_op")
     on_host = trace.on_host[stat.event]
     if not on_host.any():
@@ -155,7 +153,7 @@ def compiled_ops(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...
 
 
 def _compiled_op(text: str, known: NamedProgram | None) -> tuple[Op, Hlo]:
-    """Return the framework's op of an HLO op, or the HLO op under its own name where nothing leads further."""
+    """Return the framework's op of an HLO op, or the HLO op under its own name if no mapping is known."""
     program, hlo_op = known or NamedProgram("", {}), text.split("::")[-1]
     instruction = program.instructions.get(hlo_op, NamedInstruction("", "", ""))
     hlo = Hlo(hlo_op, program.module)
@@ -166,7 +164,7 @@ def _compiled_op(text: str, known: NamedProgram | None) -> tuple[Op, Hlo]:
 
 
 def _flags(trace: HostTrace, ops: tuple[Op, ...], hlo: dict[int, Hlo]) -> Flags:
-    """Return how ops were run: as the profiler noted on events (up to TensorFlow 2.4), or by what is around them."""
+    """Return how ops were run: from the stat of the profiler (up to TensorFlow 2.4), or from the events around them."""
     flags = np.full(len(ops), UNKNOWN, np.int8)
     flags[list(hlo)] = FUNCTION
     is_eager = trace.stat("is_eager")
@@ -188,14 +186,14 @@ def _flags(trace: HostTrace, ops: tuple[Op, ...], hlo: dict[int, Hlo]) -> Flags:
 # --- events one by one ---
 
 NO_FRAMEWORK_OP = "(no framework op)"
-"""The scope of what a device runs without an op of the framework behind it, such as copies from the host's memory."""
+"""The scope of device work without a framework op, such as copies from host memory."""
 
 
 class OpEvents(Struct, frozen=True, kw_only=True):
-    """Events of ops of the framework: `op` indexes `ops`, which are names of nodes and types of their kernels.
+    """Events of framework ops: `op` indexes `ops`, which are names of nodes and types of their kernels.
 
-    `start` is when the host ran the op, or what it launched on a device if that is known, else when the device worked;
-    `self_ps` is without ops inside, and `plane` is where it ran. Times are picoseconds on the clock of the trace.
+    `start` is when the host ran the op, or launched its device work if that is known, else when the device worked;
+    `self_ps` excludes ops inside, and `plane` is where it ran. Times are picoseconds on the clock of the trace.
     """
 
     ops: tuple[tuple[str, str], ...]
@@ -203,17 +201,16 @@ class OpEvents(Struct, frozen=True, kw_only=True):
     start: Int64s
     begin: Int64s
     end: Int64s
-    """When it began and ended where it ran."""
+    """Start and end where it ran."""
     self_ps: Int64s
     plane: Int64s
 
 
 class HostOpRows(Struct, frozen=True, kw_only=True):
-    """Events of ops on host threads, by line: `name` indexes `ops`, `parent` these events (-1: in none of them)."""
+    """Events of ops on host threads, by line: `name` indexes `ops`, `parent` these events (-1: none)."""
 
     ops: tuple[Op, ...]
     hlo: dict[int, Hlo]
-    """Of ops that XLA compiled, by their index in `ops`."""
     row: Int64s
     name: Int64s
     parent: Int64s
@@ -221,7 +218,7 @@ class HostOpRows(Struct, frozen=True, kw_only=True):
 
 
 def host_op_rows(trace: HostTrace) -> HostOpRows:
-    """Return the ops that ran on host threads; what is inside an op on its thread is not its time."""
+    """Return the ops on host threads; the time of an op excludes ops inside it."""
     named = [parse_op(name) if not is_python_frame(name) else parse_op("") for name in trace.names]
     name_of, compiled, hlo = compiled_ops(trace)
     ops = (*named, *compiled)
@@ -239,7 +236,7 @@ def host_op_rows(trace: HostTrace) -> HostOpRows:
 
 
 def host_op_events(trace: HostTrace) -> OpEvents:
-    """Return the ops of the framework that ran on host threads; what is inside an op on its thread is not its time."""
+    """Return the framework's ops on host threads; the time of an op excludes ops inside it."""
     found = host_op_rows(trace)
     of_framework = np.array([op.kind == "tensorflow" for op in found.ops], np.bool_)[found.name]
     name, row, self_ps = (column[of_framework] for column in (found.name, found.row, found.self_ps))
@@ -247,7 +244,7 @@ def host_op_events(trace: HostTrace) -> OpEvents:
 
 
 def device_op_events(trace: HostTrace) -> OpEvents:
-    """Return what devices did of which the op is known: kernels and copies of GPUs, ops of TPU cores."""
+    """Return device work with a known op: kernels and copies of GPUs, ops of TPU cores."""
     if trace.device_kind == "tpu":
         return _tpu(trace)
     work = device_work(trace)
@@ -260,7 +257,7 @@ def device_op_events(trace: HostTrace) -> OpEvents:
 
 
 def _tpu(trace: HostTrace) -> OpEvents:
-    """Return the ops of TPU cores; a loop is without its body. What the framework has no name for keeps its own."""
+    """Return the ops of TPU cores; loops exclude their body. Ops without a framework name keep their own."""
     row = rows_of(line for line in trace.lines if line.plane in trace.devices and line.name in OP_LINES)
     self_ps = self_time(trace.duration_ps[row], parents(trace, row))
     named, categories = trace.name_stat("tf_op"), trace.name_stat("hlo_category")
@@ -290,10 +287,9 @@ def _events(names: list[tuple[str, str]], trace: HostTrace, which: Int64s, rows:
 
 
 # --- functions ---
-#
-# Python calls a tf.function (`EagerLocalExecute: __inference_train_step_12`); inside is a run (`FunctionRun`) with an
-# id, and events of executors on other threads bear the same id (`ExecutorState::Process`). So the innermost of these
-# around an op says whose it is. A function that tf.data runs has no name in the trace.
+# Python calls a tf.function (`EagerLocalExecute: __inference_train_step_12`); it contains a run (`FunctionRun`) with an
+# id, and executor events on other threads have the same id (`ExecutorState::Process`). So the innermost of these events
+# around an op identifies its function. A function that tf.data runs has no name in the trace.
 
 NO_FUNCTION, OF_INPUT, EAGERLY = "(no function)", "(function of tf.data)", "(run eagerly)"
 _CONCRETE_NAME = re.compile(r"__inference_(.+)_\d+")
@@ -301,7 +297,7 @@ _EXECUTOR = "ExecutorState::Process"
 
 
 class FunctionCalls(Struct, frozen=True, eq=False, kw_only=True):
-    """Rows of the trace in which a function is called or worked on, ascending, and the index of its name."""
+    """Rows of the trace that call or execute a function, ascending, and the index of its name."""
 
     trace: HostTrace
     names: tuple[str, ...]
@@ -309,7 +305,7 @@ class FunctionCalls(Struct, frozen=True, eq=False, kw_only=True):
     function: Int64s
 
     def of(self, rows: Int64s) -> Int64s:
-        """Return for each host row the index of the function that it runs for, -1 where nothing tells; -1 for -1."""
+        """Return for each host row the index of the function that it runs for, -1 if unknown; -1 for -1."""
         found = np.full(len(rows), -1, np.int64)
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
@@ -323,7 +319,7 @@ class FunctionCalls(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def function_calls(trace: HostTrace) -> FunctionCalls:
-    """Find where functions are called, and where executors work on them."""
+    """Return where functions are called, and where executors work on them."""
     numbers: dict[str, int] = {}
     of_name = np.full(len(trace.names), -1, np.int64)
     for name, text in enumerate(map(_called, trace.names)):
@@ -332,7 +328,7 @@ def function_calls(trace: HostTrace) -> FunctionCalls:
     calls = trace.host_events(of_name >= 0)
     named = FunctionCalls(trace=trace, names=tuple(numbers), rows=calls, function=of_name[trace.name[calls]])
     runs = trace.host_events(mask(trace.names, lambda name: runs_function(name) or is_input_function(name)))
-    # A run is of the function whose call is around it; those of tf.data say themselves that they are.
+    # A run belongs to the function whose call is around it; runs of tf.data are identified by their own name.
     of_run = np.where(of_name[trace.name[runs]] >= 0, of_name[trace.name[runs]], named.of(runs))
     ids = trace.number_at("id", runs)
     order = np.argsort(ids, kind="stable")
@@ -349,7 +345,7 @@ def function_calls(trace: HostTrace) -> FunctionCalls:
 
 
 def _called(name: str) -> str:
-    """Return the function that an event of this name calls, an empty text if it calls none."""
+    """Return the function that an event of this name calls, empty if none."""
     if is_input_function(name):
         return OF_INPUT
     if is_jitted_call(name):

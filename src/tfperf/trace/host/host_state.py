@@ -1,18 +1,16 @@
-"""What the threads of a host are doing, as far as a device could be waiting for it.
+"""The states of host threads that a device could be waiting for.
 
-Each event of a host thread stands for a `State`; the innermost event that says anything counts. At any moment the state
-that comes first in the order of `State` holds for the host. The order goes from what certainly keeps a step waiting to
-what merely goes on:
+Each event of a host thread has a `State`; the innermost event with one counts. At any moment the first state in the
+order of `State` holds for the host, from states that certainly delay a step to those that may not:
 
-1. Nothing of a step can run before its input is there, so a consumer inside a fetch beats all. Only the consumer
-   counts: what threads of tf.data do meanwhile is how input is made, and what they do at other times keeps nobody.
-2. Tracing and compiling stop the call that needs them; so does a copy to the device, for the kernels that read it.
+1. A step cannot run before its input is available, so a consumer inside a fetch comes first. Only the consumer counts:
+   work of tf.data threads explains the delay, and does not delay steps at other times.
+2. Tracing and compilation block the call that needs them; a copy to the device blocks the kernels that read it.
 3. A call that launches work, or an op around such a call, leads to the next kernel. An op that launches nothing
    computes on the host. An executor without any op inside prepares launches.
-4. Synchronising is waiting, so it counts only when no thread is at work: the thread that waits for a result waits for
-   whoever makes it.
-5. A call into the runtime under which nothing else is visible prepares a launch too.
-6. A main thread that is in no call at all runs Python. That is known only of a thread whose calls are recorded.
+4. Synchronization is waiting, so it counts only when no thread works: the waiting thread waits for another thread.
+5. A runtime call without a visible event inside prepares a launch too.
+6. A main thread outside of any call runs Python. That is known only for a thread whose calls are recorded.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from tfperf.trace.nesting import nest, own_parts
 
 
 class State(IntEnum):
-    """What a host thread does; at any moment the first in this order holds for the host."""
+    """States of a host thread; at any moment the first in this order holds for the host."""
 
     NONE = 0
     INPUT = 1
@@ -59,16 +57,16 @@ class State(IntEnum):
     CALL = 8
     PYTHON = 9
     OTHER = 10
-    """An event that says nothing by its name, on a thread that is not the main one."""
+    """Another event on a thread that is not the main one."""
 
 
-# Patterns are texts, compiled at their first use: a job without a device needs none of them.
+# Patterns are strings, compiled at their first use, because a job without a device needs none of them.
 _NOT_OF_THE_STEP = (
     r"Iterator::|(?:Prefetch|ParallelMap|ParallelInterleave|MapAndBatch|ParallelBatch)\w*(?:Produce|Consume)"
     r"|InstantiatedCapturedFunction|ThreadpoolListener::|(?:cu|hip|cuda)(?:Event|Stream)Query"
     r"|Acquire semaphore$|ReadSyncFlag$|CompleteCallbacks$|tpu::System::\S+=>Done$|MutexLock"
 )
-"""tf.data's own threads, polling, runs of a TPU that are over, and waiting until a TPU has room for one more run."""
+"""tf.data's own threads, polling, completed runs of a TPU, and waiting until a TPU has room for one more run."""
 _WAIT_FOR_ROOM = "Acquire semaphore"
 _FRAMES = (
     (r".* (?:block_until_ready|try_to_block|numpy|_numpy|__array__|synchronize)$", State.SYNC),
@@ -113,19 +111,19 @@ _AWAITS_RUN = r".* (?:block_until_ready|try_to_block)$"
 """Frames of JAX in which Python waits until a run has ended."""
 _QUARTER, _AT_ONCE = 0.25, 0.1
 XLA_RUNS = ("ThunkExecutor::Execute", "CpuExecutable::Execute")
-"""How XLA runs a whole program on a CPU: all of it is the program's own work."""
+"""Events of XLA that run a whole program on a CPU: all of it is work of the program."""
 
 
 @lru_cache(maxsize=1 << 15)  # hosts of a run have the same names
 def state_of(name: str) -> State:
-    """Return what an event of this name does; copies out of a device count as waiting for it."""
+    """Return the state of an event of this name; copies from a device count as waiting for it."""
     if is_memory(name) or re.match(_NOT_OF_THE_STEP, name):
         return State.NONE
     if is_python_frame(name):
         return _first_match(name, _FRAMES) or State.PYTHON
     if state := _first_match(name, _BEFORE_COPY_CALLS):
         return state
-    if re.match(_COPY_CALL, name):  # handing over, waiting for a result, or (inside devices) launching work
+    if re.match(_COPY_CALL, name):  # a copy to the device, waiting for a result, or (inside devices) a launch
         copy = re.match(_COPY_KIND, name)
         kind = copy.group(1).lower() if copy else "h"
         return State.COPY if kind[0] == "h" else State.SYNC if kind[-1] == "h" else State.LAUNCH
@@ -139,7 +137,7 @@ def _first_match(name: str, patterns: tuple[tuple[str, State], ...]) -> State | 
 
 
 _FROM_PYTHON = ("TFE_", "EagerExecute", "EagerLocalExecute", "EagerKernelExecute", "PjitFunction")
-"""Calls that Python makes; workers of a cluster run functions too, but nobody's Python."""
+"""Calls from Python; workers of a cluster run functions too, but without Python."""
 _BY_ACTIVITY = {
     Activity.WAIT_INPUT: State.INPUT,
     Activity.STAGING: State.COPY,
@@ -157,15 +155,12 @@ class HostStates(Struct, frozen=True, eq=False, dict=True):
     main: int | None
     """Index of the line of the main thread; None: no thread's calls are recorded."""
     recorded: Intervals
-    """From the first to the last event of any host thread: outside, what the host did is unknown."""
+    """From the first to the last event of any host thread; the state is unknown outside."""
     drives: dict[int, frozenset[int]]
-    """Line -> planes of the devices that it launches work for; lines that launch nothing are absent."""
+    """Line -> planes of the devices that it launches work for; lines without launches are absent."""
 
     def until(self, plane: int) -> tuple[tuple[State, Intervals], ...]:
-        """Return, state by state in their order, the time that it or one before it holds, as a device sees it.
-
-        A thread that launches work only for other devices says nothing about this one.
-        """
+        """Return, by state in order, when it or an earlier one holds for a device, without threads unrelated to it."""
         strangers = frozenset(line for line, planes in self.drives.items() if plane not in planes)
         return self._of_all_lines if not strangers else self._covered(strangers)
 
@@ -186,7 +181,7 @@ class HostStates(Struct, frozen=True, eq=False, dict=True):
 
 
 def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
-    """Return what the threads of a host do; `links` tell which of them drive which device."""
+    """Return the states of host threads; `links` show which thread launches work on which device."""
     code = _codes(trace)
     main = main_line(trace)
     lines: dict[int, dict[State, Intervals]] = {}
@@ -209,7 +204,7 @@ def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
 
 
 def _codes(trace: HostTrace) -> Codes:
-    """Return the state of every event by its name, by what it launches, and by whom it works for."""
+    """Return the state of every event by its name, its launches, and the function that it works for."""
     by_name = np.array([state_of(name) for name in trace.names], np.uint8)
     activities = host_codes(trace, "corrected", has_device=True)
     for activity, state in _BY_ACTIVITY.items():
@@ -218,7 +213,7 @@ def _codes(trace: HostTrace) -> Codes:
         by_name[trace.name[trace.stat(stat).event]] = State.PYTHON
     code = by_name[trace.name]
     rows = launching_calls(trace)[0]
-    # Files before 2021 name the call like the kernel.
+    # Files before 2021 give the call the name of the kernel.
     unnamed = np.isin(code[rows], (State.OTHER, State.PYTHON, State.COMPUTE))
     code[rows[unnamed]] = State.LAUNCH
     calls = rows[code[rows] == State.LAUNCH].astype(np.int64)
@@ -233,7 +228,7 @@ def _codes(trace: HostTrace) -> Codes:
 
 
 def _silence_input_functions(trace: HostTrace, code: Codes) -> None:
-    """Silence executors that run functions of tf.data, and all inside them: they share threads with the step."""
+    """Ignore executors that run tf.data functions, and all events inside: they share threads with the step."""
     captured = trace.host_events(mask(trace.names, is_input_function))
     ids = distinct(trace.number_at("id", captured))
     work = trace.host_events(mask(trace.names, lambda name: name.startswith("ExecutorState::Process")))
@@ -248,7 +243,7 @@ def _silence_input_functions(trace: HostTrace, code: Codes) -> None:
 
 
 def _on_thread(code: Codes, name: str, *, is_main: bool) -> Codes:
-    """Return what the events of a thread mean there; only the main thread runs the Python that matters."""
+    """Return the states of a thread's events; only Python of the main thread matters."""
     if name.startswith("tf_data_"):
         return np.where(code == State.INPUT, code, State.NONE).astype(np.uint8)
     if is_main:
@@ -257,10 +252,7 @@ def _on_thread(code: Codes, name: str, *, is_main: bool) -> Codes:
 
 
 def _times(code: Codes, start: Int64s, end: Int64s, for_room: Bools) -> dict[State, Intervals]:
-    """Return when one thread is in each state; while it waits for the device, it does nothing else.
-
-    A device that has no room for one more run (`for_room`) has enough to do: nothing waits for that thread.
-    """
+    """Return when one thread is in each state; while it waits for the device or for room on it, it does not work."""
     sets = {}
     for state in np.flatnonzero(np.bincount(code)).tolist():
         if state not in (State.NONE, State.PYTHON):
@@ -274,9 +266,8 @@ def _times(code: Codes, start: Int64s, end: Int64s, for_room: Bools) -> dict[Sta
 
 
 def main_line(trace: HostTrace) -> int | None:
-    """Return the thread that steps run on: the one with the most markers, else calls of functions, else calls.
-
-    Without a single recorded call, time without one says nothing, and no thread counts as main.
+    """Return the thread that runs steps: the one with most markers, else function calls, else calls; None without
+    calls.
     """
     calls = calls_per_line(trace)
     if not calls.any():
@@ -291,17 +282,17 @@ def main_line(trace: HostTrace) -> int | None:
 
 @once
 def calls_per_line(trace: HostTrace) -> Int64s:
-    """Return how many calls from Python each line of the trace has."""
+    """Return the number of calls from Python on each line of the trace."""
     return _per_line(trace, trace.host_events(mask(trace.names, lambda name: name.startswith(_FROM_PYTHON))))
 
 
 def call_times(trace: HostTrace, main: int | None) -> Intervals | None:
-    """Return when the main thread is in a call; markers of steps and Python frames are no calls. None without one.
+    """Return when the main thread is in a call, without step markers and Python frames; None without calls.
 
-    Frames of JAX that wait for a run are calls: waiting for results is not Python of the program. Methods of JAX in C++
-    that wait for a run leave no event. Where frames are recorded, the thread may be in one while nothing of it begins
-    or ends but XLA runs the program on other threads: it is if most such times of a function of Python end with the
-    run. Those that end later had no core then.
+    JAX frames that wait for a run are calls, because waiting for results is not Python of the program. JAX methods in
+    C++ that wait for a run leave no event. If frames are recorded, the thread may be in one of these while XLA runs the
+    program on other threads and no frame begins or ends: it is if most such times in a Python function end with the
+    run. Times that end later had no core.
     """
     if main is None:
         return None

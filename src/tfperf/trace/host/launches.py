@@ -1,8 +1,7 @@
-"""Which call of the host launched which work of a device.
+"""Links from device work to the host calls that launched it.
 
-A call and the work that it launches carry the same `correlation_id`. Ids are unique on a host, also over several
-devices; one call may launch much work (a CUDA graph). The id 0 is none, and an id that several calls carry identifies
-no call.
+A call and its device work have the same `correlation_id`. Ids are unique on a host, also over several devices; one call
+may launch several events (a CUDA graph). The id 0 means none, and an id of several calls identifies no call.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class LaunchLinks(Struct, frozen=True):
     host: Int64s
 
     def of(self, rows: Int64s) -> Int64s:
-        """Return the host row that launched each device row, -1 where the trace does not tell."""
+        """Return the host row that launched each device row, -1 if unknown."""
         return np.append(self.host, -1)[lookup(self.device, rows)]
 
 
@@ -41,13 +40,13 @@ def launch_links(trace: HostTrace, device_rows: Int64s) -> LaunchLinks:
     is_unique[1:] &= ids[1:] != ids[:-1]
     is_unique[:-1] &= ids[1:] != ids[:-1]
     rows, ids = rows[is_unique], ids[is_unique]
-    # No call has the id 0.
+    # The id 0 means no call.
     place = lookup(ids, trace.number_at("correlation_id", device_rows, 0))
     return LaunchLinks(device_rows[place >= 0], rows[place[place >= 0]])
 
 
 def begun_before(runs: Int64s, calls: Int64s) -> int:
-    """Return how many runs of a function were called before the capture began: they come first, the others in order.
+    """Return how many of a function's runs were called before the capture: they come first, the others in order.
 
     Both are starts in time order; no run begins before its call.
     """

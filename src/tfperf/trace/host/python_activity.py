@@ -1,4 +1,4 @@
-"""What a capture of tfperf recorded of Python: pauses of the garbage collector, and the CPU time of a thread."""
+"""Python data in tfperf captures: pauses of the garbage collector, and CPU time of a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PS_PER_NS = 1000
 
 
 class Pauses(Struct, frozen=True, eq=False):
-    """Runs of the garbage collector in order; `places` are the lines of Python that ran, such as `a.py:12 clean`."""
+    """Runs of the garbage collector in order; `places` are the Python lines that ran, such as `a.py:12 clean`."""
 
     start_ps: Int64s
     end_ps: Int64s
@@ -26,7 +26,7 @@ class Pauses(Struct, frozen=True, eq=False):
 
 
 class CpuTimes(Struct, frozen=True, eq=False):
-    """Pieces of time in order: for how long a thread ran in each, and for how long it could run but had no core."""
+    """Intervals in order: how long a thread ran in each, and how long it was ready but had no core."""
 
     start_ps: Int64s
     end_ps: Int64s
@@ -35,13 +35,12 @@ class CpuTimes(Struct, frozen=True, eq=False):
 
     @property
     def ready_ps(self) -> Int64s:
-        """Return for how long the thread ran or could run, which is all the time but that in which it waited."""
+        """Return how long the thread was running or ready, which excludes waiting."""
         return np.asarray(np.minimum(self.cpu_ps + self.queued_ps, self.end_ps - self.start_ps), np.int64)
 
     def within(self, times: Intervals, start_ps: Int64s, end_ps: Int64s) -> tuple[Float64s, Float64s]:
-        """Return for how long the thread was ready in `times`, in each window: the least and the most.
-
-        What it did in a piece that is partly within may have been in either part.
+        """Return the least and most time that the thread was ready in `times`, per window: partial intervals are
+        uncertain.
         """
         inside, ready = overlap(times, self.start_ps, self.end_ps), self.ready_ps
         least = np.maximum(ready - (self.end_ps - self.start_ps - inside), 0)
@@ -52,7 +51,7 @@ class CpuTimes(Struct, frozen=True, eq=False):
         return spread[0], spread[1]
 
     def _until(self, times: Intervals, inside: Int64s, amount: Int64s, moment: Int64s) -> Float64s:
-        """Return how much of `amount`, which lies evenly in the part of each piece inside `times`, comes before."""
+        """Return how much of `amount`, spread evenly over the part of each interval inside `times`, comes before."""
         before = np.concatenate(([0], np.cumsum(amount)))
         piece = np.searchsorted(self.start_ps, moment, side="right") - 1
         at = np.maximum(piece, 0)
@@ -61,15 +60,15 @@ class CpuTimes(Struct, frozen=True, eq=False):
 
 
 class PythonActivity(Struct, frozen=True, eq=False):
-    """What was recorded of Python; None: it was not."""
+    """Python data of a capture; None: not recorded."""
 
     pauses: Pauses | None = None
     cpu: CpuTimes | None = None
-    """Of the thread that used the most of the CPU: the main thread, or the one that started the profile."""
+    """CPU times of the thread that used the most CPU: the main thread, or the one that started the profile."""
 
 
 def read_activity(file: TraceFile, span: PlaneSpan, header: PlaneHeader) -> PythonActivity:
-    """Read the lines of the plane of a capture, whose times count from the start of the session."""
+    """Read the lines of a capture's plane, whose times count from the start of the session."""
     columns = join_columns([*read_events(file, span, header, _WANTED)])
 
     def stat(name: str) -> Int64s:
@@ -84,7 +83,7 @@ def read_activity(file: TraceFile, span: PlaneSpan, header: PlaneHeader) -> Pyth
         rows = np.flatnonzero(is_sane[line.start : line.stop]) + line.start
         rows = rows[np.argsort(columns.start_ps[rows], kind="stable")]
         start = columns.start_ps[rows]
-        # A piece ends where the next one begins at the latest, whatever a damaged file says.
+        # An interval ends when the next one begins at the latest, even in a damaged file.
         end = np.minimum(start + columns.duration_ps[rows], np.append(start[1:], 2 * _LONGEST_PS))
         if line.name == PAUSES_LINE:
             texts = columns.stats.get("place", NO_STAT).texts or ("",)

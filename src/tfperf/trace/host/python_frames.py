@@ -1,8 +1,8 @@
-"""Frames of the Python tracer: which function runs when, and inside which other one.
+"""Frames of the Python tracer: when each function runs, and inside which other one.
 
-Frames nest in time on the line of their thread, among the events of TensorFlow, which do not count here: what a
-function calls in TensorFlow is its own time. A frame that is open when the capture starts or ends is clipped to it;
-one that is open all the time is not recorded.
+Frames nest in time on the line of their thread. TensorFlow events between them do not count: a function's calls into
+TensorFlow are its self time. A frame that is open when the capture starts or ends is clipped to it; one that is open
+all the time is not recorded.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _PROFILER = re.compile(r"\$(?:profiler|profiler_v2)\.py:\d+ (start|stop)(?:_trac
 
 
 def profiler_times(trace: HostTrace, which: Literal["start", "stop"]) -> Intervals:
-    """Return when a call of JAX or TensorFlow starts or stops the profiler; only the Python tracer records it."""
+    """Return when JAX or TensorFlow starts or stops the profiler; only the Python tracer records these calls."""
     matches = (_PROFILER.match(name) for name in trace.names)
     rows = trace.host_events(np.array([match is not None and match[1] == which for match in matches], np.bool_))
     return union(trace.start_ps[rows], trace.end_ps[rows])
 
 
 class PythonFrames(Struct, frozen=True, kw_only=True):
-    """The frames of a host, one for each call, by line and in the order of their start.
+    """The frames of a host, one per call, by line and start.
 
-    `rows` are rows of the trace, `name` indexes its names, `line` its lines, and `parent` these frames: the one that
-    called it, -1 for none. Times are in picoseconds on the clock of the trace.
+    `rows` are rows of the trace, `name` indexes its names, `line` its lines, and `parent` these frames: the calling
+    one, -1 for none. Times are in picoseconds on the clock of the trace.
     """
 
     rows: Int64s
@@ -47,7 +47,7 @@ class PythonFrames(Struct, frozen=True, kw_only=True):
     end: Int64s
 
     def __len__(self) -> int:
-        """Return how many frames there are."""
+        """Return the number of frames."""
         return len(self.rows)
 
     @property
@@ -60,19 +60,18 @@ class PythonFrames(Struct, frozen=True, kw_only=True):
         return own_parts(self.start, self.end, self.parent, np.ones(len(self), np.bool_))
 
     def spans(self, group: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """Return when a frame of each group is open on a thread, whatever it calls: group, start and end.
-
-        What calls itself counts once. `group` has a number for each frame.
+        """Return when a frame of each group (a number per frame) is open on a thread, once for recursion: group, start
+        and end.
         """
         keys, key = distinct_index(self.line * (int(group.max()) + 1) + group)
         low = int(self.start.min())
         opened, closed, times = self.start - low, self.end - low, None
         size = int(closed.max()) + 1
-        if len(keys) * size >= MOST:  # times of a damaged file: by their ranks, these numbers stay small
+        if len(keys) * size >= MOST:  # times of a damaged file: their ranks keep these numbers small
             times, rank = distinct_index(np.concatenate((opened, closed)))
             opened, closed = np.split(rank, 2)
             size = len(times)
-        # One after the other, so that no time of one key reaches into the next.
+        # Shift keys in sequence, so that no time of one key reaches into the next.
         opened, closed = key * size + opened, key * size + closed
         order = np.argsort(opened, kind="stable")
         reach = np.maximum.accumulate(closed[order])
@@ -83,7 +82,7 @@ class PythonFrames(Struct, frozen=True, kw_only=True):
 
 
 def frame_names(trace: HostTrace) -> Bools:
-    """Tell which names of the trace are frames."""
+    """Return which names of the trace are frames."""
     return mask(trace.names, is_python_frame)
 
 
@@ -105,15 +104,14 @@ def python_frames(trace: HostTrace) -> PythonFrames | None:
 
 
 # --- packages ---
-#
-# The Python tracer writes `$FILE:LINE FUNCTION` for a function in Python, with the last part of its path only, and
-# `$MODULE FUNCTION` for one in C. `package_files.txt` lists the files of TensorFlow, Keras, numpy, Python and tfperf.
-# Names that programs give to files of their own too (`model.py`, `utils.py`) are left out, so that no code of a program
-# counts as that of a package. A file of several packages counts for the first of them.
+# The Python tracer writes `$FILE:LINE FUNCTION` for a Python function, with the last part of its path only, and
+# `$MODULE FUNCTION` for one in C. `package_files.txt` lists the files of TensorFlow, Keras, numpy, Python and tfperf,
+# without names that programs also use (`model.py`, `utils.py`), so that no code of a program counts as that of a
+# package. A file of several packages counts for the first of them.
 
 PACKAGES = ("tensorflow", "keras", "numpy", "python", "typing_extensions", "tfperf")
 NO_MODULE = "C methods"
-"""Stands for the package of methods in C, of which the tracer does not know the module."""
+"""Package of C methods, whose module the tracer does not record."""
 _IN_PYTHON = re.compile(r"\$(.+):(\d+) (.+)", re.DOTALL)
 _IN_C = re.compile(r"\$(\S+) (.+)", re.DOTALL)
 
@@ -121,8 +119,7 @@ _IN_C = re.compile(r"\$(\S+) (.+)", re.DOTALL)
 class PythonFunction(NamedTuple):
     """A function of Python: `file` and `line` (where it starts) are empty and 0 for one in C.
 
-    `package` is one of `PACKAGES` or `NO_MODULE`; empty for a function of the program, or of a package that is not
-    listed.
+    `package` is one of `PACKAGES` or `NO_MODULE`; empty for a function of the program or of an unlisted package.
     """
 
     shown: str
@@ -133,10 +130,7 @@ class PythonFunction(NamedTuple):
 
 
 def python_functions(frames: Sequence[str]) -> list[PythonFunction]:
-    """Return the functions of the frames of a profile.
-
-    Without a call into TensorFlow's C++, no file is one of TensorFlow or Keras: JAX has files of the same names.
-    """
+    """Return the functions of frames; without calls into TensorFlow's C++, TensorFlow or Keras files are JAX's."""
     functions = [python_function(frame) for frame in frames]
     if any(frame.startswith("$tensorflow.") for frame in frames):
         return functions
@@ -144,7 +138,7 @@ def python_functions(frames: Sequence[str]) -> list[PythonFunction]:
 
 
 def python_function(frame: str) -> PythonFunction:
-    """Return the function of a frame of the Python tracer, its package as the frame alone tells."""
+    """Return the function of a frame of the Python tracer, with its package from this frame alone."""
     in_python = _IN_PYTHON.fullmatch(frame)
     if in_python:
         file, line, name = in_python.groups()
@@ -161,7 +155,7 @@ def python_function(frame: str) -> PythonFunction:
 
 
 def is_file_of_package(file: str) -> bool:
-    """Tell whether a file, by its name alone, is one of a package (`PACKAGES`) and not of the program."""
+    """Return whether a file, by its name alone, belongs to a package (`PACKAGES`) and not to the program."""
     return bool(_package_of_file(file))
 
 

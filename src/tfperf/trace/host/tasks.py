@@ -1,4 +1,4 @@
-"""Which task of a job a host is: what it is for, and its name in the cluster."""
+"""The task of a host in its job: its role, and its name in the cluster."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from tfperf.trace.event_names import is_fetch, mask
 from tfperf.trace.host_trace import HostTrace
 
 Role = Literal["worker", "chief", "evaluator", "coordinator", "parameter server", "tf.data worker", "dispatcher", ""]
-"""coordinator: hands steps to workers and runs none; tf.data worker, dispatcher: of the tf.data service; empty:
-unknown, as of a job with one task."""
+"""coordinator: sends steps to workers; tf.data worker, dispatcher: of the tf.data service; empty: unknown, or only
+task.
+"""
 
 _TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 _ROLES: dict[str, Role] = {"worker": "worker", "chief": "chief", "evaluator": "evaluator", "ps": "parameter server"}
 _OF_DATA_SERVICE = ("tf_data_service_", "tf_data_standalone")
 _REMOTE = ("EagerExecute", "CopyInputToExpectedDevice")
 _LOCAL = ("EagerLocalExecute", "EagerKernelExecute", "KernelAndDevice", "ExecutorState::Process")
-"""What TensorFlow records of a call that it sends to another process, and of one that it runs itself."""
+"""Events of a call that TensorFlow sends to another process (`_REMOTE`), and of one that it runs itself (`_LOCAL`)."""
 _ITS_OWN = 0.1
-"""A second task is in the same process if it is named so often, compared with the first."""
+"""A second task is in the same process if its name occurs this often, relative to the first."""
 _HELPERS: frozenset[Role] = frozenset({"coordinator", "parameter server", "tf.data worker", "dispatcher"})
 
 
@@ -34,7 +35,7 @@ class Task(Struct, frozen=True):
 
     @property
     def is_helper(self) -> bool:
-        """Tell whether it has no steps: what it does belongs to the steps of others."""
+        """Return whether it has no steps: its work belongs to the steps of other tasks."""
         return self.role in _HELPERS
 
     @property
@@ -44,10 +45,10 @@ class Task(Struct, frozen=True):
 
 
 def task_of(trace: HostTrace) -> Task:
-    """Tell which task of a cluster a host is by what it records.
+    """Return the cluster task of a host, based on its events.
 
-    Its capture may say so (TF_CONFIG); calls on a device and sends of tensors name the task that makes them; threads of
-    the tf.data service, and calls that all run elsewhere, show what it is for.
+    Its capture may contain it (TF_CONFIG); calls on a device and sends of tensors contain the name of their task;
+    threads of the tf.data service, and calls that all run elsewhere, determine the role.
     """
     facts = trace.capture_facts
     if facts.task_type in _ROLES and facts.task_index is not None:
@@ -68,10 +69,7 @@ def _of_cluster(trace: HostTrace, named: Task) -> Task:
 
 
 def _named_task(trace: HostTrace) -> Task | None:
-    """Return the task that most calls and sends of the host name as their own; None if none does, or several do.
-
-    A cluster in one process (a test, a notebook) has several tasks in one trace, each of which is only a part of it.
-    """
+    """Return the task that most calls and sends state as their own; None without one, or if one process has several."""
     known = _tasks(trace).most_common(2)
     if not known or (len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]):
         return None
@@ -80,17 +78,17 @@ def _named_task(trace: HostTrace) -> Task | None:
 
 
 def runs_several_tasks(trace: HostTrace) -> bool:
-    """Return whether events of one process name several tasks as their own."""
+    """Return whether events of one process state several tasks as their own."""
     known = _tasks(trace).most_common(2)
     return len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]
 
 
 def _tasks(trace: HostTrace) -> Counter[tuple[str, str]]:
-    """Return how many calls and sends name each task as their own."""
+    """Return the number of calls and sends by the task that they state as their own."""
     counts: Counter[tuple[str, str]] = Counter()
     for stat in (trace.stat("device"), trace.stat("key")):
         for text in stat.texts:
-            # The key of a send names the sender first.
+            # The key of a send starts with the sender.
             task = _TASK.search(text.partition(";")[0])
             if task is not None:
                 counts[task[1], task[2]] += 1
