@@ -199,8 +199,7 @@ def _write_part(tables: Iterable[Any], path: Path) -> None:
 
 
 _KINDS = tuple(kind.name.lower() for kind in StatKind)
-AT_ONCE = 2
-"""Number of lines nested, and of parts written, in parallel."""
+AT_ONCE = 2  # lines nested, and parts written, in parallel
 ROWS = 1 << 20
 """Maximum rows per table. Each becomes a row group, which readers skip by a column's minimum and maximum."""
 

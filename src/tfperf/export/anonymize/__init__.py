@@ -82,14 +82,12 @@ def anonymize(path: Location, output: Path, *, run: str | Sequence[str] | None =
 
 
 def _hosts(run: Run) -> Iterator[tuple[str, HostFile]]:
-    """Yield the new host names with their files, in order."""
     digits = len(str(len(run.files)))
     for number, file in enumerate(run.files, 1):
         yield f"host{number:0{digits}}", file
 
 
 def _refuse(targets: list[Path], run: Run, *, force: bool) -> None:
-    """Raise OutputError if a file exists that must not be overwritten."""
     sources = {file.path.resolve() for file in run.files}
     if any(target.resolve() in sources for target in targets):
         raise OutputError(f"{targets[0].parent} holds the profile itself; name another folder")
@@ -104,10 +102,8 @@ def _refuse(targets: list[Path], run: Run, *, force: bool) -> None:
 Rename = Callable[[str], str]
 Renumber = Callable[[str], str]
 _IN_MEMORY = 1 << 24
-_SHORT = 5
-"""Maximum length of host names that other texts may contain by chance."""
-_LEAST_ID = 1000
-"""Lines with smaller ids are not threads of the system."""
+_SHORT = 5  # shorter host names may be in other texts by chance
+_LEAST_ID = 1000  # lines with smaller ids are not threads of the system
 _NUMBERS = (b"process_id", b"thread_id", b"user_id", b"pid", b"tid", b"uid")
 _PLANE, _ERROR, _WARNING, _HOSTNAME, _LINE = b"\x0a", b"\x12", b"\x1a", b"\x22", b"\x1a"
 
@@ -177,7 +173,6 @@ def _plane(file: TraceFile, span: PlaneSpan, out: BinaryIO, rename: Rename, renu
 
 
 def _parsed(file: TraceFile, message: str, payload: bytes, position: int) -> Any:
-    """Return a message without undeclared fields."""
     parsed = message_class(message)()
     try:
         parsed.ParseFromString(payload)
@@ -318,10 +313,8 @@ _PATH_OR_ID = re.compile(
 _PIECE_OF_PATH = re.compile(r"(?<![:0-9A-Za-z-])[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
 _OWNER = re.compile(r"(?i:(?<=/home/)|(?<=[/\\]users[/\\])|(?<=/run/user/))[^/\\]+")
 """The user name in a path: replaced even if it is a known word."""
-_MOST_DIGITS = 3
-"""A part of a path with more digits is an id; line numbers follow a colon."""
-_FIRST_NUMBER = 900_000_001
-"""Larger than any process or thread number."""
+_MOST_DIGITS = 3  # a part of a path with more digits is an id; line numbers follow a colon
+_FIRST_NUMBER = 900_000_001  # larger than any process or thread number
 _FRAME = re.compile(r"(\$)(.+?\.py|<frozen [\w.]+>)(:\d+ .*)", re.DOTALL)
 _FRAME_IN_C = re.compile(r"(\$)(\w+)([. ].*)", re.DOTALL)
 _PARTS = (

@@ -39,10 +39,7 @@ _VALUES = {
 
 
 class FlameGraphs(Struct, frozen=True, kw_only=True):
-    """The graphs of a file, and notes about them; `gaps` are the notes on missing data.
-
-    Device values are sums over `device_count` devices.
-    """
+    """Graphs of a file; device values are sums over `device_count` devices. `gaps` are notes on missing data."""
 
     title: str
     device_count: int
@@ -173,8 +170,7 @@ class WorkSum(Struct, frozen=True, kw_only=True):
 
     rows: tuple[WorkRow, ...]
     known_percent: float | None
-    knows_steps: bool
-    """Whether the amount in steps is known; on a host it is not."""
+    knows_steps: bool  # on a host it is unknown
 
 
 def work_sums(results: Results, place: Literal["host", "device"], amount: Amount) -> WorkSum:
@@ -219,8 +215,7 @@ _UNITS: Mapping[str, tuple[Unit, int]] = {
 """Display unit of a value, and the number of stored units in one: time in picoseconds, and millionths of calls, because
 an average step has a fractional number of calls."""
 _TRY = "try --per capture"
-_FOLDED = "({})"
-"""Frame that replaces functions of a package that call each other."""
+_FOLDED = "({})"  # replaces functions of a package that call each other
 
 
 class Side(Struct, frozen=True, kw_only=True):
@@ -461,6 +456,5 @@ SUFFIXES: Mapping[str, FlameFormat] = {
     ".speedscope.json": "speedscope",
     ".json": "speedscope",
 }
-"""Format by file suffix."""
 MOST_BOXES = 5_000
 """Maximum per graph; more boxes are too narrow to be visible, and slow down browsers."""

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from tfperf.analysis.load import Analysis
 
-_LOOK_S = 0.05
-"""Polling interval for the other process, and for Ctrl-C."""
+_LOOK_S = 0.05  # polling interval for the other process, and for Ctrl-C
 
 
 def ask(

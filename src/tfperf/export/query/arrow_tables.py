@@ -27,8 +27,7 @@ from tfperf.trace.known_stats import IDS
 from tfperf.trace.nesting import nest, self_time
 
 Columns = dict[str, Any]
-_AT_ONCE = 2
-"""Number of lines nested in parallel."""
+_AT_ONCE = 2  # number of lines nested in parallel
 MOST_EVENTS = int(np.iinfo(np.int32).max)
 _KINDS = tuple(kind.name.lower() for kind in StatKind)
 
@@ -46,7 +45,6 @@ VIEWS: Mapping[str, str] = {
     "plane_stats": "SELECT run, host, plane, name, int_text::HUGEINT AS int_value, real_value, text_value",
     "name_stats": "SELECT run, host, event_name, name, int_text::HUGEINT AS int_value, real_value, text_value",
 }
-"""Views that replace tables in SQL."""
 
 
 def recorded(name: str, hosts: Sequence[HostTrace], run: str) -> Any:
@@ -242,8 +240,7 @@ _TABLES: Mapping[str, Callable[[Sequence[HostTrace]], Iterator[Columns]]] = {
 }
 
 
-_SAFE = 1 << 53
-"""Limit below which float64 represents every integer."""
+_SAFE = 1 << 53  # below this, float64 represents every integer
 
 
 def numbers(values: npt.NDArray[Any], type_name: str = "", *, missing: Bools | None = None) -> Any:

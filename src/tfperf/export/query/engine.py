@@ -42,17 +42,14 @@ _CLOSED_SINCE_1_2 = ("allowed_paths = []", "allowed_directories = []")
 _ABOUT_TABLES = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
 """Statements with the same answer for empty tables."""
 
-MOST_ROWS = 1_000_000
-"""Default maximum of rows in an answer; more are refused."""
+MOST_ROWS = 1_000_000  # default maximum of rows in an answer; more are refused
 MOST_CELL_BYTES = 1 << 24
 MEMORY_BYTES = 2_000_000_000
 TIMEOUT_S = 60.0
 _CHUNK_ROWS = 1 << 13
-_VALUE_BYTES = 64
-"""Approximate bytes of a Python object and its reference in a column."""
+_VALUE_BYTES = 64  # approximate bytes of a Python object and its reference in a column
 _CONVERTED = {Decimal, bytes, bytearray, list, dict, tuple}
-_LONG = {str, bytes, bytearray, list, dict, tuple}
-"""Types of unbounded size."""
+_LONG = {str, bytes, bytearray, list, dict, tuple}  # types of unbounded size
 _TEXTS = {str, bytes, bytearray, type(None)}
 ADVICE = "select fewer rows or columns, or allow more with --memory-limit"
 
@@ -78,8 +75,7 @@ class Answer(Struct, frozen=True):
 
     names: tuple[str, ...]
     columns: tuple[Sequence[Any], ...]
-    is_cut: bool = False
-    """Whether `top` cut off further rows."""
+    is_cut: bool = False  # whether there are more rows than `top`
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -136,8 +132,7 @@ class Query:
                 self._source.check_unchanged()
 
 
-_queries: list[Query] = []
-"""The query, in its process."""
+_queries: list[Query] = []  # the query, in its process
 
 
 def begin(profile: str | Location | Analysis, sql: str, limits: QueryLimits, options: Mapping[str, Any]) -> Any:

@@ -35,8 +35,7 @@ from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
 
-_NEED_STATS = frozenset({"stats", "name_stats"})
-"""Tables that need the stats of events."""
+_NEED_STATS = frozenset({"stats", "name_stats"})  # tables that need the stats of events
 
 
 class Source(Struct, frozen=True, dict=True):
@@ -143,12 +142,9 @@ def source_of(
     return Source(chosen, analyze)
 
 
-MARKER = "tfperf_dataset.json"
-"""File that marks a folder as a dataset."""
-FORMAT = 3
-"""1 had a folder per table, with runs in it; 2 had no `derived` in events."""
-BY_HOST = ("events", "stats")
-"""Tables with a folder per host."""
+MARKER = "tfperf_dataset.json"  # marks a folder as a dataset
+FORMAT = 3  # 1 had a folder per table, with runs in it; 2 had no `derived` in events
+BY_HOST = ("events", "stats")  # tables with a folder per host
 _LONGEST = 240
 
 
@@ -247,7 +243,6 @@ class Dataset(Struct, frozen=True, dict=True):
 
     @cached_property
     def _files(self) -> dict[str, list[str]]:
-        """The files of each table."""
         files: dict[str, list[str]] = {}
         for run in self._runs:
             for file in sorted(run.rglob("*.parquet")):

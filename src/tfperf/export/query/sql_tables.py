@@ -149,7 +149,6 @@ RECORDED: tuple[SqlTable, ...] = (
         SqlColumn("warnings", "VARCHAR", "", "warnings that the profiler recorded"),
     ),
 )
-"""Tables of recorded data."""
 
 _TYPES: Mapping[type, Type] = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", str: "VARCHAR"}
 

@@ -18,11 +18,9 @@ from tfperf.export.timeline.host_timeline import PS_PER_US, ArrowEnds, Counter, 
 from tfperf.formats.wire import json_lines as text
 from tfperf.formats.wire.event_columns import StatKind
 
-BATCH = 1 << 16
-"""Maximum number of events per batch."""
+BATCH = 1 << 16  # maximum number of events
 
-_BATCH_BYTES = 1 << 28
-"""Limit for the sum of the longest texts of a batch."""
+_BATCH_BYTES = 1 << 28  # limit for the sum of the longest texts
 
 _END = ",\n"
 

@@ -37,7 +37,6 @@ FORMATS: dict[str, TimelineFormat] = {
     ".json": "json",
     ".json.gz": "json.gz",
 }
-"""Format by file suffix."""
 
 
 def format_of(path: Location) -> TimelineFormat | None:
@@ -48,10 +47,8 @@ def format_of(path: Location) -> TimelineFormat | None:
 _EVERYTHING = Selection()
 _PS_PER_US = 1_000_000
 _WORKERS = 2
-_DERIVED = ("step", "copy")
-"""Categories of events that are derived from others."""
-_GZIP = 31
-"""`wbits` value of zlib for gzip files."""
+_DERIVED = ("step", "copy")  # categories of events that are derived from others
+_GZIP = 31  # `wbits` value of zlib for gzip files
 _LEVEL = 1
 
 
@@ -75,8 +72,7 @@ class ExportResult(Struct, kw_only=True):
     backward_arrows: int = 0
     omitted: Counter[str] = field(default_factory=Counter)
     warnings: tuple[str, ...] = ()
-    clocks: str = ""
-    """Description of the alignment of the hosts' clocks."""
+    clocks: str = ""  # how the clocks of several hosts were aligned
 
     def add(self, timeline: HostTimeline, warnings: tuple[str, ...]) -> None:
         """Add the counts of a host, and the warnings of its profiler."""

@@ -12,8 +12,7 @@ from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s, ranges
 from tfperf.formats.wire.event_columns import StatKind
 
 PS_PER_NS, PS_PER_US = 1000, 1_000_000
-EncodeJob = Callable[[], bytes]
-"""Encodes events; may run in any thread."""
+EncodeJob = Callable[[], bytes]  # may run in any thread
 
 
 class Track(Struct, frozen=True):

@@ -64,15 +64,12 @@ def tag(message_name: str, field: str) -> bytes:
     return one_varint(number << 3 | wire_type)
 
 
-BATCH = 1 << 17
-"""Number of packets per batch."""
+BATCH = 1 << 17  # maximum number of packets
 
-START, END, INSTANT = 1, 2, 3
-"""Types of marks, with the numbers of the format."""
+START, END, INSTANT = 1, 2, 3  # numbers of the format
 
 _NS_PER_US = 1000
-_LEVEL = 1
-"""Compression level; names repeat so much that a higher level gains little."""
+_LEVEL = 1  # names repeat so much that a higher level gains little
 
 _CLEARED, _NEEDED = 1, 2
 _EXPLICIT, _NO_MERGE = 3, 2
@@ -131,7 +128,6 @@ def track_count(group: TrackGroup) -> int:
 
 
 def _compressed(trace: memoryview | bytes) -> bytes:
-    """Return serialized packets as one compressed packet."""
     data = zlib.compress(trace, _LEVEL)
     inner = _COMPRESSED_TAG + one_varint(len(data))
     return b"".join((_PACKET_TAG, one_varint(len(inner) + len(data)), inner, data))
@@ -181,7 +177,6 @@ def _texts(group: TrackGroup, ids: GroupIds) -> bytes:
 
 
 def _intern(target: Any, texts: Sequence[str], index: Int32s | Int64s) -> None:
-    """Add the used texts with their numbers."""
     used = np.zeros(len(texts), np.bool_)
     used[index] = True
     for number in np.flatnonzero(used).tolist():
@@ -226,15 +221,13 @@ def _events(batch: _Batch) -> bytes:
 
 
 def _packets(time: Int64s, ids: GroupIds, track_event: Cells, extra: Int64s | int = 0) -> Cells:
-    """Return the length-prefixed packets of events."""
     per_ns, rest = divmod(ids.ticks_per_us, _NS_PER_US)
     time_ns = time // per_ns if per_ns else time * (_NS_PER_US // rest)
     head = constant(_SEQUENCE + one_varint(ids.group) + _FLAGS + one_varint(_NEEDED) + _TIMESTAMP, len(time_ns))
     return prefixed(_PACKET_TAG, beside(head, varint(time_ns), track_event), extra)
 
 
-_Repeated = tuple[Int64s, Cells]
-"""Number of values per mark, and all values in order."""
+_Repeated = tuple[Int64s, Cells]  # number of values per mark, and all values in order
 
 
 def _annotations(batch: _Batch, is_start: Bools) -> _Repeated:

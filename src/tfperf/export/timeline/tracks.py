@@ -31,13 +31,10 @@ from tfperf.trace.nesting import nest
 from tfperf.trace.steps.steps import Steps, WhichStep, chosen_step
 
 _PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
-_IMPOSSIBLE_BYTES = 1 << 62
-"""Impossible number of bytes; the sum of two would overflow."""
-_LINKS = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})
-"""Stats that link events; viewers get arrows for them."""
+_IMPOSSIBLE_BYTES = 1 << 62  # the sum of two would overflow
+_LINKS = frozenset({"_pt", "_p", "_ct", "_c", "_r", "_a"})  # stats that link events; viewers get arrows for them
 
-_LONG_NAME = 128
-"""A longer name is replaced by the display name, if there is one."""
+_LONG_NAME = 128  # a longer name is replaced by the display name, if there is one
 
 
 class _PlacedPlane(Struct, frozen=True):
@@ -281,10 +278,7 @@ _NO_STEP = (1, 0)
 
 
 class Selection(Struct, frozen=True):
-    """The displayed steps (first and last number), lines or planes (`*` is a wildcard), and minimum duration.
-
-    The default is everything.
-    """
+    """The selected steps (first and last), lines or planes (`*` is a wildcard), and minimum duration; default: all."""
 
     steps: tuple[int, int] | None = None
     threads: tuple[str, ...] = ()
@@ -422,10 +416,7 @@ def launches(trace: HostTrace) -> EventPairs:
 
 
 def handovers(trace: HostTrace) -> EventPairs:
-    """Return the producer of each consumer event.
-
-    `_pt` and `_p` are kind and id of the produced item, `_ct` and `_c` those of the consumed one.
-    """
+    """Return the producer (kind `_pt`, id `_p`) of each consumer event (kind `_ct`, id `_c`)."""
     return _match(trace, _ends(trace, "_pt", "_p"), _ends(trace, "_ct", "_c"))
 
 
@@ -486,10 +477,7 @@ def _nearest_source(is_source: Bools, new_key: Bools) -> Int64s:
 
 
 class PlacedArrows(Struct, frozen=True):
-    """Arrows between row numbers in display order.
-
-    `cut` counts the arrows with a missing end, `backward` the arrows that are reversed.
-    """
+    """Arrows between rows in display order; `cut` counts arrows with a missing end, `backward` reversed ones."""
 
     first_number: int
     source: Int64s
@@ -529,10 +517,8 @@ class PlacedArrows(Struct, frozen=True):
         return ends[0], ends[1]
 
 
-_FIRST_FREE = 200
-"""Number of lanes that are filled one after the other."""
-_ROUNDS = 8
-"""Maximum number of rounds, after which the remaining events go to tracks without nesting."""
+_FIRST_FREE = 200  # number of lanes that are filled one after the other
+_ROUNDS = 8  # afterwards, the remaining events go to tracks without nesting
 
 
 def assign_tracks(start: Int64s, end: Int64s) -> Int64s:

@@ -27,8 +27,7 @@ class FileServer(ThreadingHTTPServer):
     """
 
     fetched = False
-    sent_on: object = None
-    """The connection on which the file was sent."""
+    sent_on: object = None  # the connection on which the file was sent
     timeout = 0.5
     """Seconds per wait for a request; waits are short because a Ctrl-C just before one does not end it."""
 

@@ -27,8 +27,7 @@ from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.formats.models.messages import TENSORFLOW
 from tfperf.formats.wire.trace_file import open_regular
 
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""String tensor with the object graph of a `tf.train.Checkpoint`."""
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the object graph of a `tf.train.Checkpoint`
 
 _KIND = "checkpoint"
 _DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")
@@ -121,7 +120,6 @@ def only_index(folder: Path) -> Path | None:
 
 
 def _latest(folder: Path) -> Path:
-    """Return the prefix in the file `checkpoint` of a folder."""
     file = InputFile(folder / "checkpoint", "list of checkpoints")
     found = _LATEST.search(file.data.decode("utf-8", "replace"))
     prefix = re.sub(r"\\(.)", r"\1", found[1]) if found else ""
@@ -134,13 +132,10 @@ def _latest(folder: Path) -> Path:
 
 
 Numbers = npt.NDArray[np.generic]
-Place = tuple[slice, ...]
-"""Slice of a piece in its tensor."""
-LARGE = 1 << 26
-"""Bytes of values that are processed together."""
+Place = tuple[slice, ...]  # slice of a piece in its tensor
+LARGE = 1 << 26  # bytes of values that are processed together
 _MOST_ELEMENTS = 1 << 60
-_MOST_DIMS = 254
-"""TensorFlow's limit for the dimensions of a tensor."""
+_MOST_DIMS = 254  # TensorFlow's limit for the dimensions of a tensor
 _END_OF_NAME = b"\0\x01"
 
 
@@ -462,8 +457,7 @@ _POLYNOMIAL = 0x82F63B78
 _ALL = 0xFFFFFFFF
 _MASK_DELTA = 0xA282EAD8
 _SEED_BYTES = 4
-_FEW = 1 << 11
-"""Number of bytes below which they are processed sequentially."""
+_FEW = 1 << 11  # number of bytes below which they are processed sequentially
 
 _States = npt.NDArray[np.uint32]
 

@@ -50,12 +50,10 @@ _NUMBERS: Mapping[int, str] = {
 _SMALL_FLOATS = frozenset(
     ("float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float4_e2m1fn")
 )
-_SMALL_INTEGERS = frozenset(("int4", "uint4", "int2", "uint2"))
-"""Stored with one byte each, in files and in memory."""
+_SMALL_INTEGERS = frozenset(("int4", "uint4", "int2", "uint2"))  # stored with one byte each, in files and in memory
 _NO_SIZE = frozenset(("string", "resource", "variant"))
 _WRITTEN = {"float": "float32", "double": "float64", "half": "float16"}
-_REFERENCE = 100
-"""Offset of the type numbers of references."""
+_REFERENCE = 100  # offset of the type numbers of references
 RESOURCE = 20
 
 

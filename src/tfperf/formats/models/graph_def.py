@@ -20,7 +20,6 @@ from tfperf.formats.wire.other_formats import is_meta_graph, is_saved_model, is_
 _HEAD = 1 << 16
 _TYPE = re.compile(r"\b(type|dtype)\s*:\s*DT_(\w+)")
 _NHWC = b"\x12\x04NHWC"
-"""Serialized attribute value."""
 
 
 class Graph(Struct, frozen=True, kw_only=True):
@@ -42,7 +41,6 @@ class Graph(Struct, frozen=True, kw_only=True):
     dtype: Int64s
     """Attribute `dtype` of each node, as a TensorFlow type number; 0 if there is none."""
     is_nhwc: Bools
-    """Whether the attribute `data_format` of each node is NHWC."""
 
 
 def read_graph(file: InputFile) -> Graph:

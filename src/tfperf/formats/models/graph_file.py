@@ -37,8 +37,7 @@ _OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "SparseSoftmaxCrossEntropyWithLogits": ("loss", "backprop"),
     "SoftmaxCrossEntropyWithLogits": ("loss", "backprop"),
     "Unique": ("y", "idx"),
-}
-"""Names of the outputs of ops with several outputs, by prefix of the op name."""
+}  # by prefix of the op name
 
 
 def read_graphs(path: Path) -> list[OpGraph]:
@@ -173,7 +172,6 @@ class _Library:
         return (*inside, function)
 
     def _refuse(self, entries: int, letters: int) -> None:
-        """Raise TfprofInputError if the limits of inlining are exceeded."""
         if entries <= self._most_entries and letters <= self._most_letters:
             return
         most = f"{self._most_letters:,} letters of names"

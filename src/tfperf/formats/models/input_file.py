@@ -14,8 +14,7 @@ from tfperf.formats.wire.trace_file import described, open_regular
 
 _LARGE = 1 << 20
 _HEAD = 1 << 16
-_DECODED = 4
-"""Memory for decoding a file, as a multiple of its size."""
+_DECODED = 4  # memory for decoding a file, as a multiple of its size
 
 
 class TfprofInputError(TfperfError):
@@ -23,10 +22,7 @@ class TfprofInputError(TfperfError):
 
 
 class InputFile:
-    """The bytes of a file, and its expected type: `kind` is the name of the message.
-
-    Without a file, the bytes are `data`, and errors refer to them as `path`.
-    """
+    """The bytes of a file of type `kind`; without a file, `data` is given, and errors call it `path`."""
 
     def __init__(self, path: Path, kind: str, data: bytes | None = None) -> None:
         self.path, self.kind = path, kind

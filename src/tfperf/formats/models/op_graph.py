@@ -31,14 +31,11 @@ class Node(Struct, kw_only=True):
     name: str
     op: str
     inputs: list[tuple[int, int]]
-    attrs: Mapping[str, Any]
-    """`AttrValue` messages by name."""
+    attrs: Mapping[str, Any]  # `AttrValue` messages by name
     shapes: list[Dims | None]
     device: str = ""
-    is_argument: bool = False
-    """Whether it is an argument of the graph's function."""
-    from_host: bool = False
-    """Whether the host passes it in each step."""
+    is_argument: bool = False  # whether it is an argument of the graph's function
+    from_host: bool = False  # whether the host passes it in each step
 
 
 class OpGraph:
@@ -49,8 +46,7 @@ class OpGraph:
         self._steps_left = _MOST_STEPS + _STEPS_OF_NODE * len(self.nodes)
         self._origins: dict[frozenset[str], list[int]] = {}
         self._readers: dict[int, list[tuple[int, int]]] = {}
-        self.values: dict[int, Numbers | None] = {}
-        """Cache of `value_of`, by node."""
+        self.values: dict[int, Numbers | None] = {}  # cache of `value_of`
 
     @cached_property
     def _users(self) -> list[list[tuple[int, int]]]:
@@ -171,16 +167,12 @@ class OpGraph:
 
 
 Numbers = npt.NDArray[np.int64]
-_MOST = 1 << 10
-"""Limit for the numbers of a value: shapes have up to 254, and splits a few dozen."""
+_MOST = 1 << 10  # limit for the numbers of a value: shapes have up to 254, and splits a few dozen
 _SCALAR_OPS = {"Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply}
 
 
 def value_of(graph: OpGraph, index: int) -> Numbers | None:
-    """Return the integers in a node, or those inferred from known shapes; None if unknown.
-
-    An unknown dimension is -1.
-    """
+    """Return a node's integers, stored or inferred from known shapes (-1: unknown dimension); None if unknown."""
     if index < 0:
         return None
     known, waiting = graph.values, [index]
@@ -252,7 +244,6 @@ def _refuse_many(count: int) -> None:
 
 
 def _sliced(graph: OpGraph, index: int, inputs: list[Numbers]) -> Numbers:
-    """Return a slice or an element of a vector."""
     values, begin, end, stride = inputs
     odd = graph.number(index, "new_axis_mask") or graph.number(index, "ellipsis_mask")
     if values.ndim != 1 or begin.size != 1 or odd:

@@ -20,11 +20,9 @@ from tfperf.formats.models.input_file import InputFile
 OPTIMIZER = "optimizer"
 COUNTER = "counter or seed"
 
-_STATISTICS = ("moving_mean", "moving_variance")
-"""Statistics of batch normalization, which are updated in training but not trained."""
+_STATISTICS = ("moving_mean", "moving_variance")  # of batch normalization: updated in training, but not trained
 _MOST = 1 << 50
-_MOST_DIMS = 254
-"""TensorFlow's limit for the dimensions of a tensor."""
+_MOST_DIMS = 254  # TensorFlow's limit for the dimensions of a tensor
 _MOST_SCOPES = 100
 _OF_OPTIMIZERS = re.compile(r"(beta[12]_power|learning_rate)(_\d+)?")
 
@@ -34,14 +32,10 @@ class Variable(Struct, frozen=True, kw_only=True):
 
     layer: str
     name: str
-    shape: tuple[int, ...] | None
-    """None if unknown."""
-    dtype: str
-    """Name of the element type; empty if unknown."""
-    trainable: bool | None = None
-    """None if the source does not record it."""
-    apart: str = ""
-    """Reason why it is not counted; empty for a parameter."""
+    shape: tuple[int, ...] | None  # None if unknown
+    dtype: str  # element type; empty if unknown
+    trainable: bool | None = None  # None if the source does not record it
+    apart: str = ""  # why it is not counted; empty for a parameter
 
     @property
     def path(self) -> str:
@@ -200,7 +194,6 @@ def _of_function(graph: Graph) -> GraphVariables:
 
 
 def _captured(graph: Graph, name: str, users: list[int]) -> Variable:
-    """Return a variable that is identified by the ops that read it."""
     read = [user for user in users if graph.ops[user] == "ReadVariableOp"]
     shape, dtype = None, ""
     for user in read:
@@ -272,8 +265,7 @@ _VALUE = "VARIABLE_VALUE"
 _OPTIMIZER_CHILDREN = ({"_iterations", "_learning_rate"}, {"iter", "learning_rate"}, {"iter", "decay"})
 """Children of an optimizer in Keras 3 and Keras 2."""
 _KERAS_LAYER = "_inbound_nodes"
-_LONGEST_PATH = 1 << 9
-"""Maximum letters of an object path; a longer path keeps its end."""
+_LONGEST_PATH = 1 << 9  # maximum letters of an object path; a longer path keeps its end
 
 
 def saved_variables(file: InputFile, serialized: bytes) -> list[Variable]:
@@ -320,8 +312,7 @@ class _Walk:
 
     def __init__(self, nodes: Sequence[Any], *, into_optimizers: bool) -> None:
         self._nodes, self._into_optimizers = nodes, into_optimizers
-        self.found: dict[int, tuple[int, str]] = {0: (-1, "")} if nodes else {}
-        """Parent and name of each object."""
+        self.found: dict[int, tuple[int, str]] = {0: (-1, "")} if nodes else {}  # parent and name of each object
         self._lists: dict[str, set[int]] = {_TRAINED[0]: set(), _TWICE: set()}
         self.of_layer: set[int] = set()
         """Children of Keras layers, which do not record whether they are trainable."""
@@ -384,7 +375,7 @@ def _variables(nodes: Sequence[Any], stored: Mapping[int, Variable]) -> list[Var
 
 
 def _is_trained(number: int, flag: bool | None, walk: _Walk, root: set[str]) -> bool | None:
-    """Return whether a variable is trainable: by the lists of variables, else by its own flag.
+    """Return whether a variable is trained: by the lists of variables, else by its own flag.
 
     Freezing a Keras layer does not change the flags of its variables.
     """

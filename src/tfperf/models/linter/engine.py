@@ -205,10 +205,7 @@ _SOURCES: dict[Reads, str] = {"graph": "a graph", "program": "a compiled program
 
 
 def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequence[Reads] = ()) -> list[str]:
-    """Return the ids of the selected rules that match the device and the inputs.
-
-    Raises LintError for an unknown rule, and if no rule matches.
-    """
+    """Return the ids of the selected rules for device and inputs; raises LintError if there are none."""
     by_key = {rule.lower(): rule for rule in RULES}
     for rule in (*options.rules, *options.ignore):
         if rule.lower() not in by_key:

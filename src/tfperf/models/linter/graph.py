@@ -37,7 +37,6 @@ POOL_GRADIENTS = frozenset(
     ("MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad", "MaxPoolGradWithArgmax", "AvgPoolGrad", "AvgPool3DGrad")
 )
 OPEN = "a dimension of its tensors is not known; give the batch size with --batch, or save it with fixed shapes"
-"""Common reason why an op could not be checked."""
 
 
 def place(graph: OpGraph, *nodes: int) -> dict[str, Any]:
@@ -63,10 +62,7 @@ _OF_FIRST_INPUT = (
 
 
 def with_batch(graph: OpGraph, batch: int) -> None:
-    """Set the batch size of the arguments of a graph, and propagate it.
-
-    Only certain results are written: a dimension that cannot be inferred stays unknown.
-    """
+    """Set the batch size in a graph and propagate it; a dimension that cannot be inferred stays unknown."""
     for index, node in enumerate(graph.nodes):
         if node.op in _ARGUMENTS:
             node.shapes = [_first(dims, batch) for dims in node.shapes]
@@ -130,7 +126,6 @@ def _reshaped(given: Dims | None, wanted: list[int] | None, dims: Dims) -> Dims:
 
 
 def _einsum(equation: str, inputs: list[Dims | None], dims: Dims) -> Dims:
-    """Return the dimensions of an einsum result from the letters of its equation."""
     left, arrow, result = equation.replace(" ", "").partition("->")
     size_of: dict[str, int] = {}
     for letters, given in zip(left.split(","), inputs, strict=False):

@@ -13,15 +13,11 @@ from tfperf.base.units import format_bytes
 from tfperf.formats.models.dtypes import Dims, shape_text
 
 Level = Literal["high", "medium", "low", "info"]
-"""Severity of a finding."""
 LEVELS: tuple[Level, ...] = ("high", "medium", "low", "info")
 
-MIB = 1 << 20
-"""Minimum padded size of a tensor with high severity."""
-SUBLANES, LANES = 8, 128
-"""Sides of a TPU tile: multiples of the second-minor and of the minor dimension."""
-LARGE_BATCH = 64
-"""Batch size from which TPU convolutions put the batch on the lanes."""
+MIB = 1 << 20  # minimum padded size of a tensor with high severity
+SUBLANES, LANES = 8, 128  # sides of a TPU tile: multiples of the second-minor and of the minor dimension
+LARGE_BATCH = 64  # batch size from which TPU convolutions put the batch on the lanes
 GENERAL_TILING = "general tiling, to 8 and 128 in either order"
 _HIGH, _MEDIUM = 2.0, 1.25
 

@@ -31,8 +31,7 @@ class HloNode(Struct, frozen=True):
     operands: tuple[int, ...]
     runs_in: str
     is_fused: bool
-    reducer: str
-    """Opcode with which a reduction combines two values; empty for other instructions."""
+    reducer: str  # opcode with which a reduction combines two values
 
 
 class HloGraph:
@@ -139,10 +138,7 @@ def _operands_first(instructions: Sequence[Instruction]) -> Sequence[int]:
 
 
 def graphs_of_program(module: Module) -> Iterator[HloGraph]:
-    """Yield the graph of the entry, then of loop and branch bodies; raises ProgramError if they are too large.
-
-    Their sizes are counted first, once per computation.
-    """
+    """Yield the graphs of the entry and of loop and branch bodies; raises ProgramError for a too large program."""
     bodies = {
         call
         for computation in module.computations

@@ -22,7 +22,6 @@ from tfperf.models.tfprof.views import ends, show_ops, show_tree
 from tfperf.report.model import Column, Finding, Level, Report, Section, Severity, Table, table_of
 
 CHECKERS = ("AcceleratorUtilization", "Operation", "ExpensiveOperation", "Job")
-"""Names of tfprof's checkers, without the suffix `Checker`."""
 _LOW, _VERY_LOW = 50.0, 20.0
 _MOST_OF_ALL = 50.0
 _MUCH_RECEIVED = 0.2
@@ -319,10 +318,8 @@ def unfused_batch_norms(model: Model) -> list[str]:
     return sorted(single - fused)
 
 
-MOST = 3
-"""Maximum number of ops, of scopes, and of lines per level."""
-_LEAST_OP, _LEAST_SCOPE, _LEAST_LINE = 1_000, 100_000, 1_000_000
-"""Minimum times in ns; smaller rows are left out."""
+MOST = 3  # maximum number of ops, of scopes, and of lines per level
+_LEAST_OP, _LEAST_SCOPE, _LEAST_LINE = 1_000, 100_000, 1_000_000  # minimum times in ns; smaller rows are left out
 _LEVELS = 4
 _NS_PER_MS = 1e6
 

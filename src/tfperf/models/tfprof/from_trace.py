@@ -65,10 +65,7 @@ _INLINED = re.compile(r"(?:Stateful)?PartitionedCall(?:_\d+)?/")
 
 
 class TracedModel(Struct, frozen=True, kw_only=True):
-    """The model of a profile; `notes` are sentences that explain its numbers.
-
-    `unknown` are the attributes without a source; their zeros in the model are meaningless.
-    """
+    """A profile's model; `notes` explain its numbers. `unknown` attributes have no source; their zeros mean nothing."""
 
     model: Model
     notes: tuple[str, ...]
@@ -515,7 +512,7 @@ def _nested(trace: HostTrace, rows: Int64s, is_frame: Bools) -> _Frames:
 def _paths(name: Int64s, frames: _Frames, calls: Int64s) -> tuple[Int64s, _Paths]:
     """Return the stack number of each call, and the stacks.
 
-    They are built by level from the outermost frames; frames with the same name in one stack are merged.
+    Stacks are built by level from the outermost frames; frames with the same name in one stack are merged.
     """
     needed = np.zeros(len(name), np.bool_)
     waiting = frames.around[calls]
@@ -569,8 +566,6 @@ def _called(trace: HostTrace, rows: Int64s, root: Int64s, calls: Int64s) -> tupl
 
 
 class _What(NamedTuple):
-    """Name and type of a callee."""
-
     name: str
     type: str
 

@@ -19,11 +19,9 @@ from tfperf.models.tfprof.op_log import OpLog, Stacks
 from tfperf.models.tfprof.options import ATTRIBUTES, PLACE
 from tfperf.models.tfprof.run_metadata import HostStep, NodeIndex, Records, host_steps
 
-CHECKPOINT_VARIABLES = "_checkpoint_variables"
-"""Type of nodes whose values are in a checkpoint."""
+CHECKPOINT_VARIABLES = "_checkpoint_variables"  # type of nodes whose values are in a checkpoint
 _MOST_KERNELS = 3
-AVERAGE = -1
-"""Step number of the mean of all steps."""
+AVERAGE = -1  # step number of the mean of all steps
 
 
 class Intervals(Struct, frozen=True, kw_only=True):
@@ -100,10 +98,8 @@ class Model(Struct, frozen=True, kw_only=True):
     kernel: list[str] = []
     """Kernel that the runtime ran for each node; empty if it was not recorded, as in a profile."""
     hosts: list[HostStep] = []
-    mean: Executions | None = None
-    """Mean of all steps. None averages each node over the steps that recorded it, as tfprof does."""
-    skipped: int = 0
-    """Number of leading steps left out."""
+    mean: Executions | None = None  # None averages each node over the steps that recorded it, as tfprof does
+    skipped: int = 0  # number of leading steps left out
 
     def values(self, step: int) -> Int64s:
         """Return the own values of all nodes in a step, or their mean: one row per entry of `ATTRIBUTES`.
@@ -291,7 +287,6 @@ def _types(
 
 
 def _stacks(log: OpLog | None, entries: list[tuple[int, int]], count: int) -> Stacks:
-    """Return the call stacks by node; empty stacks for nodes that are not in the log."""
     if log is None or not entries:
         none = np.zeros(0, np.int64)
         return Stacks(ends=np.zeros(count + 1, np.int64), frame=none, files=[], lines=[], functions=[])

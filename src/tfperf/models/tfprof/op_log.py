@@ -16,8 +16,7 @@ from tfperf.formats.wire.decoder import Decoder, items, numbers, offsets, texts
 
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]|^<frozen |[/\\]lib[/\\]python3\.\d+[/\\]")
 """Paths of installed code, as opposed to code of the user."""
-_DEEPEST_STACK = 10_000
-"""Ten times Python's default recursion limit."""
+_DEEPEST_STACK = 10_000  # ten times Python's default recursion limit
 
 
 class Stacks(Struct, frozen=True, kw_only=True):

@@ -31,8 +31,7 @@ ATTRIBUTES: tuple[Attribute, ...] = get_args(Attribute)
 PLACE: Mapping[str, int] = {attribute: place for place, attribute in enumerate(ATTRIBUTES)}
 MEASURES = ATTRIBUTES[: PLACE["runs"]]
 """Attributes that can be selected, sorted by, and given a minimum (`min_bytes`)."""
-TRAINABLE = "_trainable_variables"
-"""Type of trainable variables in the log."""
+TRAINABLE = "_trainable_variables"  # type of trainable variables in the log
 
 
 SELECTABLE = (*sorted((*MEASURES, "device", "input_shapes", "occurrence", "op_types", "tensor_value")),)

@@ -54,10 +54,7 @@ class Target(Struct, frozen=True):
 
 
 def parse_output(text: str, view: View) -> Target:
-    """Return the target of an output: `stdout`, `none`, `timeline=FILE`, ..., in tfprof's syntax or as a path.
-
-    Raises ValueError for an output that the view does not have.
-    """
+    """Return the target of `stdout`, `none`, `timeline=FILE`, ... or a path; ValueError if the view lacks it."""
     if text in ("stdout", "stdout:", "-", ""):
         return Target("stdout")
     if text in ("none", "none:"):
@@ -111,7 +108,6 @@ def write_output(
 
 
 def _flame(model: Model, view: View, options: Options) -> bytes:
-    """Return the page for the sort key, or else for the first selected attribute with values."""
     shown = show_tree(model, view, options, with_parameters(model, model.values(options.step)))
     named = [name for name in (options.order_by, *options.select) if name in ATTRIBUTES]
     attribute = next((name for name in named if shown.root_total[PLACE[name]]), (*named, "micros")[0])
@@ -175,8 +171,7 @@ UNITS: Mapping[str, str] = {
 }
 """Attributes that a pprof profile can hold, with their pprof units."""
 _LEVEL = 6
-NOT_SHOWN = "(not shown)"
-"""Frame of costs outside all displayed lines of code."""
+NOT_SHOWN = "(not shown)"  # frame of costs outside all displayed lines of code
 
 _PPROF = Schema(
     "tfperf.pprof",

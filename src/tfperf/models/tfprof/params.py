@@ -112,7 +112,6 @@ def _elements(variables: Sequence[Variable]) -> int:
 
 
 def _size(variables: Sequence[Variable]) -> int | None:
-    """Return the bytes of all variables; None if the size of one is unknown."""
     sizes = [variable.bytes for variable in variables]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -122,7 +121,6 @@ def _without_shape(variables: Sequence[Variable]) -> int:
 
 
 def _split(variables: Sequence[Variable]) -> dict[str, int]:
-    """Return the numbers of trainable, non-trainable and unclassified parameters."""
     split = {"yes": 0, "no": 0, _UNKNOWN: 0}
     for variable in variables:
         split[_trained([variable])] += variable.elements or 0
@@ -235,8 +233,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
     kind: str
     variables: list[Variable]
-    hidden: int = 0
-    """Number of resources that may be variables but have no known shape or type."""
+    hidden: int = 0  # number of resources that may be variables but have no known shape or type
     notes: tuple[str, ...] = ()
 
 

@@ -22,8 +22,7 @@ from tfperf.models.tfprof.model import Executions, Intervals, Model, sum_by
 from tfperf.models.tfprof.op_log import stacks_of, string_table
 from tfperf.models.tfprof.run_metadata import is_accelerator, is_all_streams
 
-_LARGEST_SLOT = (1 << 16) - 1
-"""Limit for output indices, more than a hundred times the outputs of any TensorFlow op."""
+_LARGEST_SLOT = (1 << 16) - 1  # more than a hundred times the outputs of any TensorFlow op
 _MOST_STEPS = 20_000
 
 
@@ -81,7 +80,6 @@ def read_profile(file: InputFile) -> Model:
 
 
 def _owner(lists: Any, place: Int64s) -> Int64s:
-    """Return the node of each item of the lists."""
     return np.repeat(place, np.diff(offsets(lists)))
 
 
@@ -92,10 +90,7 @@ def _shapes(lists: Any) -> Shapes:
 
 
 def _inputs(nodes: Any, place: Int64s, ids: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Return each input's node and index, and its source node and output index.
-
-    Inputs are in order of their nodes.
-    """
+    """Return each input's node, index, source node and output index, in order of the nodes."""
     lists = nodes.column("inputs")
     pairs, of = items(lists), _owner(lists, place)
     by_id = np.argsort(ids)
@@ -282,8 +277,7 @@ def _add_inputs(graph: Graph, place: list[int], nodes: list[dict[str, Any]]) -> 
                 node.setdefault("input_shapes", []).append(shape)
 
 
-_ROWS = 100_000
-"""Records per write; bounds the memory."""
+_ROWS = 100_000  # records per write; bounds the memory
 # Protobuf tags: field number and wire type (0: varint, 2: length-delimited).
 _EXECS, _KEY, _VALUE = b"\x62", b"\x08", b"\x12"
 _RUN_COUNT, _START, _END, _DEVICES, _MEMORY = b"\x08", b"\x10", b"\x18", b"\x32", b"\x3a"

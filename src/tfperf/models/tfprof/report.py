@@ -149,7 +149,6 @@ def _step_text(model: Model, step: int) -> str:
 
 
 def _values(model: Model, options: Options, rows: Rows, checkpoint: Path | None) -> Iterator[Table]:
-    """Yield the table of the variables' values, if it is selected."""
     if "tensor_value" not in options.select:
         return
     if checkpoint is None:
@@ -173,7 +172,6 @@ def _facts(model: Model, options: Options, rows: Rows, attributes: Sequence[str]
 
 
 def _findings(model: Model, view: View, options: Options, rows: Rows, attributes: Sequence[str]) -> Iterator[Finding]:
-    """Yield the finding on the row with the largest sort key first."""
     if not rows.names:
         yield Finding("nothing_shown", "hint", f"no row of {counted(len(model.names), 'node')} passes the options")
     elif attributes and rows.of_all[PLACE[attributes[0]]] > 0:
@@ -228,8 +226,7 @@ TITLES: Mapping[View, tuple[str, str]] = {
     "op": ("Cost by op type", "Op types"),
     "code": ("Cost by line of code", "Lines of Python"),
 }
-_TREES = ("scope", "code")
-"""Views whose names are shown as a tree; the graph view is too deep for that."""
+_TREES = ("scope", "code")  # the graph view is too deep to show names as a tree
 
 
 class Attribute(Struct, frozen=True):
@@ -409,8 +406,7 @@ def shown_value(name: str, value: int) -> str:
     return format_bytes(value) if attribute.unit == "bytes" else f"{value:,}"
 
 
-FIRST = 5
-"""Number of leading values in the table."""
+FIRST = 5  # number of leading values in the table
 
 COLUMNS = (
     Column("name", "Variable", str, meaning="name of the variable"),

@@ -17,8 +17,7 @@ from tfperf.formats.wire.decoder import Decoder, items, numbers, offsets, take, 
 
 _CANONICAL = re.compile(r".*/(?:device:)?(?:gpu|cpu|tpu):\d+")
 _ALL_STREAMS = "stream:all"
-_NO_NODES = ("", "RecvTensor", "_SOURCE")
-"""Names of records that are not nodes of a graph."""
+_NO_NODES = ("", "RecvTensor", "_SOURCE")  # records that are not nodes of a graph
 
 
 class Records(Struct, frozen=True, kw_only=True):
@@ -33,8 +32,7 @@ class Records(Struct, frozen=True, kw_only=True):
     device: Int64s
     devices: list[str]
     start_micros: Int64s
-    duration_micros: Int64s
-    """At least 1, as in tfprof."""
+    duration_micros: Int64s  # at least 1, as in tfprof
     start_nanos: Int64s
     duration_nanos: Int64s
     requested: Int64s
@@ -146,8 +144,7 @@ class Joined(Struct, frozen=True, kw_only=True):
 
     rows: Int64s
     node: Int64s
-    device: Int64s
-    """Index into `NodeIndex.devices`."""
+    device: Int64s  # index into `NodeIndex.devices`
     is_canonical: Bools
     is_all_streams: Bools
 
@@ -249,8 +246,7 @@ class HostStep(Struct, frozen=True, kw_only=True):
     end: int
     received_micros: int
     """Summed time of its `RecvTensor` calls, which receive tensors from other hosts."""
-    received: int
-    """Number of these calls."""
+    received: int  # number of these calls
 
 
 def host_steps(step: int, parts: Sequence[Records]) -> list[HostStep]:
@@ -294,12 +290,10 @@ class HostTimes(Struct, frozen=True, kw_only=True):
     step_ms: float
     received_ms: float
     """Time in `RecvTensor` calls, which may overlap."""
-    received: float
-    """Number of calls per step."""
+    received: float  # number of calls per step
     late_ms: float
     """Mean delay of its end after the end of the first host, over the steps with several hosts."""
-    last_count: int
-    """Number of steps in which it ends last."""
+    last_count: int  # number of steps in which it ends last
     steps: int
 
 
@@ -307,8 +301,7 @@ class EndsApart(Struct, frozen=True, kw_only=True):
     """Spread of the ends of a step across hosts; medians over the steps with several hosts, in ms."""
 
     apart_ms: float
-    step_ms: float
-    """Step time of the slowest host."""
+    step_ms: float  # of the slowest host
     last: str
     """The host that ends last most often, and its number of such steps."""
     last_count: int

@@ -23,10 +23,7 @@ _TIMES = ("micros", "accelerator_micros", "cpu_micros")
 
 
 def nano_values(model: Model, step: int) -> Int64s:
-    """Return `Model.values` with the rows of times in nanoseconds, as exact as the records are.
-
-    Raises OptionError for a step that was not recorded.
-    """
+    """Return `Model.values` with times in nanoseconds; raises OptionError for a step that was not recorded."""
     values = model.values(step)
     count = np.zeros(len(model.names), np.int64)
     accelerator, cpu = np.zeros_like(count), np.zeros_like(count)
@@ -68,7 +65,7 @@ def check_skipped(count: int, steps: int) -> None:
 
 
 def median_times(model: Model) -> Int64s:
-    """Return each node's median total, accelerator and CPU time over the steps that recorded it, in ns.
+    """Return the median total, accelerator and CPU time of each node over the steps that recorded it, in ns.
 
     Shape (3, nodes); 0 for a node that no step recorded.
     """
@@ -85,10 +82,8 @@ class FirstStep(Struct, frozen=True, kw_only=True):
     """The first traced step and the median of the later ones; times in ns."""
 
     step: int
-    nanos: int
-    """Time of all nodes in the first step."""
-    median_nanos: float
-    """Median of that time over the later steps."""
+    nanos: int  # time of all nodes in the first step
+    median_nanos: float  # median of that time over the later steps
     nodes: list[tuple[str, int, int]]
     """Nodes that took more than ten times their own median: name, time, and median of the later steps."""
 

@@ -32,14 +32,10 @@ from tfperf.models.tfprof.run_metadata import NodeIndex, is_accelerator, read_ru
 from tfperf.models.tfprof.views import View, show_tree
 from tfperf.report.flame_tree import placed
 
-LARGE_BYTES = 200_000_000
-"""Size above which trace viewers fail to open a file, or take minutes."""
-LATEST = 1 << 52
-"""Microseconds since 1970; a later time can only come from a damaged file."""
-TOP = 10
-"""Maximum number of nodes in the chart of allocations."""
-_LARGEST = 1 << 50
-"""More bytes than any accelerator has."""
+LARGE_BYTES = 200_000_000  # above this size, trace viewers fail to open a file, or take minutes
+LATEST = 1 << 52  # microseconds since 1970; a later time can only come from a damaged file
+TOP = 10  # maximum number of nodes in the chart of allocations
+_LARGEST = 1 << 50  # more bytes than any accelerator has
 
 
 def write_timeline(model: Model, view: View, options: Options, path: Path) -> list[str]:
@@ -301,8 +297,7 @@ def _largest(changes: Amounts) -> tuple[Int64s, Int64s, list[Int64s]]:
     return nodes[most], times, columns
 
 
-_OF_GPUS = "GPU"
-"""Part of the names of accelerator allocators; names of pinned host memory contain it in lower case."""
+_OF_GPUS = "GPU"  # in names of accelerator allocators; names of pinned host memory contain it in lower case
 
 
 class Amounts(Struct, frozen=True, kw_only=True):

@@ -22,8 +22,7 @@ class Tree(Struct, frozen=True, kw_only=True):
 
     names: list[str]
     node: Int64s
-    depth: Int64s
-    """Depth of each row; the root has depth 1."""
+    depth: Int64s  # the root has depth 1
     own: Int64s
     accounted: Bools
 
@@ -50,20 +49,15 @@ class Rules(Struct, frozen=True, kw_only=True):
     """`trim_name_regexes` removes the matching node with its subtree; otherwise the node stays."""
     judges_own: bool = True
     """`min_params`, `min_float_ops` and `min_occurrence` apply to own values; otherwise the last is ignored."""
-    redoes_totals: bool = True
-    """`account_displayed_op_only` has an effect."""
+    redoes_totals: bool = True  # whether `account_displayed_op_only` has an effect
 
 
 class Shown(Struct, frozen=True, kw_only=True):
-    """The displayed rows in order: a tree whose depth is the indentation, and totals.
-
-    `total` has a row per entry of `ATTRIBUTES`, like `own`.
-    """
+    """The displayed rows; depth is the indentation. `total` has a row per entry of `ATTRIBUTES`, like `own`."""
 
     tree: Tree
     total: Int64s
-    root_total: Int64s
-    """Total of all counted nodes, shown or not."""
+    root_total: Int64s  # of all counted nodes, shown or not
     built: Mapping[int, list[int]]
     """In the code view, the nodes that each frame built, by `Tree.node`."""
 
@@ -82,7 +76,6 @@ def ends(depth: Int64s) -> Int64s:
 
 
 def _sums(values: Int64s, stop: Int64s) -> Int64s:
-    """Return the sum of values over each row and its subtree."""
     until = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
     np.cumsum(values, axis=-1, out=until[..., 1:])
     return until[..., stop] - until[..., :-1]
@@ -150,7 +143,6 @@ def _started(tree: Tree, stop: Int64s, options: Options) -> tuple[Int64s, Int64s
 
 
 def _visited(tree: Tree, stop: Int64s, options: Options, rules: Rules) -> Bools:
-    """Return which rows are not trimmed."""
     matched = matches(options.trim_name_regexes, tree.names)
     if matched is None:
         matched = np.ones(len(tree), np.bool_)
@@ -225,8 +217,7 @@ def sort_key(names: list[str], total: Int64s, order_by: str) -> Int64s:
 View = Literal["scope", "graph", "op", "code"]
 _MOST_LETTERS = 1 << 27
 """Limit for the names of all scopes together, because a name with a million slashes has a million scopes."""
-SCOPE_TYPE = "_kTFScopeParent"
-"""Type of a name scope that is not a node itself."""
+SCOPE_TYPE = "_kTFScopeParent"  # type of a name scope that is not a node itself
 RULES: Mapping[str, Rules] = {
     "scope": Rules(),
     "graph": Rules(hoists=True),
@@ -332,8 +323,7 @@ class ShownOps(Struct, frozen=True, kw_only=True):
     own: Int64s
     total: Int64s
     root_total: Int64s
-    all_total: Int64s
-    """Total of all counted nodes, shown or not."""
+    all_total: Int64s  # of all counted nodes, shown or not
     nodes: list[Int64s]
 
 

@@ -87,12 +87,10 @@ MAX_GRADIENT = Rule(
 _EITHER_LAYOUT = "batch and features are rounded up to 8 and 128, or to 128 and 8"
 _SCATTERS = "the gradient of max pooling scatters to where the maxima were; that of average pooling does not"
 _TRY = "try average pooling, or a convolution with strides, if the gradient shows in a profile"
-_NEAR_LARGE = 48
-"""Batch size above which rounding up to the larger layout may cost less."""
+_NEAR_LARGE = 48  # batch size above which rounding up to the larger layout may cost less
 _FEW_CHANNELS = 4
 _LAYOUTS = ("below 64 (batch to 8, features to 128)", "of 64 and more (batch to 128, features to 8)")
-_BETWEEN = ELEMENTWISE | {"FusedBatchNormV3"}
-"""Ops that may occur between a pooling and its convolution."""
+_BETWEEN = ELEMENTWISE | {"FusedBatchNormV3"}  # ops that may occur between a pooling and its convolution
 
 
 class Parts(NamedTuple):
@@ -104,10 +102,7 @@ class Parts(NamedTuple):
 
 
 def parts(graph: OpGraph, index: int) -> Parts | None:
-    """Return the activation (the input of the forward convolution), kernel and result of any convolution.
-
-    None if a dimension is unknown.
-    """
+    """Return activation (input of the forward convolution), kernel and result; None if a dimension is unknown."""
     output = graph.known(index)
     first, second, last = (graph.input_shape(index, at) for at in range(3))
     if graph.op(index) in FORWARD:

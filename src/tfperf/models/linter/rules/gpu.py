@@ -152,7 +152,6 @@ def _add_channels(
 
 
 def _add_layout(ledger: Ledger, where: _Where, layout: str, dtype: str) -> None:
-    """Report a 16-bit convolution whose channels are not contiguous."""
     what = f"the layout is {layout} in {dtype}: tensor cores read NHWC"
     ledger.add(LAYOUT.found(where, "medium", what, certainty="exact"))
 

@@ -78,15 +78,13 @@ _KINDS: tuple[tuple[Rule, Level, frozenset[str], str, str], ...] = (
         UNIFORM.advice,
     ),
 )  # fmt: skip
-_INITIAL = "/Initializer/"
-"""Scope of the initial values of variables, which are drawn once."""
+_INITIAL = "/Initializer/"  # scope of the initial values of variables, which are drawn once
 _RANDOM = re.compile(r"threefry|(^|/)(Random|Stateless(Random|Multinomial)|Multinomial)")
 _DRAWS = re.compile(r"threefry|random_bits|Random|Stateless|Multinomial")
 _RANDOM_OPCODES = ("rng", "rng-bit-generator")
 
 
 def _check_randoms(graph: OpGraph, ledger: Ledger) -> None:
-    """Check draws of random numbers, once per name scope."""
     for rule, level, ops, what, advice in _KINDS:
         by_scope: dict[str, list[int]] = {}
         for index in graph.of(ops):

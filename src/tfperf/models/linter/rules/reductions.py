@@ -80,9 +80,7 @@ NAMED_BATCH_NORM = Rule(
 _LARGEST_BETWEEN = 1000
 _SCALES = ("Mul", "RealDiv", "Div")
 _BATCH_NORM = re.compile(r"batch_?norm", re.IGNORECASE)
-"""Name of a scope or op of a batch norm."""
-_INNER = "batchnorm"
-"""Scope that `tf.nn.batch_normalization` adds inside the scope of its layer."""
+_INNER = "batchnorm"  # the scope that `tf.nn.batch_normalization` adds inside the scope of its layer
 _FUSED = frozenset((
     "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "FusedBatchNormGrad", "FusedBatchNormGradV2",
     "FusedBatchNormGradV3",
