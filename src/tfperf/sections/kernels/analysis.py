@@ -186,10 +186,7 @@ OTHERS = Kernel("(other kernels)", KernelDetails(), uses_tensor_cores=None, is_e
 
 
 class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
-    """Kernels, the largest total first, as columns of equal length; times are int64 picoseconds.
-
-    All fields are empty without a device that recorded events.
-    """
+    """Kernels, the largest total first, in columns (int64 picoseconds); all empty without device events."""
 
     home = ("kernels", "kernels")
 

@@ -131,7 +131,6 @@ _LEAST_STEPS = 5
 """Fewer steps cannot separate steady growth from chance."""
 _RISING_SHARE = 0.75
 _Windows = tuple[Int64s, Int64s]
-"""Start and end of the averaged steps."""
 
 
 class MemoryTimeline(Struct, frozen=True):
@@ -198,7 +197,6 @@ class Allocator(Struct, frozen=True, kw_only=True):
     before_bytes: int | None
     """Part of the peak allocated before the capture; None if events contradict each other or lack sizes."""
     unsized_alive: int
-    """Allocations of unknown size that are live at the peak."""
     contradictions: int
     """Events that do not follow from the previous one, because events were lost or allocators share a name."""
     timeline: MemoryTimeline
@@ -282,10 +280,7 @@ def _windows(steps: Steps) -> _Windows:
 
 
 def _allocations(events: AllocatorEvents, windows: _Windows) -> dict[str, Any]:
-    """Return the number and bytes of allocations, in total and per step; None if unknown.
-
-    Bytes per step require the sizes in these steps only.
-    """
+    """Return number and bytes of allocations, total and per step; None if unknown (per step: only of these steps)."""
     start, size = events.start_ps[events.allocates], events.size[events.allocates]
     is_unsized = size < 0
     per_step, bytes_per_step = _allocations_per_step(start, np.maximum(size, 0), windows)
@@ -591,10 +586,7 @@ class EventTexts(Struct, frozen=True):
 
 
 def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEvents]], EventTexts, int]:
-    """Return names and sorted events of allocators, their texts, and the number of omitted events.
-
-    Events without the bytes in use are omitted.
-    """
+    """Return names and sorted events of allocators, their texts, and the number of events without bytes in use."""
     memory = trace.memory
     op, ops = memory.text_index("tf_op")
     shape, shapes = memory.text_index("shape")

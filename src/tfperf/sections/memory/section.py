@@ -107,10 +107,7 @@ def _tables(results: Results) -> tuple[Table, ...]:
 def _first_rows(
     spec: TableSpec, results: Results, rows_of: Callable[[Allocator], int], **attributes: Any
 ) -> Table | None:
-    """Return a table; with many hosts, of the first allocators only, up to the number of rows kept.
-
-    The rows of thousands of hosts would not fit in memory.
-    """
+    """Return a table; with many hosts, of the first allocators only, because all rows would not fit in memory."""
     if len(results.hosts) <= MANY_HOSTS:
         return spec.build(results, **attributes)
     memory: Memory = results["memory"]
@@ -210,7 +207,6 @@ FULL_WITHIN_STEPS = 100_000
 GROWTH_BYTES_PER_STEP = 64 * 1024
 """Growth that is a problem for an allocator of unknown capacity."""
 _LISTED = 8
-"""Maximum number of chips named per host."""
 _PRESSURE = ("memory_pressure",)
 
 

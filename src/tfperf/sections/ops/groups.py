@@ -141,7 +141,6 @@ def group_without_path(key: OpKey) -> str:
 
 
 def _path(name: str) -> list[str]:
-    """Return the scopes of an op without those unrelated to the model."""
     return [scope for scope in name[:PATH_READ].split("/")[:-1] if _tells_of_model(scope)]
 
 

@@ -1,7 +1,4 @@
-"""Python time per function, in the capture, in the steps, and while only Python is recorded.
-
-Functions of known packages (`trace/python_packages.py`) are also added up by package.
-"""
+"""Python time per function and per known package, in the capture, in the steps, and while only Python is recorded."""
 
 from __future__ import annotations
 

@@ -149,10 +149,7 @@ def _utilisation(
 
 
 def _model_flops(runs: list[tuple[HloOp | FrameworkOp, float]]) -> float:
-    """Return the operations that the model requires: with gradients, three times those of the forward pass.
-
-    They never exceed the operations that ran.
-    """
+    """Return the operations that the model requires (training: 3 x forward pass), at most those that ran."""
     products = [(op, op.matrix_flops * count) for op, count in runs if op.matrix_flops]
     forward = sum(
         flops for op, flops in products if not is_gradient(op) and not any(part in op.framework_op for part in _AGAIN)
@@ -445,7 +442,6 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     return tuple(result)
 
 
-# --- what an op of TensorFlow computes and moves in one run, by the shapes of its inputs ---
 # --- operations and bytes of one run of a TensorFlow op, from the shapes of its inputs ---
 # Attributes (strides, padding, transposes) are not in the trace, so:
 #

@@ -59,10 +59,7 @@ class PipelineAction(Struct, frozen=True, kw_only=True):
 
 
 def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
-    """Return changes of the main pipeline, the largest gain first; empty if steps do not wait for it.
-
-    Changes without an estimate follow.
-    """
+    """Return changes of the main pipeline, the largest gain first, then those without an estimate; none without waits."""
     pipeline, outlook = tfdata.main, tfdata.outlook
     if pipeline is None or not is_costly(pipeline, outlook):
         return ()
@@ -155,10 +152,7 @@ def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Es
 
 
 def pipeline_advice(tfdata: TfData, of: str) -> Iterator[Finding]:
-    """Yield changes of the main pipeline, the largest gain first; nothing if steps do not wait for it.
-
-    `of` names the host.
-    """
+    """Yield changes of the main pipeline, largest gain first; none if steps do not wait. `of` names the host."""
     is_high = tfdata.outlook is not None and tfdata.outlook.input_percent >= INPUT_LIMITS[1]
     for action in actions_of(tfdata):
         after: tuple[Quantity, ...] = ()
@@ -167,8 +161,6 @@ def pipeline_advice(tfdata: TfData, of: str) -> Iterator[Finding]:
         why = f"{action.why} {action.gain}".strip()
         yield Finding(action.code, "problem" if is_high else "hint", why, action.text, quantities=after)
 
-
-# --- the blocking stage, including traces without the whole pipeline ---
 
 Reason = Literal["work", "host_pipeline", "to_device", "workers", "hand_over"]
 _HANDING_OVER = (*PASSING_ON, "Prefetch", "ParallelInterleave", "LegacyParallelInterleave")

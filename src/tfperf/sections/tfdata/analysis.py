@@ -487,8 +487,7 @@ def cut_into_segments(
 ) -> list[Segment]:
     """Cut a pipeline where threads change, and add up the work of each thread per element.
 
-    `elements` is the number of elements that the work of each stage covers. Indices are those of all stages of the
-    host.
+    `elements` is the number of elements covered by the work of each stage. Indices are those of all stages of the host.
     """
     root = members[0]
     first: SegmentKind = "producer" if recorded.handed_on[recorded.stages[root].pipeline] else "consumer"
@@ -630,10 +629,7 @@ class ThreadsAtWork(Struct, frozen=True):
 def threads_at_work(
     trace: HostTrace, recorded: Pipelines, work: StageWork, times: StageTimes, waits: Intervals, capture_ps: int
 ) -> ThreadsAtWork:
-    """Return the work of host threads during waits: in stages of its pipelines, or in other ops.
-
-    `work` excludes calls that wait for other threads.
-    """
+    """Return the work of host threads in waits, in stages and other ops; `work` excludes calls that wait for others."""
     unseen = [stage for stage, work_ps in enumerate(times.work_ps) if work_ps is None]
     may_sleep = {stage for stage, _, kind in recorded.runs.ops if _NEEDS_NO_CORE.match(kind)}
     may_sleep |= {index for index, stage in enumerate(recorded.stages) if _READERS.match(stage.name)}

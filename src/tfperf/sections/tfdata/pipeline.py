@@ -145,7 +145,6 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     blocking: int | None
     """Index of the blocking stage; None if waits are short."""
     limiting: int | None
-    """Index of the limiting stage."""
     first_fetches: Intervals = EMPTY
     """The first call of each iterator that the program created in the capture, as at the start of an epoch."""
     making: Intervals = EMPTY

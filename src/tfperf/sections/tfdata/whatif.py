@@ -52,10 +52,7 @@ class Estimate(Struct, frozen=True):
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """Estimates for the pipeline that steps wait for longest, the largest gain first.
-
-    Times are averages over the averaged steps.
-    """
+    """Estimates for the pipeline that steps wait for longest, largest gain first; times are means per averaged step."""
 
     pipeline: Pipeline
     step_ms: float
@@ -561,10 +558,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         return 100.0 * max(1.0 - self.now.consumer_ms / step_ms, 0.0) if step_ms else 0.0
 
     def shortest_ms(self, load: Load, slowed: float, cold: float) -> float:
-        """Return the largest of the bounds.
-
-        The consumer takes `slowed` times as long as alone today; for `cold` see `_warm`.
-        """
+        """Return the largest bound; the consumer takes `slowed` times as long as alone today, for `cold` see `_warm`."""
         segments = [STEADIEST * work / min(workers, self.cores) for work, workers in load.segments]
         threads = 0.0 if self.has_device else 1.0
         shared = (STEADIEST * load.cpu_ms + threads * self.now.consumer_ms / slowed) / self.cores

@@ -179,8 +179,6 @@ CATEGORIES_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
 """By code; causes outside steps have no place."""
 
 
-# --- the categories of one step as intervals, the same as in the table of steps ---
-
 MOST_STRETCHES = 5_000
 _CELLS = 1_000
 
@@ -234,10 +232,7 @@ def _ribbon(title: str, times: ActivityTimes, window: Window, unknown: frozenset
 
 
 def _in_cells(which: Int64s, start: Int64s, end: Int64s, window: Window) -> tuple[Int64s, Int64s, Int64s]:
-    """Merge many stretches into few: per category, those in each of equal cells, one pixel wide.
-
-    Totals are unchanged, and positions shift by at most one pixel.
-    """
+    """Merge many stretches into one per category and pixel; totals are unchanged, positions shift by at most one pixel."""
     edges = np.linspace(window.start_ps, window.end_ps, _CELLS + 1).astype(np.int64)
     keys = distinct(which)
     time_ps = np.stack(

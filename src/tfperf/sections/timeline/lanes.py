@@ -446,10 +446,7 @@ def levels_of(events: DrawnEvents, duration_ns: int) -> tuple[Blocks, ...]:
 
 
 def _resolution(events: DrawnEvents, duration_ns: int, finest_ns: int, most: int) -> int:
-    """Return the shortest duration, at least `finest_ns`, that yields at most `most` blocks.
-
-    With a duration longer than the step, each row is one block.
-    """
+    """Return the shortest duration, at least `finest_ns`, with at most `most` blocks, or longer than the step."""
     while finest_ns < duration_ns and len(_firsts(events, finest_ns)) > most:
         finest_ns = max(2 * finest_ns, _FINEST_NS)
     return finest_ns

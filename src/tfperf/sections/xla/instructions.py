@@ -38,7 +38,6 @@ class HloOp(Struct, frozen=True, kw_only=True):
     opcode: str = ""
     category: str = ""
     target: str = ""
-    """Target of a custom call."""
     framework_op: str = ""
     layer: str = ""
     source: str = ""
@@ -314,8 +313,7 @@ def program_keys(times: OpTimes) -> tuple[Key, ...]:
 def joined_module(key: Key, module: Module | None, times: OpTimes) -> HloModule:
     """Return the totals of a program.
 
-    If cores do not record runs, it ran as often as the most frequent op of its entry; without the program, that is an
-    estimate.
+    If cores do not record runs, it ran as often as the most frequent op of its entry (an estimate without the program).
     """
     place, recorded = times.place, None if key.program is None else times.programs.get(key.program)
     facts: dict[str, Any] = {}
@@ -358,10 +356,7 @@ Place = Literal["gpu", "tpu", "cpu"]
 
 
 class Key(NamedTuple):
-    """Identity of an HLO op: program id, program name if recorded in events, and op name.
-
-    An id is the int64 with the same bits; None if unknown.
-    """
+    """Identity of an HLO op: program id (int64 with the same bits, None if unknown), program name if recorded, op name."""
 
     program: int | None
     module: str
@@ -369,25 +364,20 @@ class Key(NamedTuple):
 
 
 class OpTime(Struct, frozen=True, kw_only=True):
-    """Sums over the events of one HLO op, over devices or threads; times are in picoseconds.
+    """Sums over the events of one HLO op on all devices or threads, in picoseconds, with the fields of `HloOp`.
 
-    Time excludes nested ops (TPU), is summed over kernels (GPU), or extends to the end of each run, an upper bound
-    (host).
+    Time excludes nested ops (TPU), is summed over kernels (GPU), or ends with each run, an upper bound (host).
     """
 
     key: Key
     runs: int
     is_estimated: bool = False
-    """Whether runs are counted by kernels, because it is unknown which kernels one run launched."""
     events: int
     time_ps: int
     least_ps: int | None = None
-    """On a host, the time until the work was issued: a lower bound."""
     in_steps: int = 0
-    """Events that start in the averaged steps."""
     devices: int = 0
     pass_flops: int | None = None
-    """On a TPU, the recorded operations of one pass through a kernel body."""
     name: int
     """The name of its longest event: index into the names of the trace."""
 
