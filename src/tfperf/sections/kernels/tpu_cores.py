@@ -114,7 +114,7 @@ class AsyncCopies(Struct, frozen=True, kw_only=True):
     kept_bytes: int | None = None
     """Host memory held by arrays of the copying programs, of the program with the most; None if unknown."""
     are_donated: bool = False
-    """Whether all arrays that such a program returns to host memory reuse the memory of its inputs."""
+    """Whether that program returns arrays to host memory only in the memory of its inputs."""
 
     def of_way(self, way: Way) -> tuple[Traffic, ...]:
         """Return the traffic in one direction, per host."""

@@ -1,4 +1,4 @@
-"""Memory by allocator: peaks, their time, and what was allocated then.
+"""Memory by allocator: peaks, their time, and the allocations then.
 
 Each allocation and deallocation records the bytes in use, so they are read rather than summed. Only the purpose of an
 allocation is found by matching addresses. Events of all threads are sorted by time; equal times keep the file order.
@@ -58,15 +58,15 @@ class Memory(Plotted, Tabular, frozen=True):
         return {key: [getattr(allocator, name) for allocator in self.allocators] for key, name in fields.items()}
 
     def alive_columns(self) -> dict[str, list[object]]:
-        """Return what was live at the peak of each allocator."""
+        """Return the live allocations at the peak of each allocator."""
         return _stacked((allocator, allocator.alive.columns(allocator.peak_bytes)) for allocator in self.allocators)
 
     def op_columns(self) -> dict[str, list[object]]:
-        """Return what was live at the peaks by op, with layers (`dense_1`, `dense_2`) merged as `dense_*`."""
+        """Return the live allocations at the peaks by op, with layers (`dense_1`, `dense_2`) merged as `dense_*`."""
         return _stacked((allocator, by_op(allocator.alive, allocator.peak_bytes)) for allocator in self.allocators)
 
     def scope_columns(self) -> dict[str, list[object]]:
-        """Return what was live at the peaks by the first three scope parts, per allocator."""
+        """Return the live allocations at the peaks by the first three scope parts, per allocator."""
         return _stacked((allocator, by_scope(allocator.alive, allocator.peak_bytes)) for allocator in self.allocators)
 
     def timeline_columns(self) -> dict[str, list[object]]:

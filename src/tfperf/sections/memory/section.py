@@ -1,4 +1,4 @@
-"""The report section on memory: peaks per allocator, and what was allocated then."""
+"""The report section on memory: peaks per allocator, and the allocations then."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def _op_table(spec: TableSpec, results: Results, level: Level) -> Table | None:
 
 
 def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Chart, ...]:
-    """Return charts of self time per side; people see types and ops by default, and scopes as a tree in its own order."""
+    """Return charts of self time per side; people see types and ops by default, and scopes as a tree in its order."""
     by, data = results.view.ops_by, {table.name: table.data for table in tables}
     shown: Level = level if by in ("pattern", "op", "type") else "data"
     charts: list[Chart] = []

@@ -405,7 +405,7 @@ class Tensor(NamedTuple):
 
     @property
     def precision(self) -> Precision | None:
-        """Return the peak for products of such numbers; None if devices state none."""
+        """Return the peak for products of these numbers; None if devices state none."""
         return _PRECISIONS.get(self.type)
 
 

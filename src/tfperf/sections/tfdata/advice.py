@@ -59,7 +59,7 @@ class PipelineAction(Struct, frozen=True, kw_only=True):
 
 
 def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
-    """Return changes of the main pipeline, the largest gain first, then those without an estimate; none without waits."""
+    """Return changes of the main pipeline, the largest gain first, those without estimate last; none without waits."""
     pipeline, outlook = tfdata.main, tfdata.outlook
     if pipeline is None or not is_costly(pipeline, outlook):
         return ()

@@ -222,7 +222,7 @@ def with_split_cache(pipeline: Pipeline, index: int) -> Changed | None:
 
 
 def _cached(pipeline: Pipeline, calls: Calls, at: int, *, kept: Call, rest: Calls = ()) -> Changed | None:
-    """Put `kept` and a cache before shuffle() and repeat(), `rest` in place of the call; None if results would change."""
+    """Put `kept` and a cache before shuffle() and repeat(), `rest` in place of the call; None if results may change."""
     chain = {*pipeline.consumers(kept.stage), *pipeline.below(kept.stage)} if kept.stage >= 0 else set()
     if any("Cache" in pipeline.stages[each].name for each in chain):
         return None

@@ -232,7 +232,7 @@ def _ribbon(title: str, times: ActivityTimes, window: Window, unknown: frozenset
 
 
 def _in_cells(which: Int64s, start: Int64s, end: Int64s, window: Window) -> tuple[Int64s, Int64s, Int64s]:
-    """Merge many stretches into one per category and pixel; totals are unchanged, positions shift by at most one pixel."""
+    """Merge many stretches into one per category and pixel; totals stay, positions shift by at most one pixel."""
     edges = np.linspace(window.start_ps, window.end_ps, _CELLS + 1).astype(np.int64)
     keys = distinct(which)
     time_ps = np.stack(

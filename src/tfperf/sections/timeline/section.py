@@ -29,7 +29,7 @@ def build(results: Results) -> Section:
 
 
 def _shown(results: Results, drawn: DrawnSteps) -> tuple[StepPicture, ...]:
-    """Return the pictures to show: the steps of a straggler first, the median step of one host, and the slowest steps."""
+    """Return the pictures to show: the steps of a straggler, then the median step of one host and the slowest steps."""
     if not results.has_several_hosts:
         return drawn.pictures[:MOST_PICTURES]
     hosts: Hosts = results["hosts"]

@@ -356,7 +356,7 @@ Place = Literal["gpu", "tpu", "cpu"]
 
 
 class Key(NamedTuple):
-    """Identity of an HLO op: program id (int64 with the same bits, None if unknown), program name if recorded, op name."""
+    """Identity of an HLO op: program id (int64 with the same bits; None if unknown), recorded program name, op name."""
 
     program: int | None
     module: str
@@ -641,7 +641,7 @@ class ProgramCosts:
 
 
 def precision_of(element_type: str) -> Precision | None:
-    """Return the peak for matrix products of such elements; None if devices state none."""
+    """Return the peak for matrix products of this element type; None if devices state none."""
     return "fp8" if element_type.startswith("f8") else _PRECISIONS.get(element_type)
 
 
