@@ -1,7 +1,4 @@
-"""The process of the command line: `tfperf`, and `python -m tfperf`.
-
-It imports almost nothing, so that Ctrl-C prints one line while the rest is imported.
-"""
+"""The process of `tfperf` and `python -m tfperf`: few imports, so that Ctrl-C prints one line from the start."""
 
 import sys
 

@@ -5,8 +5,8 @@
             train()
         assert p.input_bound < 0.10
 
-pytest loads this module in each run of each project that has tfperf installed. So the module imports only pytest and
-the standard library at its top, and its failures affect only tests that use the fixture.
+pytest loads this module in every project with tfperf. So it imports only pytest and the standard library at its top,
+and its failures affect only tests that use the fixture.
 """
 
 from __future__ import annotations
@@ -136,10 +136,7 @@ class Profiled:
         return self._figure("input_cost") / 100
 
     def cause_cost(self, code: str) -> float:
-        """Return the share of the step time that a cause costs, 0 to 1; 0 if the diagnosis does not report it.
-
-        It is the high end of the range, as in `tfperf check --max-cost`.
-        """
+        """Return the high end of a cause's share of the step time, 0 to 1, as in `--max-cost`; 0 if not reported."""
         from tfperf.judge.limits import check_cause
 
         try:
@@ -258,8 +255,7 @@ def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[C
         """Return the context manager.
 
         `skip_first` steps are omitted; figures need at least `min_steps`; `step_marker` names the step events;
-        `allow_doubt` permits figures that may be wrong, as `tfperf check --allow-doubt` does; `levels` are those of
-        `tfperf.profile`.
+        `allow_doubt` permits doubtful figures, as in `tfperf check`; `levels` are those of `tfperf.profile`.
         """
         place = tmp_path if logdir is None else Path(logdir)
         taken.append(Profiled(place, levels, _Reading(skip_first, min_steps, step_marker, allow_doubt)))

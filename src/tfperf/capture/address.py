@@ -29,7 +29,6 @@ class Address(Struct, frozen=True):
     """The task in its cluster, if known: `worker-0`."""
 
     def __str__(self) -> str:
-        """Return the address in the form that users write."""
         if self.path:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -103,10 +102,7 @@ def workers_in(text: str, port: int | None = None) -> list[Address]:
 
 
 def workers_of_file(path: Path, port: int | None = None) -> list[Address]:
-    """Return the addresses of a file with one address per line and comments after #.
-
-    Raises CaptureError `bad_address` with the line, or if the file cannot be read.
-    """
+    """Return the addresses of a file, one per line with # comments; raises CaptureError `bad_address` with the line."""
     ports, addresses = Ports(port), list[Address]()
     for number, line in enumerate(_text(path).splitlines(), 1):
         if not (entry := line.partition("#")[0].strip()):
@@ -125,9 +121,8 @@ def workers_of_cluster(
 ) -> list[Address]:
     """Return an address for each task of the cluster in a file, or in TF_CONFIG; tasks name the traces.
 
-    TensorFlow's servers answer profilers at the addresses of the cluster. With a `port`, only the machine names are
-    used: the first task of each machine listens at this port, the second at the next. Raises CaptureError
-    `bad_address`.
+    TensorFlow's servers answer profilers at the cluster's addresses. With a `port`, only the machine names are used:
+    the first task of each listens at this port, the second at the next. Raises CaptureError `bad_address`.
     """
     if path is None and not environment.get("TF_CONFIG"):
         raise CaptureError("bad_address", "TF_CONFIG is not set here; name a file with the cluster")

@@ -61,10 +61,7 @@ def profile_request(options: TracerOptions, duration_ms: int, place: Path, start
 
 
 class PendingReply:
-    """A call in progress; `result` waits for its reply.
-
-    The server keeps the reply, except for its first bytes, until `result` reads it.
-    """
+    """A call in progress. The server keeps the reply, except for its first bytes, until `result` reads it."""
 
     def __init__(self, call: Any, address: Address, fail: Callable[[Any], CaptureError]) -> None:
         self._call, self._address, self._fail = call, address, fail
@@ -218,10 +215,7 @@ _TLS_ALERT = b"\x15\x03"
 
 
 def check_greeting(address: Address, seconds: float = CONNECT_SECONDS, *, tls_ca: Path | None = None) -> None:
-    """Return if a gRPC server answers within this time; raises CaptureError with the cause otherwise.
-
-    `tls_ca` is a PEM file of trusted certificates, and encrypts the connection.
-    """
+    """Return if a gRPC server answers in time, else raise CaptureError with the cause; `tls_ca` is a PEM file for TLS."""
     deadline = time.monotonic() + seconds
     with _connect(address, deadline) as plain, _encrypted(plain, address, tls_ca, deadline) as connection:
         _exchange_settings(connection, address, deadline)
@@ -247,7 +241,6 @@ def _connect(address: Address, deadline: float) -> socket.socket:
 
 
 def _resolve(address: Address, deadline: float) -> list[tuple[int, Any]]:
-    """Return the family and socket address of each address that the name resolves to."""
     if address.path:
         if not hasattr(socket, "AF_UNIX"):
             raise CaptureError("unreachable", f"cannot reach {address}: this system has no unix sockets")
@@ -382,10 +375,9 @@ Value = TypeVar("Value")
 
 
 class DaemonThreads(Executor):
-    """A fixed number of daemon threads.
+    """A fixed number of daemon threads, all started at once.
 
-    All of them start at once: Python 3.12 starts no thread after the main thread has ended, when a server may still get
-    calls.
+    Python 3.12 starts no thread after the main thread has ended, when a server may still get calls.
     """
 
     def __init__(self, count: int, name: str) -> None:

@@ -67,7 +67,6 @@ def gpu_checks(machine: Machine) -> list[Check]:
 
 
 def _gpus(machine: Machine) -> tuple[str, list[str]]:
-    """Return the vendor and the models of the GPUs that programs can use here."""
     devices, models = machine.nvidia_devices(), machine.nvidia_models()
     if devices:
         return "NVIDIA", models if len(models) == len(devices) else ["NVIDIA GPU"] * len(devices)
@@ -270,7 +269,6 @@ class _Packages:
         return next(iter(distributions(name=name, path=self._path)), None)
 
     def version(self, name: str) -> str:
-        """Return the version; empty if the package is not installed."""
         distribution = self._distribution(name)
         return str(distribution.version or "") if distribution else ""
 

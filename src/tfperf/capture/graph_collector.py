@@ -40,10 +40,7 @@ def step_name(step: int) -> str:
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """Contents of the folder: the traced steps, and the bytes of their files.
-
-    `note` states why tracing has stopped, or which data is missing: times, for a function.
-    """
+    """The traced steps, the bytes of their files, and a note on missing data (times, for a function) or a stop."""
 
     folder: Path
     steps: tuple[int, ...] = ()
@@ -146,8 +143,8 @@ class Collector:
     def add_function(self, function: Any) -> Collected:
         """Write the graph and the log of a concrete function, `function.get_concrete_function(...)`.
 
-        Float operations exclude called functions and loops. A folder holds one graph. Raises ValueError if `function`
-        is not a concrete function.
+        Float operations exclude called functions and loops. A folder holds one graph. Raises ValueError for other
+        objects.
         """
         if not hasattr(getattr(function, "graph", None), "captures"):
             raise ValueError(
@@ -300,8 +297,7 @@ def write_op_log(
 ) -> Path:
     """Write the log of a `tf.Graph` as `tfprof_log` into an existing folder, replacing the file; return its path.
 
-    `op_log` is an additional OpLogProto, `run_meta` a RunMetadata with shapes that the graph leaves open. Raises
-    OutputError.
+    `op_log` is an additional OpLogProto, `run_meta` a RunMetadata with missing shapes. Raises OutputError.
     """
     given, run = (b"" if each is None else each.SerializeToString() for each in (op_log, run_meta))
     _, log = graph_and_log(graph or default_graph(), run_metadata=run, op_log=given, add_trace=add_trace)

@@ -258,10 +258,7 @@ class ProfileCallback:
 
     @contextlib.contextmanager
     def watched_step(self, mode: str, number: int | None = None) -> Iterator[bool]:
-        """Count and mark a step, unless it is nested or part of a call of `fit`; yield whether it counts.
-
-        The mark shows `number`, by default the count.
-        """
+        """Count and mark a step as `number`, unless it is nested or in a call of `fit`; yield whether it counts."""
         count = self._count
         if self._is_inside_watched or (count is not None and (count.mode != _WATCHED or count.thread != get_ident())):
             yield False
@@ -462,10 +459,7 @@ class StepProfile:
         return self._session.is_running
 
     def step_starts(self, step: int, size: int = 1, facts: Callable[[], dict[str, int]] = dict) -> None:
-        """Record that `size` steps are about to run, starting with `step`.
-
-        `facts` returns Keras facts about them; it is called when the profile starts.
-        """
+        """Record that `size` steps start with `step`; `facts` is called when the profile starts."""
         if self.is_done:
             return
         local.step_times.mark()
@@ -525,7 +519,6 @@ class StepProfile:
         return next_step >= self._stop or time.monotonic() - self._started_s >= enough_s
 
     def _finish(self, early: str = "") -> None:
-        """End a running profile; `early` is the reason for ending before the last step."""
         if self.is_running:
             count = self._next - self._started_at
             wanted = max(self._stop - self._started_at, 1)

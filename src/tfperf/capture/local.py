@@ -151,10 +151,9 @@ def begin(logdir: str | Path, options: TracerOptions, name: Callable[[], RunName
 
 
 def stop() -> Captured:
-    """Stop profiling, write the trace, and return its path and contents.
+    """Stop profiling, write the trace, and return its path and contents. The session ends in any case.
 
-    Raises CaptureError with reason `not_started`, `not_written`, or `bad_reply` if the trace is damaged. The session
-    ends in any case.
+    Raises CaptureError with reason `not_started`, `not_written`, or `bad_reply` if the trace is damaged.
     """
     return end({})
 
@@ -214,7 +213,6 @@ class profile:  # noqa: N801 - used like a function
         self._options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
         self._session: _RunningSession | None = None
         self.result: Captured | None = None
-        """The result, after the end of the block."""
 
     def __enter__(self) -> profile:
         with _lock:
@@ -240,8 +238,7 @@ class profile:  # noqa: N801 - used like a function
 class step:  # noqa: N801 - used like a function
     """Mark one training step: `with tfperf.step(number):`. Without a running profile, this takes about 1 µs.
 
-    The step becomes a root event, which tfperf, TensorBoard and XProf all recognize as a step. Raises CaptureError
-    `no_tensorflow` without TensorFlow.
+    tfperf, TensorBoard and XProf recognize the root event as a step. Raises CaptureError `no_tensorflow`.
     """
 
     __slots__ = ("_marker", "_name", "_number")
@@ -309,10 +306,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class SafeProfile:
-    """One session from `start` to `stop`; errors are in `result`.
-
-    It ends at interpreter exit at the latest. A forked child leaves it to the parent.
-    """
+    """A session from `start` to `stop` or exit, with errors in `result`; a forked child leaves it to the parent."""
 
     def __init__(
         self,

@@ -200,7 +200,6 @@ class ClusterTask(Struct, frozen=True, kw_only=True):
     job: str = ""
     index: int
     cluster_size: int | None = None
-    """Number of processes of the cluster, in all its jobs."""
     cluster_id: str = ""
     """Equal for tasks of the same cluster only; empty: unknown."""
     word: str = "rank"
@@ -363,8 +362,7 @@ _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 def _cgroups(machine: Machine, controller: str) -> Iterator[str]:
     """Yield the folders of the cgroup of this process and of its parents.
 
-    A container may see its own cgroup as the root, so that the path from the kernel does not exist; missing files mean
-    no limit.
+    A container may see its own cgroup as the root, without the path from the kernel; missing files mean no limit.
     """
     for line in machine.text("proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")

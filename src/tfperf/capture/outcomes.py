@@ -1,7 +1,7 @@
 """Options and results of a capture, and missing data in the trace, above all GPU events, with the fix.
 
-Evidence that a job uses a GPU: errors of the profiler, host events that occur only with a GPU and, if the job runs on
-this machine, the devices that it has open.
+Evidence that a job uses a GPU: errors of the profiler, host events that occur only with a GPU and, on this machine,
+the GPU devices that the job has open.
 """
 
 from __future__ import annotations
@@ -117,8 +117,7 @@ def captured_trace(
 ) -> Captured:
     """Return the result for a worker's trace, with reason and message if data is missing.
 
-    `is_here` means that the job runs on this machine, so that its GPUs are visible; it listens on `port`, or is this
-    process without a port.
+    `is_here`: the job runs on this machine, so that its GPUs are visible, at `port`, or as this process without one.
     """
     reason: Reason | Literal[""] = ""
     message = ""
@@ -145,10 +144,7 @@ def captured_trace(
 
 
 def missing_gpu_message(contents: Contents, *, is_here: bool, port: int = 0) -> str:
-    """Return cause and fix for missing GPU events; empty if none are missing.
-
-    `is_here` means that the job runs on this machine, as the process that listens on `port`, or as this one.
-    """
+    """Return cause and fix for missing GPU events, empty if none are missing; arguments are as in `captured_trace`."""
     machine = Machine() if is_here else None
     process: int | str = "self"
     if machine and port:
@@ -161,7 +157,7 @@ def missing_gpu_message(contents: Contents, *, is_here: bool, port: int = 0) -> 
 def missing_gpu(contents: Contents, machine: Machine | None, process: int | str = "self") -> MissingGpu | None:
     """Return why GPU events are missing; None if there are some, or the job uses no GPU.
 
-    `machine` is the job's machine, None if it is not accessible; `process` is the job, if known.
+    `machine` is the job's, None if it is not accessible; `process` is the job, if known.
     """
     if gpu_event_count(contents):
         return None

@@ -1,8 +1,7 @@
 """Profiling running jobs from outside: all workers at once, or continuously; and the servers of this machine.
 
 Every call gets a reply, fails with a reason, or times out. After Ctrl-C, sessions end and their data still arrives. A
-slow transfer of a large trace and a stuck server look the same, except that every working server answers a second call,
-`Terminate`, at once.
+slow transfer and a stuck server look the same, but a working server answers a second call, `Terminate`, at once.
 """
 
 from __future__ import annotations
@@ -130,7 +129,6 @@ class _Profiling(Struct):
             self.stop.wait(_PAUSE_SECONDS / 2)
 
     def _profile(self, clients: list[ProfilerClient]) -> dict[ProfilerClient, Captured]:
-        """Start all sessions, end them early if interrupted, and store each trace on arrival."""
         request = self.request
         # Wait here for a long delay; servers get only its last seconds.
         if self.stop.wait(max(0.0, request.delay_s - _SERVER_DELAY_SECONDS)):
@@ -210,10 +208,8 @@ def stop_on_signal() -> Iterator[threading.Event]:
     """Set an event at the first SIGINT, SIGTERM, SIGHUP or SIGQUIT; later signals have their previous effect.
 
     Signals within half a second count as one, because `timeout` and shells send them to the process and to its group.
-    Outside the main thread, which alone can handle signals, the event stays unset.
-
-    Another thread sets the event: a handler that interrupts `wait()` in this thread would wait forever for the event's
-    lock.
+    Outside the main thread, which alone can handle signals, the event stays unset. Another thread sets the event,
+    because a handler that interrupts `wait()` in this thread would wait forever for the event's lock.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -348,7 +344,6 @@ class ServerHere(Struct, frozen=True):
     listener: Listener
 
     def __str__(self) -> str:
-        """Return the option that selects it, and its process."""
         return f"--port {self.address.port} ({self.listener})"
 
 

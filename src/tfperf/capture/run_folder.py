@@ -104,10 +104,7 @@ class RunFolder:
         return self._store(host, partial(shutil.move, file), addition)
 
     def scratch(self) -> Path:
-        """Create an empty folder on the same file system, for files to `adopt`.
-
-        Raises CaptureError `not_written` on failure, so that the error comes before the capture, not after it.
-        """
+        """Create an empty folder on this file system, before a capture, for `adopt`; raises CaptureError `not_written`."""
         folder = self._logdir / f".tfperf-{os.getpid()}-{time.monotonic_ns()}"
         with _reported(folder):
             with self._lock:
@@ -175,7 +172,7 @@ class RunFolder:
     def _make_room(self, stack: contextlib.ExitStack, name: str) -> tuple[Path, Path]:
         """Return paths for a file and an existing temporary file, which the stack removes.
 
-        Other processes that share the folder may remove it while it is empty.
+        Retried, because other processes that share the folder may remove it while it is empty.
         """
         for _ in range(_TRIES):
             target = self.make() / name

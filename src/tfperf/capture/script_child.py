@@ -128,8 +128,7 @@ class _ScriptJob:
     def write(self, *, is_over: bool = False) -> None:
         """Write the current result, if any; once the script is over, there always is one."""
         with self._lock:
-            # Prefer the trace of steps to a timed one, and any trace to a reason for none. Without steps to profile,
-            # the callback only marks them.
+            # Prefer a trace of steps to a timed one, and a trace to a reason. Without planned steps, the callback only marks.
             results = [self._plan.steps and self._callback.result, self._timed and self._timed.result]
             taken = [result for result in results if result]
             captured = next((result for result in taken if result.path), taken[0] if taken else None)
@@ -196,11 +195,7 @@ class _ScriptJob:
 
 
 class _TimedProfile:
-    """Takes one profile after a time, and calls `tell` with its `result`.
-
-    It starts after the program has imported TensorFlow. With steps to profile as well, it retries while TensorFlow is
-    idle.
-    """
+    """Takes a timed profile once TensorFlow is imported; with steps planned, it retries while TensorFlow is idle."""
 
     def __init__(self, plan: Plan, after_s: float, tell: Callable[[], object]) -> None:
         self._plan, self._after_s, self._tell = plan, after_s, tell
@@ -290,8 +285,6 @@ class _ScriptCallback(ProfileCallback):
 
 
 def _count_steps(callback: ProfileCallback) -> None:
-    """Count the calls of `tfperf.step` in the script as steps, too."""
-
     class CountedStep(local.step):
         __slots__ = ("_counting",)
 
@@ -311,10 +304,7 @@ def _count_steps(callback: ProfileCallback) -> None:
 
 
 def _run_as_main(command: Sequence[str], *, is_module: bool) -> None:
-    """Run as `python COMMAND...` or `python -m COMMAND...` would, except for interpreter flags.
-
-    Exceptions of the program propagate; their tracebacks omit tfperf's frames.
-    """
+    """Run like `python [-m] COMMAND...` without interpreter flags; exceptions propagate without tfperf's frames."""
     sys.argv[:] = command
     try:
         if is_module:

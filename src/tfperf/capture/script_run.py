@@ -52,8 +52,7 @@ def run_script(
     shares stdin, stdout and stderr. It gets Ctrl-C from the terminal, and SIGTERM or SIGHUP once the trace is written.
     If the script continues after the trace, `tell` gets the result in another thread. With `stop_after_profile`, the
     script gets a SIGINT once `tell` returns true, and a SIGTERM if it hangs or still runs after `GRACE_SECONDS`; the
-    exit code is 0 if one of them ends it. Raises CaptureError `not_written` if the logdir cannot be used, before
-    running the script.
+    exit code is 0 if one ends it. Raises CaptureError `not_written` before the run if the logdir cannot be used.
     """
     local_folder(plan.logdir)
     with tempfile.TemporaryDirectory(prefix="tfperf-run-") as folder:
@@ -79,10 +78,7 @@ def run_script(
 
 
 class _Watch:
-    """Reports the result while the script runs, and stops the script if requested.
-
-    `expected` are the exit codes of a stopped script.
-    """
+    """Reports the result of a running script, and stops it if requested; `expected` are exit codes of a stop."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], result_file: Path, tell: Tell, ask_fd: int | None, *, stops: bool
@@ -132,8 +128,7 @@ class _Watch:
     def _hangs_within(self, seconds: float) -> bool:
         """Wait until the script ends, hangs, or the time is over; return whether it hangs.
 
-        Destructors of TensorFlow that run while an exception ends the script may wait for a thread that waits for the
-        GIL.
+        TensorFlow's destructors may wait for a thread that waits for the GIL while an exception ends the script.
         """
         now_s = time.monotonic()
         until_s, beat, alive_s, cpu_s = now_s + seconds, 0, now_s, _cpu_seconds(self._process.pid)
@@ -192,8 +187,8 @@ STEPS = (10, 209)
 class Plan(Struct, frozen=True, kw_only=True):
     """When to profile a script: at `steps` of its training (first and last), or `after_s` seconds after its start.
 
-    With both, time counts only if no training step has started by then. After `enough_s`, the profile may end before
-    the last step; None profiles all steps.
+    With both, time counts only if no training step has started by then. After `enough_s`, unless None, the profile may
+    end before the last step.
     """
 
     logdir: str
@@ -233,8 +228,7 @@ BEAT = b"."
 class Orders(Struct, frozen=True):
     """Arguments for the process of the script: the plan, the path of the result, and the stop request.
 
-    `stop_fd` is the read end of a pipe. A byte announces a signal; `BEAT` asks the script to end, and its process to
-    prove meanwhile that Python runs.
+    `stop_fd` is the read end of a pipe. A byte announces a signal; `BEAT` requests an end, and heartbeats until then.
     """
 
     plan: Plan

@@ -1,7 +1,6 @@
-"""A profiler server inside the job, for `tfperf capture`: a replacement for TensorFlow's own server, on loopback.
+"""A profiler server inside the job, for `tfperf capture`, with the protocol of TensorFlow's own server.
 
-TensorFlow's server always listens on all interfaces. This one uses the same protocol, but only sends traces in replies,
-and writes no file for a client.
+TensorFlow's server always listens on all interfaces. This one uses loopback by default, and writes no files for clients.
 """
 
 from __future__ import annotations
@@ -309,7 +308,6 @@ class ServerMethods:
         return b""
 
     def _snapshot(self, data: bytes, context: Any) -> bytes:
-        """Return the recording since the last snapshot, and continue recording."""
         with self._lock:
             recording = self._take_continuous()
             with recording.session.export() as file:
@@ -392,7 +390,6 @@ def _counted(file: Path) -> Contents:
 
 
 def _reply(file: Path, contents: Contents, addition: bytes) -> bytes:
-    """Return the ProfileResponse with a trace, to which the facts about the job are appended."""
     if contents.size_bytes + len(addition) > LARGEST_MESSAGE - 100:
         problem = (
             f"the trace takes {format_bytes(contents.size_bytes)}, more than a reply can hold; use a shorter duration"

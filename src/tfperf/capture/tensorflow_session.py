@@ -52,7 +52,6 @@ class TensorflowSession:
         self.facts: dict[str, Any] = {}
         """Fields of `CaptureFacts`: the start time, and after `export` the measurements."""
         self.record = PythonRecord()
-        """The activity of Python, after `export`."""
         self._watch: PythonWatch | None = None
         try:
             require_tensorflow()
@@ -81,10 +80,7 @@ class TensorflowSession:
 
     @contextlib.contextmanager
     def export(self) -> Iterator[Path]:
-        """Stop, and yield the XSpace file that TensorFlow writes; it is removed on exit unless moved.
-
-        Raises CaptureError `not_written`.
-        """
+        """Stop and yield TensorFlow's XSpace file, removed on exit unless moved; raises CaptureError `not_written`."""
         seconds = time.perf_counter() - self._start_s
         if seconds > 0:
             self.facts["busy_cores"] = (time.process_time() - self._start_cpu_s) / seconds

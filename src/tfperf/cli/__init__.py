@@ -88,10 +88,7 @@ def stdout_options() -> RenderOptions:
 
 
 def say(line: str, *, always: bool = False) -> None:
-    """Print a note to stderr; with --quiet, only if `always` is true.
-
-    If stderr is closed, the note is lost, and the exit code does not change.
-    """
+    """Print a note to stderr, ignoring a closed stream; with --quiet, only if `always` is true."""
     if manners().quiet and not always:
         return
     from tfperf.report.render.values import for_people, without_commands
@@ -225,8 +222,7 @@ def run() -> None:
     for name, value in (("OPENBLAS_NUM_THREADS", "1"), ("JE_ARROW_MALLOC_CONF", "background_thread:false")):
         if name not in os.environ:
             os.environ[name] = own_variables[name] = value
-    # The columns of a profile are arrays, which the collector does not scan. Its runs over thousands of permanent
-    # classes and functions take a sixteenth of the time of a short run.
+    # The collector skips arrays, and its runs over permanent classes take a sixteenth of the time of a short run.
     gc.set_threshold(100_000, 20, 100)
     exit_codes: list[int] = []
     atexit.register(_leave, exit_codes)  # registered first, called last

@@ -135,7 +135,6 @@ def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple
 
 
 def _page_format(format_name: str | None, output: Location | None) -> str:
-    """Return the format for --open."""
     if format_name not in (None, "html") or (output and options.chosen_format(format_name, output) != "html"):
         raise click.UsageError("--open shows a page: omit --format, and end the name of -o in .html")
     if isinstance(output, RemotePath):
@@ -146,7 +145,6 @@ def _page_format(format_name: str | None, output: Location | None) -> str:
 
 
 def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) -> Report:
-    """Return the report, and write the baseline if requested."""
     sections, baseline = values["sections"], values["baseline"]
     reading = {key: values[key] for key in options.READING}
     # The summary of a JSON document always contains the batch size.

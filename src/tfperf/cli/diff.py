@@ -47,7 +47,6 @@ def command(
 
 
 def _two_newest(logdir: Location) -> tuple[Location, ...]:
-    """Return the folders of the two newest runs of a logdir, and print their names."""
     from tfperf.trace.logdir import find_runs
 
     runs = find_runs(logdir)[-2:] if isinstance(logdir, RemotePath) or logdir.is_dir() else []

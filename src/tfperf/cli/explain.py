@@ -130,7 +130,6 @@ def _commands(group: click.Group, context: click.Context, before: str = "") -> I
 
 def _of_command_line(main: click.Command) -> Iterator[Entry]:
     """Yield commands, and options; options with equal name and help are one entry."""
-
     assert isinstance(main, click.Group)
     found: dict[tuple[tuple[str, ...], str], list[str]] = {}
     context = click.Context(main, info_name="tfperf", **main.context_settings)
@@ -170,10 +169,7 @@ def page_of(section: str) -> str:
 
 
 class Entry(Struct, frozen=True):
-    """A term with its kind, its meaning, and the page about it.
-
-    `names` are its search keys, the first is its title. `details` are additional lines.
-    """
+    """A term: its search keys `names` (the first is its title), kind, meaning, page, and additional lines."""
 
     kind: str
     names: tuple[str, ...]
@@ -220,10 +216,7 @@ def entries() -> tuple[Entry, ...]:
 
 
 def find(word: str, known: Sequence[Entry]) -> list[Entry]:
-    """Return the entries for a word, in the order of `KINDS`.
-
-    Plurals match their singular; the word may include a unit, or a quantity: "possibly input-bound".
-    """
+    """Return the entries for a word in the order of `KINDS`; it may be plural, with a unit, or with a quantity."""
     wanted = key_of(word)
     without_unit = re.sub(r" \(.*\)$", "", wanted)
     keys = {wanted, without_unit, wanted.removesuffix("s"), re.sub("ies$", "y", wanted)} - {""}

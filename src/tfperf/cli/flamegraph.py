@@ -98,7 +98,6 @@ def command(
 
 
 def _form(output: Location | None, format_name: FlameFormat | None) -> FlameFormat:
-    """Return the format from the option, or from the suffix of the file."""
     from tfperf.export.flamegraph.document import SUFFIXES, format_of
 
     if format_name:

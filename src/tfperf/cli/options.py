@@ -193,7 +193,6 @@ PATH = NonEmptyPath(path_type=Path, readable=False)
 """Readability is checked when the file is opened."""
 DEFAULT_LOGDIR = "logs"
 SUMMARY = _PathOrAddress(is_read=True)
-"""A baseline."""
 OUTPUT = _PathOrAddress(is_read=False)
 TRACE_PATH = _TracePath(is_read=True)
 STATISTIC = click.Choice(("mean", "median", "p95"))
@@ -219,7 +218,6 @@ def _step_marker(context: click.Context, _parameter: click.Parameter, value: str
 
 
 def _or_logs(context: click.Context, _parameter: click.Parameter, path: Location | None) -> Location | None:
-    """Return the given path, or else the default folder of `tfperf run` and `tfperf capture`."""
     if path is not None or context.resilient_parsing:
         return path
     if not Path(DEFAULT_LOGDIR).is_dir():
@@ -232,7 +230,6 @@ def _or_logs(context: click.Context, _parameter: click.Parameter, path: Location
 
 
 PROFILE = click.argument("path", type=TRACE_PATH)
-"""A logdir, a run folder or a file."""
 PROFILE_OR_LOGS = click.argument("path", type=TRACE_PATH, required=False, callback=_or_logs)
 """Reports default to `logs`; a gate does not, because it must not judge an unrelated profile."""
 HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
@@ -350,10 +347,7 @@ def chosen_format(format_name: str | None, output: Location | None) -> str:
 
 
 def check_output(output: Location | None, format_name: str | None, *, force: bool, made: Path | None = None) -> None:
-    """Raise an error if the report cannot be written as requested; called before the work, not after it.
-
-    The command creates the folder `made` if it does not exist.
-    """
+    """Raise an error before the work if the report cannot be written; the command creates the folder `made`."""
     check_suffix(output, format_name)
     refuse_existing(output, force=force, made=made)
 
@@ -403,11 +397,7 @@ def show(
 
 
 def show_surely(report: Report, format_name: str, output: Location | None, *, force: bool, **options: Any) -> bool:
-    """Write a report that cannot be repeated; if its file cannot be written, print it to stdout and return False.
-
-    It uses no pager, because long work may run unattended.
-    """
-
+    """Write a report unattended, without a pager; if its file cannot be written, print it and return False."""
     try:
         show(report, format_name, output, force=force, pager=False, **options)
     except OutputError as error:
@@ -450,11 +440,9 @@ class _Bar:
         self._bar: Progress | None = None
 
     def hosts_done(self, done: int, total: int) -> None:
-        """Update the number of finished hosts."""
         self._hosts = f"{done:,} of {counted(total, 'host')}"
 
     def bytes_done(self, done: int, total: int) -> None:
-        """Update the number of bytes read."""
         if self._bar is None:
             if time.monotonic() - self._started < 1:
                 return

@@ -72,8 +72,6 @@ def command() -> None:
 
 
 def _view_command(view: str) -> click.Command:
-    """Return the command of a view; all of them have the same options."""
-
     def run(**values: Any) -> None:
         _show_view(cast("View", view), values)
 
@@ -83,7 +81,6 @@ def _view_command(view: str) -> click.Command:
 
 
 def _show_view(view: View, values: dict[str, Any]) -> None:
-    """Read the model and write the view."""
     from tfperf.models.tfprof.outputs import parse_output, write_output
 
     format_name, force = values["format_name"], values["force"]
@@ -235,7 +232,6 @@ view_options = options.together(
     options.FORCE,
     click.option("--top", type=options.AT_LEAST_ONE, help="Rows for people, the largest first.  [default: 40]"),
 )
-"""Content of the view, with tfprof's option names."""
 
 
 def asked_options(values: Mapping[str, Any]) -> tuple[Options, bool, bool]:
@@ -287,10 +283,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen: bool) -> Asked:
-    """Read the model from a profile of TensorFlow 2, a folder of the collector, or the files in options.
-
-    Raises OptionError, and the errors of reading.
-    """
+    """Read the model of a profile, a collected folder, or the files in options; raises OptionError and read errors."""
     trace: Path | None = values["trace"]
     if trace is not None and not (trace / "graph.pb").is_file():
         from tfperf.models.tfprof.from_trace import trace_model

@@ -24,14 +24,12 @@ class TopRequest(Struct, frozen=True, kw_only=True):
     options: TracerOptions = field(default_factory=TracerOptions)
     tls_ca: Path | None = None
     logdir: Path = Path("logs")
-    """Folder for recorded samples."""
     records_all: bool = False
     samples: int | None = None
     """Number of samples of each worker; None: unlimited."""
 
 
 HISTORY_S = 300.0
-"""Length of the history of step times."""
 _MOST_POINTS = 600
 _SLOW_S = 5.0
 
@@ -95,7 +93,6 @@ class Board:
         self._on_sample = on_sample
         self._lock = threading.Lock()
         self.version = 0
-        """Incremented by each change."""
         self.note = ""
         """The last event other than a sample, for example a recording."""
         self.failure: BaseException | None = None

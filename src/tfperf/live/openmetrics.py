@@ -93,7 +93,6 @@ FAMILIES: Mapping[str, str] = {
     "tfperf_memory_used_ratio": "How full the fullest allocator became in the sample.",
     "tfperf_cause_gain_ratio": "Share of the step that fixing a cause of the diagnosis likely brings.",
 }
-"""All metrics with their meanings, in the order of the text."""
 COUNTERS = ("tfperf_samples", "tfperf_sample_failures")
 _LABELS = {"tfperf_category_ratio": "category", "tfperf_input_cost_ratio": "bound", "tfperf_cause_gain_ratio": "cause"}
 

@@ -1,7 +1,7 @@
 """One sample of a worker: the figures of its trace and their cost, or why there is none.
 
-`measure` runs in its own process with a low priority: the job may be on this machine, a trace may be malicious, and an
-analysis must not block the screen.
+`measure` runs in its own low-priority process, because the job may run here, a trace may be malicious, and the screen
+must not wait.
 """
 
 from __future__ import annotations
@@ -149,7 +149,6 @@ class Measured(Struct, frozen=True, kw_only=True):
     median_step_ms: float | None = None
     slowest_step_ms: float | None = None
     step_count: int = 0
-    """Number of whole steps in the mean."""
     step_kind: str = ""
     steps_per_second: float | None = None
     examples_per_second: float | None = None
@@ -159,10 +158,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     input_percent: float | None = None
     input_cost_percent: tuple[float, float] | None = None
     device_busy_percent: float | None = None
-    """Share of the step time in which devices compute or copy, averaged over those that recorded work.
-
-    TPU cores that wait for data count as idle.
-    """
+    """Mean share of the step time in which devices with work compute or copy; waiting TPU cores count as idle."""
     memory: MemoryUse | None = None
     headline: str = ""
     causes: tuple[FirstCause, ...] = ()

@@ -215,7 +215,6 @@ class Sampled(Shown, Struct, frozen=True):
             raise TfperfError(self.error)
 
     def _step_counts(self) -> dict[Path, int]:
-        """Return the number of steps in each readable trace."""
         counts: dict[Path, int] = {}
         if self.analysis:
             for file, host in zip(self.analysis.run.files, self.analysis.hosts, strict=True):

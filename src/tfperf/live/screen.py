@@ -77,7 +77,6 @@ def _both(shown: Sequence[WorkerView], chosen: WorkerView, frame: Frame, room: i
 
 
 def _head_lines(seen: Seen, look: Look, chosen: WorkerView | None, frame: Frame) -> list[Line]:
-    """Return the watched workers, and the cost of watching them."""
     gone = sum(worker.is_gone for worker in seen.workers)
     state = f"tfperf top: {counted(len(seen.workers), 'worker')}" + (f", {gone} gone" if gone else "")
     state += ", PAUSED" if look.is_paused else ""
@@ -88,7 +87,6 @@ def _head_lines(seen: Seen, look: Look, chosen: WorkerView | None, frame: Frame)
 
 
 def _cost_of(request: TopRequest, chosen: WorkerView | None) -> str:
-    """Return the share of the job's time that is profiled, and the slowdown if known."""
     last = chosen.last if chosen is not None else None
     asked = f"{_seconds(request.duration_s)} every {_seconds(request.interval_s)}"
     if last is None or not last.profiled_percent:
@@ -384,7 +382,6 @@ def _step_lines(measured: Measured, frame: Frame) -> list[Line]:
 
 
 def _fact_lines(sample: Sample, measured: Measured, frame: Frame) -> list[Line]:
-    """Return the figures other than the step time, as many per line as fit."""
     cost = measured.input_cost_percent
     share = percent_text(measured.input_percent)
     facts = [f"input {share}" + ("" if cost is None else f", costs {cost_text(*cost)}")]
@@ -409,7 +406,6 @@ def _fact_lines(sample: Sample, measured: Measured, frame: Frame) -> list[Line]:
 
 
 def _cause_lines(measured: Measured, frame: Frame, *, is_whole: bool) -> list[Line]:
-    """Return the first conclusion and its action; in the details, all causes."""
     if measured.step_ms is None:
         return []
     causes = [(cause.text, cause.action) for cause in measured.causes]
@@ -431,7 +427,6 @@ def _hanging(mark: str, style: str, text: str, frame: Frame) -> list[Line]:
 
 
 def _ranked_lines(title: str, ranked: Sequence[RankedTime], frame: Frame, room: int) -> list[Line]:
-    """Return the kernels or ops with the most time in at most `room` lines, including the heading."""
     lines: list[Line] = [_plain(f" TIME  ms IN SAMPLE  {title.upper()}", frame, "dim")]
     for each in ranked[: room - 1]:
         head = f"{percent_text(each.percent):>6}  {format_ms(each.total_ms):>11}  "

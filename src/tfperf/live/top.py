@@ -179,7 +179,6 @@ def show_live(request: TopRequest, screen: Screen, metrics_port: int | None = No
 
 
 def _after(look: Look, key: str, watch: Watch) -> Look:
-    """Return the look after a key, and run its action."""
     watch.board.note = ""
     seen = Seen(watch.board.views(), watch.request)
     workers, chosen = ordered(seen.workers, look.order), chosen_of(seen, look)
@@ -213,10 +212,7 @@ def show_once(request: TopRequest, screen: Screen) -> str:
 
 
 def write_lines(request: TopRequest, metrics_port: int | None = None) -> bool:
-    """Write each sample as a line of JSON to stdout until Ctrl-C or the last sample; return whether any is known.
-
-    A closed pipe ends it.
-    """
+    """Write each sample as a line of JSON until Ctrl-C, a closed pipe or the last one; return whether any is known."""
     samples: queue.SimpleQueue[tuple[Address, Sample]] = queue.SimpleQueue()
     watch, has_any = Watch(request, lambda address, sample: samples.put((address, sample))), False
     with _watching(watch, metrics_port) as stop:

@@ -93,7 +93,6 @@ class Watch:
 
 
 _RECEIVERS = 4
-"""Maximum number of replies in memory."""
 _LARGEST_REPLY = 200_000_000
 _LONGEST_ANSWER_S = 600.0
 _TRANSFER_S = 60.0
@@ -193,7 +192,6 @@ class Watcher:
         self._wake.clear()
 
     def _sample(self, number: int) -> Sample:
-        """Send one request, and return its result."""
         answer, error = _Answer(time_s=time.time(), duration_s=self._pace.next_duration_s), None
         self._shared.board.asking(self.address, time.monotonic())
         try:
@@ -240,7 +238,6 @@ class Watcher:
                 answer.measured = self._shared.analyst.measure(trace)
 
     def _receive(self, call: PendingReply) -> bytes:
-        """Return the trace in a reply; raises CaptureError if there is none."""
         limit = threading.Timer(_TRANSFER_S, call.expire)
         limit.daemon = True
         limit.start()
@@ -257,10 +254,7 @@ class Watcher:
         return trace
 
     def _wait_for_answer(self, client: ProfilerClient, call: PendingReply, session: str, due_s: float) -> None:
-        """Wait until a reply starts, or the call has failed.
-
-        No other request is made, even if the server is slow. Raises CaptureError if the server no longer exists.
-        """
+        """Wait until a reply starts, or the call has failed; raises CaptureError if the server no longer exists."""
         look_s = due_s + _LOOK_S
         while not call.is_answered:
             if self._is_ended:
@@ -270,8 +264,7 @@ class Watcher:
                 ended.wait(_TERMINATE_S)
                 raise CaptureError("interrupted", "the live view has ended")
             if time.monotonic() > look_s:
-                # A plain connection checks only that machine and process exist. A silent server, such as a stopped
-                # process, may continue later.
+                # A plain connection checks only that the process exists; a stopped one is silent but may continue.
                 try:
                     check_greeting(self.address, tls_ca=self._shared.request.tls_ca)
                 except CaptureError as error:

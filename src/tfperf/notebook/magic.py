@@ -1,7 +1,4 @@
-"""The magic `%%tfperf`: profile a cell of a notebook, and show the result below it.
-
-This module imports IPython, so only `%load_ext tfperf` imports it.
-"""
+"""The magic `%%tfperf` profiles a notebook cell. It needs IPython, so only `%load_ext tfperf` imports this module."""
 
 from __future__ import annotations
 
@@ -117,8 +114,6 @@ def _in_one_line() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _parser() -> MagicArgumentParser:
-    """Return the parser, whose errors are one line."""
-
     def variable(name: str) -> str:
         if not name.isidentifier():
             raise ValueError(name)

@@ -73,7 +73,6 @@ def html_of(value: Shown) -> str:
 
 @singledispatch
 def _html(value: Any) -> Markup:
-    """Return the non-empty fields of a value."""
     names: Sequence[str] = getattr(value, "__struct_fields__", ())
     fields = [(name, getattr(value, name)) for name in names]
     texts = []
@@ -189,14 +188,12 @@ COLOURS = {
     "device_compute": "#3a9d6a",
     "all_others": "#aab2be",
 }
-"""Colors of the categories on the light page."""
 _ROWS = 10
 _LINES = 4
 _LONGEST_NAME = 44
 _LEAST_SHARE = 0.005
 """Minimum share of the time for a category in the legend of steps."""
 _PALE = 0.65
-"""Share of background color in steps that do not count."""
 _HALF = 0.45
 _STEP_TICKS = 14
 _LEAST_WIDTH = 5.0
