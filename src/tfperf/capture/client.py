@@ -215,7 +215,7 @@ _TLS_ALERT = b"\x15\x03"
 
 
 def check_greeting(address: Address, seconds: float = CONNECT_SECONDS, *, tls_ca: Path | None = None) -> None:
-    """Return if a gRPC server answers in time, else raise CaptureError with the cause; `tls_ca` is a PEM file for TLS."""
+    """Return if a gRPC server answers in time, else raise CaptureError with the cause; `tls_ca` is a PEM file."""
     deadline = time.monotonic() + seconds
     with _connect(address, deadline) as plain, _encrypted(plain, address, tls_ca, deadline) as connection:
         _exchange_settings(connection, address, deadline)

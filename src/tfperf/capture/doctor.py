@@ -72,7 +72,7 @@ def _gpus(machine: Machine) -> tuple[str, list[str]]:
         return "NVIDIA", models if len(models) == len(devices) else ["NVIDIA GPU"] * len(devices)
     if machine.has_rocm():
         return "AMD", ["AMD GPU (ROCm)"]
-    # Other systems, and Linux inside Windows, have no such devices, but may have the driver's own tool.
+    # Other systems, and Linux inside Windows, lack these devices, but may have the driver's own tool.
     models = [] if models else _ask_nvidia_smi(machine)
     return ("NVIDIA", models) if models else ("", [])
 
@@ -120,7 +120,7 @@ def _cupti_check(machine: Machine) -> Check:
     if unused := machine.unused_cupti():
         fix = f"export LD_LIBRARY_PATH={Path(unused).parent}:$LD_LIBRARY_PATH"
         return Check("libcupti", "warn", f"{unused}, in a folder that programs do not search", fix)
-    # Without such a TensorFlow here, jobs may run in another environment.
+    # Without a GPU build of TensorFlow here, jobs may run in another environment.
     status: Status = "fail" if has_gpu_tensorflow(machine) else "warn"
     return Check("libcupti", status, "not found here: traces may have no GPU events", LIBRARY_FIX)
 

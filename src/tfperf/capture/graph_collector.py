@@ -249,7 +249,7 @@ def graph_and_log(
 def function_graph_and_log(function: Any) -> tuple[bytes, bytes]:
     """Return the graph and the log of a concrete function, as `graph_and_log` does.
 
-    Variables enter such a graph through placeholders. Each becomes a VarHandleOp with the variable's name and shape, as
+    Variables enter this graph through placeholders. Each becomes a VarHandleOp with the variable's name and shape, as
     in graphs of TensorFlow 1, and has the type `_trainable_variables` if it is trainable.
     """
     from tensorflow.core.profiler import tfprof_log_pb2

@@ -118,7 +118,7 @@ class Machine(Struct, frozen=True):
         return any(re.search(r"/dev/(?:nvidia\d+|kfd)$", target) for target in self.open_files(process))
 
     def open_files(self, process: int | str) -> Iterator[str]:
-        """Yield the open files of a process: paths, and names such as `socket:[123]`."""
+        """Yield the open files of a process: paths, and names like `socket:[123]`."""
         with contextlib.suppress(OSError):
             for path in (self.root / f"proc/{process}/fd").iterdir():
                 with contextlib.suppress(OSError):

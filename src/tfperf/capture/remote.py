@@ -438,7 +438,7 @@ class Replies(Struct):
 MUTE_SECONDS = 2.0
 """Maximum time for a server to answer `Terminate`."""
 _LAST_REPLY_SECONDS = 30.0
-"""Maximum time for such a server to send its recording."""
+"""Maximum time for this server to send its recording."""
 _POLL_SECONDS = 0.02
 _MAX_THREADS = 256
 

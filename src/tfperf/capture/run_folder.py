@@ -104,7 +104,7 @@ class RunFolder:
         return self._store(host, partial(shutil.move, file), addition)
 
     def scratch(self) -> Path:
-        """Create an empty folder on this file system, before a capture, for `adopt`; raises CaptureError `not_written`."""
+        """Create an empty folder on the file system of the run, for `adopt`; raises CaptureError `not_written`."""
         folder = self._logdir / f".tfperf-{os.getpid()}-{time.monotonic_ns()}"
         with _reported(folder):
             with self._lock:

@@ -47,7 +47,7 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, P
 _HIDDEN = (_FOLDER, runpy.__file__, "<string>", "<frozen runpy>")
 _NEVER = (sys.maxsize - 1, sys.maxsize - 1)
 _LIBRARIES = {"tensorflow": "TensorFlow", "keras": "Keras", "jax": "JAX"}
-"""Modules of which every job needs one, with their names."""
+"""Names of the modules; every job needs at least one."""
 
 
 def main() -> None:
@@ -128,7 +128,7 @@ class _ScriptJob:
     def write(self, *, is_over: bool = False) -> None:
         """Write the current result, if any; once the script is over, there always is one."""
         with self._lock:
-            # Prefer a trace of steps to a timed one, and a trace to a reason. Without planned steps, the callback only marks.
+            # Prefer a trace of steps, and any trace to a reason. Without planned steps, the callback only marks steps.
             results = [self._plan.steps and self._callback.result, self._timed and self._timed.result]
             taken = [result for result in results if result]
             captured = next((result for result in taken if result.path), taken[0] if taken else None)

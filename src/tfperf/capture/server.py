@@ -1,6 +1,6 @@
 """A profiler server inside the job, for `tfperf capture`, with the protocol of TensorFlow's own server.
 
-TensorFlow's server always listens on all interfaces. This one uses loopback by default, and writes no files for clients.
+TensorFlow's server always listens on all interfaces. This one uses loopback by default, and writes no client's files.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def glossary_terms() -> dict[str, dict[str, str]]:
 
 WITHOUT_PAGE = ("steps", "environment", "gaps")
 _PAGES = {"python": "python_functions"}
-"""Pages whose name differs from the section."""
+"""Pages with another name than their section."""
 
 
 def page_of(section: str) -> str:

@@ -58,7 +58,7 @@ class _Metrics(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-        if host not in _OUR_NAMES:  # A web page whose domain resolves to this machine.
+        if host not in _OUR_NAMES:  # A web page with a domain that resolves to this machine (DNS rebinding).
             self.send_error(403, "ask 127.0.0.1 or localhost")
         elif self.path.partition("?")[0] != "/metrics":
             self.send_error(404, "the metrics are at /metrics")

@@ -203,7 +203,7 @@ def stay_in_the_background() -> None:
     The lowest priority would leave almost no CPU time next to a job that keeps all cores busy. Output would damage the
     screen; exceptions are returned to the calling process.
     """
-    with contextlib.suppress(OSError, AttributeError):  # Windows has no such priorities.
+    with contextlib.suppress(OSError, AttributeError):  # Windows does not have these priorities.
         os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), _PRIORITY))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):

@@ -88,7 +88,7 @@ def _html(value: Any) -> Markup:
 
 @_html.register
 def _(value: Results) -> Markup:
-    analysis: Analysis = value  # type: ignore[assignment]  # the results that people get are those of load
+    analysis: Analysis = value  # type: ignore[assignment]  # users get results of load only
     leads = [name for name in LEADS if name in analysis.sections]
     report = shown(_without_pointers(analysis.report(leads or ["overview"])), Detail("brief", "brief", MOST_ROWS))
     return _macro("analysis", repr(analysis)[1:-1], report.sections)
