@@ -28,7 +28,7 @@ from tfperf.trace.steps.steps import Steps
 
 
 class Memory(Plotted, Tabular, frozen=True):
-    """The allocators of all hosts: devices first, then by peak share."""
+    """The allocators of all hosts: devices first, host memory last, then by peak share."""
 
     home = ("memory", "memory_allocators")
 

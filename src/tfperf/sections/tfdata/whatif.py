@@ -558,7 +558,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         return 100.0 * max(1.0 - self.now.consumer_ms / step_ms, 0.0) if step_ms else 0.0
 
     def shortest_ms(self, load: Load, slowed: float, cold: float) -> float:
-        """Return the largest bound; the consumer takes `slowed` times as long as alone; for `cold` see `_warm`."""
+        """Return the largest bound; the consumer today takes `slowed` times its time alone; for `cold` see `_warm`."""
         segments = [STEADIEST * work / min(workers, self.cores) for work, workers in load.segments]
         threads = 0.0 if self.has_device else 1.0
         shared = (STEADIEST * load.cpu_ms + threads * self.now.consumer_ms / slowed) / self.cores
