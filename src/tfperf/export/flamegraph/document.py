@@ -279,7 +279,7 @@ def _places(question: Question) -> Iterator[Literal["host", "device"]]:
             yield place
 
 
-# ops
+# --- ops ---
 
 
 def _op_sides(sums: OpSums, question: Question, *, per_step: bool) -> Iterator[Side]:
@@ -312,7 +312,7 @@ def _stacked(values: Mapping[OpOfFunction, int], question: Question) -> dict[Sta
     return added_up((known[key.op], value) for key, value in values.items())
 
 
-# bytes and operations
+# --- bytes and operations ---
 
 
 def _work_sides(results: Results, question: Question, *, per_step: bool) -> Iterator[Side]:
@@ -339,7 +339,7 @@ def _unknown_work(work: WorkSum, question: Question, place: str) -> tuple[str, .
     )
 
 
-# Python
+# --- Python ---
 
 
 def _python_side(stacks: PythonStacks, question: Question, *, per_step: bool) -> Side:
@@ -370,7 +370,7 @@ def _folded(stack: PythonStack) -> Stack:
     return tuple(names)
 
 
-# folded stacks and speedscope files
+# --- folded stacks and speedscope files ---
 
 _SPEEDSCOPE_UNITS: Mapping[Unit, str] = {"ms": "nanoseconds", "bytes": "bytes"}
 _NANOSECONDS = 1_000_000
