@@ -102,7 +102,7 @@ def _refuse(targets: list[Path], run: Run, *, force: bool) -> None:
 Rename = Callable[[str], str]
 Renumber = Callable[[str], str]
 _IN_MEMORY = 1 << 24
-_SHORT = 5  # shorter host names may be in other texts by chance
+_SHORT = 5  # names of hosts up to this length may be in other texts by chance
 _LEAST_ID = 1000  # lines with smaller ids are not threads of the system
 _NUMBERS = (b"process_id", b"thread_id", b"user_id", b"pid", b"tid", b"uid")
 _PLANE, _ERROR, _WARNING, _HOSTNAME, _LINE = b"\x0a", b"\x12", b"\x1a", b"\x22", b"\x1a"

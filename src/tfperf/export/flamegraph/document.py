@@ -170,7 +170,7 @@ class WorkSum(Struct, frozen=True, kw_only=True):
 
     rows: tuple[WorkRow, ...]
     known_percent: float | None
-    knows_steps: bool  # on a host it is unknown
+    knows_steps: bool  # whether the amount in steps is known; on a host it is not
 
 
 def work_sums(results: Results, place: Literal["host", "device"], amount: Amount) -> WorkSum:
@@ -377,7 +377,7 @@ _NANOSECONDS = 1_000_000
 
 
 def speedscope_text(flames: Sequence[Flame], title: str, other_title: str = "") -> str:
-    """Return a speedscope file; in a comparison, each profile is followed by that of the other run."""
+    """Return a speedscope file; in a comparison, the other run's profile follows each profile."""
     frames: dict[str, int] = {}
     profiles = []
     for flame in flames:

@@ -23,7 +23,7 @@ _TITLE = "Result"
 
 
 def answered(path: Location, sql: str, limits: QueryLimits, *, width: int | None = None, **options: Any) -> Report:
-    """Query the profile at `path`, and return its `answer_report`; `options` are those of `source_of`."""
+    """Query the profile at `path`, and return its `answer_report`; `options` are passed to `source_of`."""
     answer, described = ask(path, sql, limits, **options)
     return answer_report(answer, sql, described, width=width)
 

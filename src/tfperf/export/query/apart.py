@@ -32,7 +32,7 @@ def ask(
 ) -> tuple[Answer, Mapping[str, Any]]:
     """Return the answer to one SELECT about a profile, and the description of the source for reports.
 
-    Only the tables whose names occur in the SQL are read. `profile` and `options` are those of `source_of`. Raises the
+    Only the tables whose names occur in the SQL are read. `profile` and `options` are passed to `source_of`. Raises the
     errors of `Query`, and TfperfError if DuckDB is missing or the query exceeds its time or memory limit.
     """
     if find_spec("duckdb") is None:

@@ -115,7 +115,7 @@ def source_of(
 ) -> Source | Dataset:
     """Return the source of a profile or dataset, without reading it. Raises TraceNotFoundError.
 
-    `path` and the options are those of `tfperf.load`. An analysis is reused, and completed if a query needs further
+    `path` and the options are as in `tfperf.load`. An analysis is reused, and completed if a query needs further
     sections. Raises TfperfError for options with a dataset, which supports none.
     """
     if isinstance(path, Analysis):

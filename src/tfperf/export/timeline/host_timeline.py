@@ -25,7 +25,7 @@ class Track(Struct, frozen=True):
 
 
 class EventArguments(Struct, frozen=True, kw_only=True):
-    """Stats of events, one entry each, in row order; those of row i end at `stop[i + 1]`.
+    """Stats of events, one entry each, in row order; the entries of row i end at `stop[i + 1]`.
 
     `kind` is a `StatKind` and gives the meaning of `value`: a number, the bits of a uint64 or float64, an index into
     `texts`, or a number of bytes. `key` is an index into `keys`.
@@ -40,7 +40,7 @@ class EventArguments(Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return the argument names: the keys, then the keys of byte values, of which only the length is known."""
+        """Return the argument names: the keys, then the keys of byte values, which are reported by length only."""
         return (*self.keys, *(f"{key} (bytes)" for key in self.keys))
 
     def label(self, entries: slice) -> Int64s:
@@ -141,7 +141,7 @@ class GroupIds(Struct, frozen=True):
 class HostTimeline(Struct, frozen=True, kw_only=True):
     """All groups of a host in display order.
 
-    `steps`, `copies` (of TPUs, each made of two events) and `arrows` count displayed items, `events` those of the
+    `steps`, `copies` (of TPUs, each made of two events) and `arrows` count displayed items, `events` all events of the
     profile. `omitted` counts hidden events by reason, `cut_arrows` the arrows that lost an end with them,
     `backward_arrows` the arrows reversed because the target starts before the source.
     """

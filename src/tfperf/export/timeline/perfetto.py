@@ -184,7 +184,7 @@ def _intern(target: Any, texts: Sequence[str], index: Int32s | Int64s) -> None:
 
 
 class _Batch(Struct, frozen=True):
-    """Marks of a group; starts and instants are those of rows `start` to `stop`, in this order."""
+    """Marks of a group; starts and instants belong to rows `start` to `stop`, in this order."""
 
     group: TrackGroup
     ids: GroupIds

@@ -565,8 +565,8 @@ def _round(start: Int64s, end: Int64s) -> tuple[Int64s, Bools]:
 def _crosses(lane: Int64s, start: Int64s, end: Int64s) -> Bools:
     """Return which events end after an earlier one in which they started; rows are sorted by lane, start, longer first.
 
-    In order of time, the first end after the start of an event, among its own and those of earlier rows, is its own
-    unless it crosses that row. With rows and ends reversed, this is a search for a parent.
+    In time order, take the first end after an event's start that belongs to it or to an earlier row. If it is not its
+    own, the event crosses that row. With rows and ends reversed, this is a search for a parent.
     """
     count = len(start)
     order = start_end_order(lane, start, end)

@@ -20,8 +20,8 @@ from tfperf.formats.models.op_graph import Node, OpGraph
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _MOST_PUT_IN, _MOST_LETTERS = 200_000, 1 << 24
-"""Limits for nodes (with inputs and outputs) and name letters that inlining may add to eight times those of the file:
-models call a function a few times, but a malicious one can double at each level."""
+"""Limits for nodes (with inputs and outputs) and name letters that inlining may add to eight times the file's: models
+call a function a few times, but a malicious one can double at each level."""
 _TIMES = 8
 _DEEPEST = 100
 _MOST_DIMS, _MOST_ELEMENTS = 254, 1 << 53
@@ -57,7 +57,7 @@ def _file_of(path: Path) -> Path:
 
 
 def graphs_of(file: InputFile) -> list[OpGraph]:
-    """Return the graphs of a file: its own, then each function that none of them calls."""
+    """Return the graphs of a file: its own, then each function without a caller among them."""
     data = graph_bytes(file, "WholeGraph")
     try:
         whole = TENSORFLOW.message_class("WholeGraph").FromString(data)

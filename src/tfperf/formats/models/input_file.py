@@ -22,7 +22,7 @@ class TfprofInputError(TfperfError):
 
 
 class InputFile:
-    """The bytes of a file of type `kind`; without a file, `data` is given, and errors call it `path`."""
+    """The bytes of a file of type `kind`; without a file, they are `data`, and `path` names them in errors."""
 
     def __init__(self, path: Path, kind: str, data: bytes | None = None) -> None:
         self.path, self.kind = path, kind

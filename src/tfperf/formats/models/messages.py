@@ -1,7 +1,7 @@
 """Protobuf messages of TensorFlow graphs and runs, with the fields that tfprof reads.
 
-Field numbers are those of the published `.proto` files. All varints are declared int64, because their encoding is the
-same. A nested message that is decoded later, or not at all, is declared as bytes.
+Field numbers are from the published `.proto` files. All varints are declared int64, because their encoding is the same.
+A nested message that is decoded later, or not at all, is declared as bytes.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class OpGraph:
         return dtype_name(found.type) if found is not None else ""
 
     def element_bytes(self, index: int) -> int:
-        """Return the bytes per element; those of float32 if unknown."""
+        """Return the bytes per element; as for float32 if unknown."""
         return bytes_of_element(self.dtype(index)) or _BINARY_FLOAT
 
     def batch_and_features(self, index: int, rank: int) -> tuple[int, int]:

@@ -205,7 +205,7 @@ _SOURCES: dict[Reads, str] = {"graph": "a graph", "program": "a compiled program
 
 
 def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequence[Reads] = ()) -> list[str]:
-    """Return the ids of the selected rules for device and inputs; raises LintError if there are none."""
+    """Return the ids of the selected rules for device and inputs; LintError if one is unknown or none match."""
     by_key = {rule.lower(): rule for rule in RULES}
     for rule in (*options.rules, *options.ignore):
         if rule.lower() not in by_key:

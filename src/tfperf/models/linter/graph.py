@@ -40,7 +40,7 @@ OPEN = "a dimension of its tensors is not known; give the batch size with --batc
 
 
 def place(graph: OpGraph, *nodes: int) -> dict[str, Any]:
-    """Return the `Violation` fields about nodes; the type is that of the first node."""
+    """Return the `Violation` fields about nodes; the type comes from the first node."""
     return {"ops": tuple(map(graph.name_of, nodes)), "op_type": graph.op(nodes[0])}
 
 
@@ -58,7 +58,7 @@ _OF_FIRST_INPUT = (
     | {"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "FusedBatchNormGradV3", "BiasAdd", "Squeeze"}
     | {"Softmax", "LogSoftmax", "ExpandDims", "_FusedConv2D", "_FusedMatMul", "ResizeBilinear"}
 )
-"""Ops whose first dimension equals that of their first input, if both are unknown."""
+"""Ops with the same first dimension as their first input, if both are unknown."""
 
 
 def with_batch(graph: OpGraph, batch: int) -> None:

@@ -138,7 +138,7 @@ def _operands_first(instructions: Sequence[Instruction]) -> Sequence[int]:
 
 
 def graphs_of_program(module: Module) -> Iterator[HloGraph]:
-    """Yield the graphs of the entry and of loop and branch bodies; raises ProgramError for a too large program."""
+    """Yield graphs of the entry and of loop and branch bodies. Sizes are counted first: ProgramError if too large."""
     bodies = {
         call
         for computation in module.computations

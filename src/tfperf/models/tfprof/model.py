@@ -131,7 +131,7 @@ class Model(Struct, frozen=True, kw_only=True):
         return [self.mean] if step == AVERAGE and self.mean is not None else recorded
 
     def has_run(self) -> Bools:
-        """Return which nodes any step recorded; the float operations of other nodes are those of one run.
+        """Return which nodes any step recorded; the float operations of other nodes describe a single run.
 
         A node without records was pruned from the graph that ran, or fused into the kernel of another node.
         """

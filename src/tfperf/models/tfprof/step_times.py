@@ -23,7 +23,7 @@ _TIMES = ("micros", "accelerator_micros", "cpu_micros")
 
 
 def nano_values(model: Model, step: int) -> Int64s:
-    """Return `Model.values` with times in nanoseconds; raises OptionError for a step that was not recorded."""
+    """Return `Model.values` with times in ns, as exact as the records; raises OptionError for an unrecorded step."""
     values = model.values(step)
     count = np.zeros(len(model.names), np.int64)
     accelerator, cpu = np.zeros_like(count), np.zeros_like(count)

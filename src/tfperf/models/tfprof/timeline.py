@@ -236,7 +236,7 @@ def _last_before(slices: _Slices, by_node: Int64s, node: Int64s, until: Int64s) 
     return np.where((place >= 0) & (slices.node[by_node[np.maximum(place, 0)]] == node), place, -1)
 
 
-# memory
+# --- memory ---
 
 
 def _memory_groups(model: Model, steps: Sequence[tuple[int, Executions]]) -> Iterator[TrackGroup]:
