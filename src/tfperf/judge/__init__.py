@@ -1,1 +1,1 @@
-"""Judgements: limits of a check, and the comparison of two runs."""
+"""Check limits on a profile, and compare two runs."""

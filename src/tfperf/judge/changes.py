@@ -1,9 +1,9 @@
-"""What explains that steps became slower or faster: what changed per step, the largest change first.
+"""Explain a change of the step time: the changes per step between two runs, largest first.
 
-Categories are disjoint parts of a step, so their changes add up to that of the mean step time. Ops, kernels and
-copies are sums over threads and streams, which overlap: their changes say where to look, and add up to nothing.
+Categories are disjoint parts of a step, so their changes add up to the change of the mean step time. Ops, kernels and
+copies are sums over overlapping threads and streams: their changes are hints and have no meaningful sum.
 
-`differences` lists what else differs between two runs: is it the same job, on the same machine?
+`differences` lists everything else that differs, to show whether the job and the machine are the same.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES, WITH_COPI
 
 Direction = Literal["slower", "faster", "no clear change", "unknown"]
 NOTABLE_SHARE = 0.01
-"""Share of the step time from which a change is shown to people."""
+"""Minimum share of the step time of a change in reports for people."""
 _NUMBER = re.compile(r"_\d+(?=[/:]|$)")
 
 
 class EntryChange(Struct, frozen=True):
     """One entry in two runs, in milliseconds per step; None is unknown.
 
-    What is new took 0 ms before, and what is gone takes 0 ms after. `may_be_cut`: the entry is missing in a list that
-    was cut, so it may be among the omitted ones; then it is neither, and its time there is unknown.
+    A new entry took 0 ms before, and a removed one takes 0 ms after. `may_be_cut`: one of the lists was cut, so the
+    entry
+    may be among its omitted ones, and its time there is unknown.
     """
 
     before: RankedEntry | None
@@ -48,7 +49,7 @@ class EntryChange(Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Return `new`, `gone`, or nothing: in both runs, or unknown."""
+        """Return `new`, `gone`, or an empty string if it is in both runs or unknown."""
         if self.may_be_cut or (self.before and self.after):
             return ""
         return "gone" if self.before else "new"
@@ -76,13 +77,13 @@ class EntryChange(Struct, frozen=True):
 
     @property
     def size_ms(self) -> float:
-        """Return how much changed, in either direction; where that is unknown, at most the time that is known."""
+        """Return the absolute change; if it is unknown, the known time as an upper bound."""
         ms = self.change_ms if self.change_ms is not None else self.before_ms or self.after_ms
         return abs(ms or 0.0)
 
 
 def category_changes(before: HostSummary, after: HostSummary) -> tuple[EntryChange, ...]:
-    """Return the change of each category that one of the hosts knows, the largest first; `detail` is its key."""
+    """Return the change of each category known on either host, largest first; `detail` is its key."""
     changes = []
     for category in CATEGORIES if _copies_are_input(before) and _copies_are_input(after) else WITH_COPIES:
         before_ms, after_ms = before.category_ms.get(category), after.category_ms.get(category)
@@ -93,17 +94,16 @@ def category_changes(before: HostSummary, after: HostSummary) -> tuple[EntryChan
 
 
 def _copies_are_input(host: HostSummary) -> bool:
-    """Tell whether copies to the device are a part of input, which then takes at least as long (see `Breakdown`)."""
+    """Return whether input includes copies to the device; it then takes at least as long (see `Breakdown`)."""
     copies_ms, input_ms = host.category_ms.get("host_to_device"), host.category_ms.get("input")
     return not copies_ms or input_ms is None or copies_ms <= input_ms
 
 
 def ranking_changes(before: RunSummary, after: RunSummary, name: RankingName) -> tuple[EntryChange, ...]:
-    """Return what changed in one of the rankings of two runs, the largest change first.
+    """Return the changes in one ranking of two runs, largest first.
 
-    Nothing if one run has no entry at all: then its profile does not show such things, and none of them is new or gone.
-    Entries are the same by name and type; what remains is the same by its name without numbers (`dense_1`), or a
-    stage by its kind, if only one in each run has it.
+    Empty if a run has no entry: its profile does not show them, so none is new or gone. Entries are matched by name and
+    type; the rest by name without numbers (`dense_1`), or stages by kind, if each run has only one.
     """
     rankings = before.ranking(name), after.ranking(name)
     if not rankings[0].rows or not rankings[1].rows:
@@ -125,7 +125,7 @@ def _largest_first(changes: list[EntryChange]) -> tuple[EntryChange, ...]:
 def _pairs(
     before: Iterable[RankedEntry], after: Iterable[RankedEntry], key: Callable[[RankedEntry], Hashable]
 ) -> tuple[list[tuple[RankedEntry, RankedEntry]], list[RankedEntry], list[RankedEntry]]:
-    """Pair entries by a key that only one entry in each run has; return the pairs, and what is left of both."""
+    """Pair entries by a key that is unique in each run; return the pairs, and the rest of both."""
     groups: dict[Hashable, tuple[list[RankedEntry], list[RankedEntry]]] = {}
     for side, entries in enumerate((before, after)):
         for entry in entries:
@@ -141,11 +141,10 @@ def _pairs(
 
 
 class RunComparison(Struct, frozen=True, kw_only=True):
-    """Runs, of which the first and the last are compared in full.
+    """A comparison of runs; the first and the last are compared in full.
 
-    `step_comparisons` and `differences` hold, for each run but the first, how its steps compare with those of the
-    first, and what else differs. `runs` are as they were read; times of all else are of a step, or where `per` says
-    so, of 1,000 examples.
+    `step_comparisons` and `differences` compare each later run with the first. `runs` are unscaled; all other times are
+    per step, or per 1,000 examples if `per` is "example".
     """
 
     runs: tuple[RunSummary, ...]
@@ -155,25 +154,24 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     step_comparisons: tuple[StepComparison, ...]
     differences: tuple[tuple[Difference, ...], ...]
     hosts: tuple[HostSummary | None, HostSummary | None]
-    """The slowest host of the first run and of the last."""
+    """The slowest host of the first and of the last run."""
     steps: StepComparison
-    """How the steps of the last run compare with those of the first."""
+    """Steps of the last run compared with the first."""
     direction: Direction
-    """In which direction the interval of the ratio excludes 1; unknown without an interval."""
+    """Direction in which the ratio's interval excludes 1; unknown without an interval."""
     categories: tuple[EntryChange, ...]
-    """The changes of the categories of the two hosts compared."""
     mean_change_ms: float | None
-    """By how much the mean step time changed; None unless a change of the step time is clear."""
+    """Change of the mean step time; None unless the step time clearly changed."""
 
     @property
     def notable_ms(self) -> float:
-        """Return the least change that people are shown: 1 % of the longer mean step time; 0 if that is unknown."""
+        """Return the smallest change shown to people: 1% of the longer mean step time; 0 if unknown."""
         means = [statistic(host.step_ms, "mean") or 0.0 for host in self.hosts if host is not None]
         return NOTABLE_SHARE * max(means, default=0.0)
 
 
 def compare_runs(runs: Sequence[RunSummary], stat: StepStatistic) -> RunComparison:
-    """Compare each run with the first, per example if their steps take different numbers of these."""
+    """Compare each run with the first, per example if their steps have different numbers of examples."""
     per = choose_per(runs)
     first, *others = (as_compared(run, per) for run in runs)
     steps = tuple(compare_steps(first, run, tolerance=0.0, stat=stat, per=per) for run in others)
@@ -206,26 +204,27 @@ _PRECISION_POINTS = 5.0
 _VALUES_LISTED = 3
 _OTHER_JOB = 1000
 SOUNDNESS = "Soundness"
-"""What differs where the step times of a run are doubtful."""
+"""The difference for doubtful step times."""
 
 
 class Difference(Struct, frozen=True):
-    """One thing that differs; `before` and `after` as text for people, empty where one run does not know it."""
+    """One difference; `before` and `after` are text for people, empty if the run does not have the value."""
 
     what: str
     before: str
     after: str
     unfair: bool
-    """The ratio of the step times is not about the change of the program alone."""
+    """Whether the ratio of step times reflects more than the change of the program."""
     text: str
-    """One sentence: what follows from it."""
+    """One sentence with the consequence."""
 
 
 def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tuple[Difference, ...]:
-    """Return what differs between two runs, the unfair things first; `per` is what their times are of.
+    """Return the differences of two runs, unfair ones first; their times are per `per`.
 
-    What a run does not know is not a difference: not every profile shows its batch size, and the version of TensorFlow
-    and the host's CPU are only in captures of tfperf.
+    An unknown value is not a difference: some profiles do not show the batch size, and only tfperf's captures record
+    the
+    TensorFlow version and the host's CPU.
     """
     runs = (before, after)
     has_steps = all(any(host.step_ms for host in run.hosts) for run in runs)
@@ -242,7 +241,7 @@ def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tup
 def _differ(
     what: str, values: Sequence[str | int], text: str, *, unfair: bool = True, known: bool = True
 ) -> Iterator[Difference]:
-    """Yield a difference if the values of two runs differ, and (`known`) neither is empty."""
+    """Yield a difference if the values differ and (`known`) neither is empty."""
     if values[0] != values[1] and (all(values) or not known):
         shown = [f"{value:,}" if isinstance(value, int) else value for value in values]
         yield Difference(what, shown[0], shown[1], unfair, f"{text}.")
@@ -284,7 +283,7 @@ def _machines(runs: Sequence[RunSummary]) -> Iterator[Difference]:
 
 
 def _steps(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
-    # "step" is what a step is called of which nothing shows the kind.
+    # "step" is the kind of a step that cannot be classified.
     unfair = "step" not in (before.step_kind, after.step_kind)
     text = "steps of different kinds do different work" if unfair else "the kind of steps of one run is unknown"
     yield from _differ("Kind of step", (before.step_kind, after.step_kind), text, unfair=unfair, known=False)

@@ -1,8 +1,8 @@
-"""The gate: each limit is judged on the worst host for it, and a regression against a baseline.
+"""Check limits: each one on its worst host, and a regression against a baseline.
 
-A breach on any host is a breach, whatever is unknown; unknown is never a pass.
+A breach on any host is a breach, even if other values are unknown; unknown is never a pass.
 
-A breach is explained by the causes of the diagnosis, with what to do, and by what else the report says about it.
+A breach is explained by the causes and actions of the diagnosis, and by other findings of the report.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import FunctionStats
 
 MIN_STEPS = 3
-"""Averaged whole steps that a host needs before anything about its steps is judged."""
+"""Minimum averaged steps per host for limits on steps."""
 MAX_REGRESSION = 0.05
-"""How much slower than the baseline a run may be by default: 5 %."""
+"""Default tolerance of a regression: 5%."""
 _ORIGIN = "tfperf.check"
 _WORST_FIRST: tuple[Status, ...] = ("breach", "unknown", "pass")
-"""What decides for all hosts, if any host has it."""
+"""The first status that any host has decides."""
 
 
 def check_profile(  # noqa: PLR0913  (every parameter is an option that users name)
@@ -86,16 +86,20 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
     baseline: str | Location | Sequence[str | Location] = (),
     **named: Unpack[NamedLimits],
 ) -> Outcome:
-    """Judge a profile by limits, in the words of `tfperf check`.
+    """Check a profile against limits, like `tfperf check`.
 
     `named` are its options with limits (`max_input_bound="10%"`, `fail_on=["compilation", "input_wait"]`,
-    `max_cost="compilation=10%"`, `max_regression="5%"`), `limits` those of `--limit`, `by_kind` is the kind of steps
-    that are judged (default: the main one), `baseline` is a file of `tfperf analyze --save-baseline`, or several. What
-    cannot be judged is not an error: the `exit_code` of the outcome is 0 if all limits hold, 3 if one is breached, 1 if
-    that is unknown. With `allow_doubt`, figures are judged although the profile may be incomplete or wrong where it
-    matters to them; `doubt` of each limit says why it may be. Raises LimitError for a limit that cannot be read, if
-    there is none, and for `max_regression` without a baseline; TfperfError if there are no steps of `by_kind` but
-    others; and what `tfperf.load` raises.
+    `max_cost="compilation=10%"`, `max_regression="5%"`), `limits` those of `--limit`, `by_kind` is the kind of steps to
+    check
+    (default: the main one), `baseline` is one or more files of `tfperf analyze --save-baseline`. An unknown limit is
+    not an
+    error: the outcome's `exit_code` is 0 if all limits pass, 3 if one is breached, else 1. With `allow_doubt`, figures
+    are
+    checked even if the profile may be incomplete or wrong; `doubt` of each limit states the reason. Raise LimitError
+    for an
+    invalid limit, for no limits, and for `max_regression` without a baseline; TfperfError if steps of `by_kind` are
+    missing
+    but others exist; and the errors of `tfperf.load`.
     """
     options: dict[str, Any] = {**named}
     max_regression = options.pop("max_regression", None)
@@ -122,9 +126,9 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
 
 
 def needed_sections(config: CheckConfig) -> tuple[str, ...]:
-    """Return the sections that judging needs; those that explain a breach are read when there is one.
+    """Return the sections needed for the check; those that explain a breach are read on demand.
 
-    Raises LimitError for a tolerance without the baseline that it is about: as a limit, it would always hold.
+    Raise LimitError for a tolerance without a baseline, because that limit would always pass.
     """
     if config.baseline:
         from tfperf.judge.summarize import summary_sections
@@ -139,12 +143,11 @@ def needed_sections(config: CheckConfig) -> tuple[str, ...]:
 
 
 def check(profile: Analysis, config: CheckConfig) -> Outcome:
-    """Judge a profile as a configuration says; what is not set has its default.
+    """Check a profile with a configuration; unset values have their defaults.
 
-    Whole steps count, after the first `skip_first` of each host; a host with fewer than `min_steps` averaged ones
-    cannot be judged where a limit rests on steps. What cannot be measured is not an error: it is unknown, with the
-    reason. Raises LimitError for `max_regression` without a baseline, TfperfError for a kind that no step is of, and
-    what reading a baseline raises.
+    Whole steps count, after the first `skip_first` of each host; limits on steps are unknown on a host with fewer than
+    `min_steps` averaged ones. Values that cannot be measured are unknown, with the reason. Raise LimitError for
+    `max_regression` without a baseline, TfperfError for a kind without steps, and the errors of reading a baseline.
     """
     baselines = []
     if config.baseline:
@@ -161,7 +164,7 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
     hosts = _hosts_of(profile, config)
     judged = [_judge(limit, hosts) for limit in config.limits]
     if baselines:
-        # Not `or`: 0 is a setting.
+        # Not `or`, because 0 is valid.
         tolerance = MAX_REGRESSION if config.max_regression is None else config.max_regression
         after = summarize_run(profile, profile.run.name, skip_first=config.skip_first or 0, kind=config.by_kind or "")
         judged.append(_judge_regression(after, hosts, baselines, tolerance))
@@ -200,12 +203,12 @@ def _hosts_of(profile: Analysis, config: CheckConfig) -> tuple[JudgedHost, ...]:
 
 
 def _single(hosts: Sequence[JudgedHost]) -> Sequence[JudgedHost]:
-    """Return the hosts without the last, which is all of them together if there are several."""
+    """Return the hosts without the last, which represents all of them if there are several."""
     return hosts if len(hosts) == 1 else hosts[:-1]
 
 
 def _with_steps(hosts: Sequence[JudgedHost]) -> Sequence[JudgedHost]:
-    """Return the hosts that steps are judged of: not those that have none because they serve others."""
+    """Return the hosts with steps, without helpers that serve other hosts."""
     return [host for host in hosts if not host.breakdown.task.is_helper] or hosts
 
 
@@ -218,13 +221,13 @@ def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig)
         hosts = _hosts_of(profile.more(sections), config)
         single = _single(hosts)
         named = {host.name: host for host in single}
-        # All together explain a cause, else the host that decided does.
+        # Causes are explained by the combined hosts, other limits by the deciding host.
         evidence = [
             evidence_of(each.limit.metric, hosts[-1] if each.limit.metric.cause else named.get(each.host, single[0]))
             for each in breached
         ]
     except TfperfError as error:
-        # A file that is gone by now takes the evidence away, not the verdict.
+        # A file that has disappeared removes the evidence, not the verdict.
         evidence = [(Finding("no_evidence", "info", f"What explains this cannot be read: {error}"),)] * len(breached)
     explained = iter(evidence)
     return tuple(replace(each, evidence=next(explained)) if each in breached else each for each in judged)
@@ -262,13 +265,13 @@ def _judge(limit: Limit, hosts: Sequence[JudgedHost]) -> Judged:
 
 
 def _allowed_doubt(metric: Metric, hosts: Sequence[JudgedHost]) -> str:
-    """Say why a figure may be wrong that is judged because doubt is allowed; empty if it is not doubtful."""
+    """Return why a figure may be wrong that is checked because doubt is allowed; empty if it is not doubtful."""
     doubts = {host.name: host.doubt_text(host.doubts(metric)) for host in hosts if host.allow_doubt}
     return "; ".join(f"host {name}: {text}" if name else text for name, text in doubts.items() if text)
 
 
 def _measure_worst(limit: Limit, hosts: Sequence[JudgedHost]) -> Measurement:
-    """Return what decides about a limit that is measured on each host alone."""
+    """Return the deciding measurement of a limit that is measured per host."""
     measurements = [measure(limit, host) for host in hosts]
     statuses = [measurement.status(limit) for measurement in measurements]
     status = min(statuses, key=_WORST_FIRST.index)
@@ -353,7 +356,7 @@ def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
     if others and (config.by_kind or config.baseline or figures_of_steps):
         rest = "Limits on steps are" if config.by_kind else "Figures are"
         notes.append(f"{rest} over {step_word(hosts[0].summary.kind)}s; {unjudged_steps(others)}.")
-    # A step that the capture cuts off is not news; one that ran and is not in the average is.
+    # Truncated steps are expected; report only complete ones that are not averaged.
     with_omitted = next((host for host in hosts if host.omitted.keys() & {RETRACE, SLOW_FIRST, COLLECTION}), None)
     if with_omitted is not None and any(limit.metric.name == "step_time" for limit in config.limits):
         host_name = f" of host {with_omitted.name}" if with_omitted.name else ""
@@ -371,7 +374,7 @@ _LONGEST_NAME = 120
 
 
 class Topic(Struct, frozen=True):
-    """What a limit is about: sections that explain a breach, and codes of the causes that do."""
+    """The topic of a limit: the sections and the codes of causes that explain a breach."""
 
     sections: tuple[str, ...] = ("diagnosis",)
     codes: tuple[str, ...] = ()
@@ -401,7 +404,7 @@ _TABLES: Mapping[str, str] = {
     "eager_ops": "eager_ops",
     **dict.fromkeys(("environment", "ops", "op_", "host_ops", "device_ops", "pauses"), "nothing"),
 }
-"""How the name of a table starts, and its topic."""
+"""Prefix of a table's name -> its topic."""
 
 
 def _topic(metric: Metric) -> str:
@@ -416,7 +419,7 @@ def evidence_sections(metric: Metric) -> tuple[str, ...]:
 
 
 def evidence_of(metric: Metric, host: JudgedHost) -> tuple[Finding, ...]:
-    """Return what explains a breach on a host, the best first; at most two sentences."""
+    """Return up to two findings that explain a breach on a host, best first."""
     if metric.cause:
         from tfperf.sections.diagnosis.section import finding_of
 
@@ -434,13 +437,13 @@ def _explanations(topic: str, host: JudgedHost) -> Iterator[Finding]:
         yield from by_code
         percent = host.summary.percent
         if not by_code and percent and host.summary.input_percent is not None:
-            # Too little to be a cause.
+            # Too small to be a cause.
             text = f"Waiting for tf.data takes {format_percent(percent['input_wait'])}% of the step time"
             if host.breakdown.has_device and host.breakdown.copies_are_input:
                 text += f", copying batches to the device {format_percent(percent['host_to_device'])}%"
             yield Finding("input_share", "problem", f"{text}.", "see what each stage takes: tfperf analyze -s tfdata")
     elif topic == "functions":
-        from tfperf.sections.diagnosis.catalogue import ADVICE  # only a breach needs it
+        from tfperf.sections.diagnosis.catalogue import ADVICE  # imported only for a breach
 
         functions: tuple[FunctionStats, ...] = host.host["functions"].functions
         counts = {function.name: retraces_of(function) or 0 for function in functions}

@@ -1,8 +1,9 @@
-"""The outcome of a gate for CI systems: JUnit XML, and GitHub Actions.
+"""Check results for CI systems: JUnit XML, and GitHub Actions.
 
-JUnit readers show each limit as a test: a breach is a failure, a limit that could not be judged an error. There are no
-times, because nothing was run. GitHub reads workflow commands, lines such as `::error title=...::message`, from stderr
-as well as from stdout, shows ten of a kind, and cuts messages at 4,096 characters; it shows no summary over 1 MiB.
+In JUnit, each limit is a test: a breach is a failure, an unknown limit an error. There are no times, because nothing
+was run. GitHub reads workflow commands, lines such as `::error title=...::message`, from stdout and stderr, shows ten
+of
+a kind, and cuts messages at 4,096 characters; it rejects summaries over 1 MiB.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tfperf.report.render import render
 from tfperf.report.render.values import brief, safe, without_commands
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
-"""The environment variable that names the file of the summary."""
+"""Environment variable with the path of the summary."""
 SUMMARY_BYTES = 1 << 20
-"""The largest summary of a step that GitHub shows."""
+"""GitHub's limit on the summary of a step."""
 
 _LEAST_BYTES = 512
-"""With less room than this, no summary is written."""
+"""Minimum room for a summary."""
 _LONGEST_TITLE = 120
 _LONGEST_LINE = 1300
 _CUT = "\n\nNote: cut, because GitHub shows no summary over 1 MiB. The log of the step has everything.\n"
@@ -37,9 +38,9 @@ _HEAD_BYTES = 200
 
 
 def annotation_text(outcome: Outcome) -> str:
-    """Return one workflow command per line for each breach, what could not be judged, and what was despite doubt.
+    """Return a workflow command per line for each limit that is breached, unknown, or checked despite doubt.
 
-    What decides the exit code is an error; what could not be judged is a warning if a limit is breached.
+    Results that decide the exit code are errors; unknown limits are warnings if another is breached.
     """
     commands = [
         workflow_command(
@@ -57,7 +58,7 @@ def annotation_text(outcome: Outcome) -> str:
 
 
 def summary_text(outcome: Outcome, room_bytes: int = SUMMARY_BYTES) -> str:
-    """Return the report as Markdown below a headline, in at most `room_bytes` bytes of UTF-8 (512 are always used)."""
+    """Return the report as Markdown with a headline, in at most `room_bytes` bytes of UTF-8 (but at least 512)."""
     text = f"# tfperf check: {_TITLES[VERDICTS[outcome.exit_code]]}\n\n{render(check_report(outcome), 'markdown')}\n"
     data = text.encode("utf-8", "backslashreplace")
     if len(data) > room_bytes:
@@ -67,10 +68,7 @@ def summary_text(outcome: Outcome, room_bytes: int = SUMMARY_BYTES) -> str:
 
 
 def write_summary(outcome: Outcome, environ: Mapping[str, str]) -> str:
-    """Append the summary to the file that the environment names; return why not, empty if it was written.
-
-    Raises OutputError if the file cannot be written.
-    """
+    """Append the summary to the file in the environment; return why not, or empty. Raise OutputError."""
     name = environ.get(SUMMARY_FILE)
     if not name:
         return f"no job summary was written: {SUMMARY_FILE} is not set"
@@ -88,7 +86,7 @@ def write_summary(outcome: Outcome, environ: Mapping[str, str]) -> str:
 
 
 def workflow_command(kind: str, title: str, lines: Sequence[str]) -> str:
-    """Return a line that GitHub shows as an annotation: `kind` is error, warning or notice."""
+    """Return a GitHub annotation; `kind` is error, warning or notice."""
     message = without_commands("\n".join(brief(line, _LONGEST_LINE) for line in lines))
     escaped_title = _escaped(without_commands(brief(title, _LONGEST_TITLE))).replace(":", "%3A").replace(",", "%2C")
     return f"::{kind} title={escaped_title}::{_escaped(message)}"
@@ -104,7 +102,7 @@ def _advice(evidence: Sequence[Finding], label: str) -> list[str]:
 
 
 def is_own_junit(path: Path) -> bool:
-    """Tell whether a file is one that `junit_text` made."""
+    """Return whether `junit_text` wrote this file."""
     try:
         with open_regular(path) as file:
             return _JUNIT_START.encode() in file.read(_HEAD_BYTES)
@@ -113,7 +111,7 @@ def is_own_junit(path: Path) -> bool:
 
 
 def junit_text(outcome: Outcome) -> str:
-    """Return the XML document of JUnit. Unprintable characters, and so all that XML cannot hold, are escaped."""
+    """Return JUnit XML. Unprintable characters are escaped, which includes all that XML does not allow."""
     values = {
         "run": outcome.run,
         "folder": outcome.folder,
@@ -126,7 +124,7 @@ def junit_text(outcome: Outcome) -> str:
 
 
 def junit_document(name: str, properties: Mapping[str, str], cases: Sequence[ElementTree.Element]) -> str:
-    """Return the XML document of a suite of tests."""
+    """Return the XML document of a test suite."""
     root = ElementTree.Element("testsuites")
     failures, errors = (str(sum(case.find(kind) is not None for case in cases)) for kind in ("failure", "error"))
     suite = ElementTree.SubElement(

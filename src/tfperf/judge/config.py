@@ -33,35 +33,35 @@ else:
 
 _SHARED_FILE = "pyproject.toml"
 _REPOSITORY = (".git", ".hg", ".svn")
-"""Folders that mark the root of a repository."""
 _MOST = 10**9
 _LARGEST, _MOST_DOTS, _MOST_LIMITS = 1 << 20, 1 << 13, 1000
 _Result = TypeVar("_Result")
 
 
 class CheckConfig(Struct, frozen=True, kw_only=True):
-    """What a gate is to judge: limits, and settings; None is not set."""
+    """Limits and settings of a check; None is unset."""
 
     limits: tuple[Limit, ...] = ()
     stat: StepStatistic | None = None
     skip_first: int | None = None
     min_steps: int | None = None
     by_kind: str | None = None
-    """The kind of steps that are judged; None: the main one."""
+    """Kind of steps to check; None: the main one."""
     allow_doubt: bool | None = None
-    """Whether figures are judged although something that they rest on is doubtful."""
+    """Whether figures are checked even if their data is doubtful."""
     baseline: tuple[Location, ...] | None = None
     max_regression: float | None = None
-    """A share: 0.05 is 5 %."""
+    """A share: 0.05 is 5%."""
     file: Path | None = None
-    """Where some of it comes from."""
+    """The file with some of the settings."""
 
 
 def find_config(start: Path) -> Path | None:
-    """Return the nearest file about tfperf, from a folder up to the root of its project; None if there is none.
+    """Return the nearest configuration file between a folder and the root of its project; None if there is none.
 
-    In one folder, tfperf.toml comes before pyproject.toml. Raises ConfigError for a file that is not TOML: its limits
-    must not get lost unnoticed; TfperfError for a file of another user.
+    tfperf.toml precedes pyproject.toml in the same folder. Raise ConfigError for invalid TOML, so that its limits are
+    not
+    silently lost; TfperfError for a file of another user.
     """
     for folder in _project_folders(start.absolute()):
         own_file, shared_file = folder / "tfperf.toml", folder / _SHARED_FILE
@@ -75,7 +75,7 @@ def find_config(start: Path) -> Path | None:
 def _project_folders(start: Path) -> Sequence[Path]:
     """Return the folders from `start` to the root of its repository, else to the nearest pyproject.toml, else `start`.
 
-    What lies further up, such as in /tmp, may be anybody's.
+    Folders above, such as /tmp, may belong to other users.
     """
     folders = (start, *start.parents)
     for names in (_REPOSITORY, (_SHARED_FILE,)):
@@ -86,7 +86,7 @@ def _project_folders(start: Path) -> Sequence[Path]:
 
 
 def _refuse_of_others(file: Path) -> None:
-    """Raise TfperfError for a file that another user could change, by the rule of git; root could change any."""
+    """Raise TfperfError for a file that another user except root could change, like git."""
     if os.name != "posix":
         return
     trusted = {0, os.geteuid()}
@@ -101,10 +101,11 @@ def _refuse_of_others(file: Path) -> None:
 
 
 def read_config(path: Path, *, is_named: bool = True) -> CheckConfig:
-    """Return the limits and settings of a file; paths in it are relative to its folder.
+    """Return the limits and settings of a file; its paths are relative to its folder.
 
-    A file that nobody named (`is_named`) has tfperf fetch nothing from an address. Raises ConfigError, which names the
-    file and the key.
+    A file that was found automatically (not `is_named`) must not cause remote access. Raise ConfigError with the file
+    and
+    the key.
     """
     table, name = _check_table(path)
     settings: dict[str, Any] = {}
@@ -138,7 +139,7 @@ def read_config(path: Path, *, is_named: bool = True) -> CheckConfig:
 def _read_toml(path: Path) -> Mapping[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        # The time of the parser grows with the square of the dots in a key.
+        # The parser's time grows with the square of the dots in a key.
         if len(text) > _LARGEST or any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
             raise ValueError(f"it has more than {_LARGEST:,} characters, or a line with more than {_MOST_DOTS:,} dots")
         return tomllib.loads(text)
@@ -205,7 +206,7 @@ def _setting(key: str, value: Any, origin: str, file: Path) -> Any:
 
 
 class _Setting(NamedTuple):
-    """What a setting of a file may be: a test, and words for those that fail it."""
+    """A setting's validator, and the expected value for its error message."""
 
     holds: Callable[[Any], bool]
     must: str

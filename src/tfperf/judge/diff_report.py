@@ -1,4 +1,4 @@
-"""The report of `tfperf diff`: is it slower, what explains it, and is the comparison fair."""
+"""The report of `tfperf diff`: the change of the step time, its explanation, and whether the comparison is fair."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.trace.device.kernels import short_name
 
 AnyRun = Analysis | RunSummary | str | Location
-"""A profile, loaded or as a path; or a baseline, read or as the path of its .json file."""
+"""A loaded profile or its path; or a loaded baseline or the path of its .json file."""
 _RATIO_KEYS = {"ratio": "value", "ratio_low": "low", "ratio_high": "high", "confidence": "confidence"}
 _WALL_RATIO = 1.1
 _ALWAYS_SHOWN = ("overview", "categories", "steps", "environment")
@@ -54,12 +54,12 @@ _INPUT_CLASSES = {"high": "highly", "moderate": "moderately", "possible": "possi
 
 
 def diff(*runs: AnyRun, stat: StepStatistic = "mean", skip_first: int = 0) -> Report:
-    """Compare the first run with the last, and name what explains the change: the report of `tfperf diff`.
+    """Compare the first run with the last and explain the change: the report of `tfperf diff`.
 
-    Each run is a loaded profile, the path of one, or a baseline (`tfperf analyze --save-baseline`). `stat` is the
-    statistic of the step times that are compared; the first `skip_first` steps of each profile are omitted. `summary`
-    of the report holds the ratio of the step times with its interval. Raises TfperfError for fewer than two runs, and
-    what `load` raises.
+    Each run is a loaded profile, its path, or a baseline (`tfperf analyze --save-baseline`). `stat` is the compared
+    statistic of step times; the first `skip_first` steps of each profile are omitted. The report's `summary` contains
+    the
+    ratio of step times with its interval. Raise TfperfError for fewer than two runs, and the errors of `load`.
     """
     return diff_report(run_summaries(runs, skip_first=skip_first), stat=stat)
 
@@ -67,7 +67,7 @@ def diff(*runs: AnyRun, stat: StepStatistic = "mean", skip_first: int = 0) -> Re
 def run_summaries(
     runs: Sequence[AnyRun], *, skip_first: int = 0, read: Callable[..., Analysis] = load
 ) -> list[RunSummary]:
-    """Return the summary of each run, under labels that tell them apart; `read` loads a profile."""
+    """Return the summary of each run with a unique label; `read` loads a profile."""
     summaries = [_run_summary(run, skip_first, read) for run in runs]
     if len({run.label for run in summaries}) == len(summaries):
         return summaries
@@ -83,17 +83,14 @@ def _run_summary(run: AnyRun, skip_first: int, read: Callable[..., Analysis]) ->
     if path.suffix.lower() == ".json":
         return replace(read_baseline(path), label=path.name)
     analysis = read(path, sections=summary_sections())
-    # The name of a trace file is that of its host, which says nothing about the run.
+    # A trace file is named after its host, which does not identify the run.
     is_file = path.is_file() if isinstance(path, Path) else path.name.endswith(TRACE_SUFFIXES)
     label = analysis.run.name if is_file else (path.absolute() if isinstance(path, Path) else path).name
     return summarize_run(analysis, label, skip_first=skip_first)
 
 
 def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> Report:
-    """Return the report that compares two runs, or the trend of more and its first with its last.
-
-    Raises TfperfError for fewer than two runs.
-    """
+    """Return a comparison of two runs, or the trend of several; raise TfperfError for fewer than two."""
     if len(runs) < 2:
         raise TfperfError("a comparison needs two or more runs")
     comparison = compare_runs(runs, stat)
@@ -106,7 +103,7 @@ def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> 
         first, *others = sections
         shown = [_one_line(first), *(replace(section, level="full") for section in others)]
     else:
-        # Sections that have nothing to say are for programs only.
+        # Empty sections are only for programs.
         shown = [
             section
             if section.name in _ALWAYS_SHOWN or any(table.level == "brief" for table in section.tables)
@@ -196,7 +193,7 @@ def _verdict(comparison: RunComparison) -> Finding:
     measured = measured_ratio(steps, ratio)
     if comparison.direction == "no clear change":
         return Finding("diff_none", "info", f"No clear change: {measured}.")
-    # Not `faster` by a percentage, which readers take in two ways.
+    # Not "N% faster", which is ambiguous.
     percent = format_percent(100 * abs(ratio.value - 1))
     change = f"is {percent}% slower" if ratio.value > 1 else f"takes {percent}% less time"
     if ratio.value >= 2:
@@ -204,7 +201,7 @@ def _verdict(comparison: RunComparison) -> Finding:
     severity: Severity = "problem" if comparison.direction == "slower" else "info"
     text = f"{comparison.after.label} {change} per {comparison.per}: {measured}."
     if comparison.per == "example":
-        # Steps are what other commands show.
+        # Other commands show times per step.
         runs = (comparison.runs[0], comparison.runs[-1])
         examples = [run.examples_per_step for run in runs]
         times = [summary_of_run(run, comparison)["step_ms"] for run in runs]
@@ -213,14 +210,14 @@ def _verdict(comparison: RunComparison) -> Finding:
 
 
 def _wall(comparison: RunComparison) -> Iterator[Finding]:
-    """State the wall time per step where it differs from the step time by more than a tenth in one of the runs."""
+    """Report the wall time per step if it differs from the step time by more than 10% in a run."""
     runs = (comparison.runs[0], comparison.runs[-1])
     walls_ms = [run.wall_step_ms for run in runs]
     steps_ms = [summary_of_run(run, comparison)["step_ms"] for run in runs]
     pairs = [(wall, step) for wall, step in zip(walls_ms, steps_ms, strict=True) if wall and step]
     if len(pairs) < len(runs) or all(wall <= _WALL_RATIO * step for wall, step in pairs):
         return
-    # A capture shows few gaps and few compilations, so that they differ is a hint, and no more.
+    # A capture contains few gaps and compilations, so their difference is only a hint.
     times = [wall for wall, _ in pairs]
     is_change = max(times) > _WALL_RATIO * min(times)
     text = f"Wall time per step, with omitted steps and the time between steps: {format_times(times[0], times[-1])}."
@@ -228,7 +225,7 @@ def _wall(comparison: RunComparison) -> Iterator[Finding]:
 
 
 def _largest_change(comparison: RunComparison) -> Iterator[Finding]:
-    """Name the category that changed most in the direction of the step time, and what in it changed."""
+    """Report the category with the largest change in the direction of the step time, and its details."""
     whole_ms = comparison.mean_change_ms or 0.0
     explaining = [category for category in comparison.categories if (category.change_ms or 0.0) * whole_ms > 0]
     if not explaining:
@@ -294,7 +291,7 @@ def _ranking_section(
         notes = [note] if tables else []
         for ranking in rankings:
             empty = [run.label for run in (comparison.before, comparison.after) if not run.ranking(ranking).rows]
-            # That both runs show nothing is news only where nothing else is said.
+            # Report that both runs are empty only if there is nothing else.
             if empty and (len(empty) == 1 or not tables):
                 labels = " and ".join(dict.fromkeys(empty))
                 notes.append(f"{RANKING_TITLES[ranking]}: none in the profile of {labels}, so nothing is compared.")
@@ -448,7 +445,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("text", "What follows", str, "", "what follows from it", "data"),
     ),
 }
-"""The columns of each table, in the order of the report."""
+"""Columns of each table, in report order."""
 
 
 def _table(name: str, title: str, data: dict[str, Any], note: str = "") -> Table:
@@ -457,7 +454,7 @@ def _table(name: str, title: str, data: dict[str, Any], note: str = "") -> Table
 
 
 def runs_table(comparison: RunComparison) -> Table:
-    """Return one row for each run, with the ratio of its step time to that of the first."""
+    """Return one row per run, with the ratio of its step time to the first."""
     rows = [summary_of_run(run, comparison) for run in comparison.runs]
     ratios = [None, *(steps.ratio for steps in comparison.step_comparisons)]
     fair = [not any(difference.unfair for difference in unlike) for unlike in comparison.differences]
@@ -476,7 +473,7 @@ def runs_table(comparison: RunComparison) -> Table:
 
 
 def summary_of_run(run: RunSummary, comparison: RunComparison) -> dict[str, Any]:
-    """Return the figures of a run that every comparison shows, by the keys of the JSON summary."""
+    """Return a run's figures for the JSON summary of a comparison."""
     host, waiting = slowest_host(run, comparison.steps.stat), most_input_bound(run)
     step_ms = statistic(host.step_ms, comparison.steps.stat) if host else None
     return {
@@ -493,14 +490,14 @@ def summary_of_run(run: RunSummary, comparison: RunComparison) -> dict[str, Any]
 
 
 def most_input_bound(run: RunSummary) -> HostSummary | None:
-    """Return the host that waits for its input most: the others wait for it."""
+    """Return the host with the largest input share, which others wait for."""
     hosts = [host for host in run.hosts if host.input_percent is not None]
     return max(hosts, key=lambda host: host.input_percent or 0.0, default=run.hosts[0] if run.hosts else None)
 
 
 def percent_of(part: float | None, whole: float | None) -> float | None:
-    """Return a part in percent of the whole; None where one of them is unknown, or the whole is nothing."""
-    # Rounded, and with + 0.0, so that noise of the last bit is neither 99.9999999 nor -0.0.
+    """Return a part in percent; None if a value is unknown or the whole is 0."""
+    # Rounding removes noise such as 99.9999999, and + 0.0 removes -0.0.
     return round(100.0 * part / whole, 6) + 0.0 if part is not None and whole else None
 
 
@@ -519,7 +516,7 @@ def categories_table(comparison: RunComparison, mean_ms: Sequence[float | None])
 
 
 def _of(comparison: RunComparison) -> str:
-    """Say in the title of a table what its times are of, if that is no step."""
+    """Return the unit of a table's times for its title; empty for steps."""
     return "" if comparison.per == "step" else f", per {OF_TABLES[comparison.per]}"
 
 
@@ -528,7 +525,7 @@ def _times(changes: Sequence[EntryChange]) -> dict[str, Any]:
 
 
 def step_times_table(comparison: RunComparison) -> Table:
-    """Return statistics over the steps of the two hosts that are compared."""
+    """Return step time statistics of the two compared hosts."""
     measures: dict[str, Callable[[Sequence[float]], float | None]] = {
         "Mean": lambda times: statistic(times, "mean"),
         "Median": lambda times: statistic(times, "median"),
@@ -550,7 +547,7 @@ def step_times_table(comparison: RunComparison) -> Table:
 
 
 def ranking_tables(comparison: RunComparison, names: Sequence[RankingName]) -> list[Table]:
-    """Return the tables of rankings, without those of which a run has nothing to show."""
+    """Return the non-empty tables of rankings."""
     changes = {name: ranking_changes(comparison.before, comparison.after, name) for name in names}
     return [_ranking_table(comparison, name, listed) for name, listed in changes.items() if listed]
 
@@ -561,7 +558,7 @@ def _for_people(table: Table, is_notable: Sequence[bool]) -> Table:
 
 
 def _short_kernels(names: Sequence[str]) -> list[str]:
-    """Return the functions' names of kernels; what looks the same is numbered."""
+    """Return the function names of kernels; duplicates are numbered."""
     shorts = [short_name(name) for name in names]
     counts, seen = Counter(shorts), Counter[str]()
     labels = []
@@ -600,7 +597,7 @@ def _ranking_table(comparison: RunComparison, name: RankingName, changes: Sequen
 
 
 def memory_table(comparison: RunComparison) -> Table | None:
-    """Return the peaks of the allocators that both runs have; None without any."""
+    """Return the peaks of the allocators in both runs, or None."""
     runs = (comparison.before, comparison.after)
     before, after = ({allocator.name: allocator.peak_bytes for allocator in run.allocators} for run in runs)
     names = [name for name in before if name in after]
@@ -617,7 +614,7 @@ def memory_table(comparison: RunComparison) -> Table | None:
 
 
 def differences_table(comparison: RunComparison) -> Table | None:
-    """Return what differs from the first run besides speed; None without any."""
+    """Return the differences from the first run besides speed, or None."""
     rows = [
         (run.label, difference)
         for run, unlike in zip(comparison.runs[1:], comparison.differences, strict=True)

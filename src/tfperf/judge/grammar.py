@@ -69,52 +69,52 @@ _EXAMPLE = "write it like input_bound <= 10% or sum(kernels.total_us[name~nccl])
 
 @cache
 def limit_tables() -> Mapping[str, TableSpec]:
-    """Return the tables that a limit may name, also by their other names."""
+    """Return the tables for limits, including their aliases."""
     return {name: table for table in all_tables() if table.in_limits for name in (table.name, *table.aliases)}
 
 
 def column_of(table: str, name: str) -> Column | None:
-    """Return the column of a table, None if it has none of that name."""
+    """Return the column of a table, or None."""
     return next((column for column in limit_tables()[table].columns if column.key == name), None)
 
 
 def holds_numbers(column: Column) -> bool:
-    """Tell whether a column can be compared with a number."""
+    """Return whether a column can be compared with a number."""
     return column.dtype in (int, float)
 
 
 class _Reader(Struct):
-    """A text, where it is from, and how far it is read."""
+    """A text, its origin, and the read position."""
 
     text: str
     origin: str
     at: int = 0
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Return what comes next if it matches, and skip the space after it."""
+        """Return the match at the position, and skip it and the following space."""
         match = pattern.match(self.text, self.at)
         if match:
             self.at = len(self.text) - len(self.text[match.end() :].lstrip())
         return match
 
     def has(self, mark: str) -> bool:
-        """Tell whether this comes next, and take it if so."""
+        """Skip a mark if it comes next; return whether it did."""
         return self.take(re.compile(re.escape(mark))) is not None
 
     def word(self, what: str, example: str = "") -> tuple[str, int]:
-        """Return the name that comes next, and where it starts."""
+        """Return the next name and its position."""
         at = self.at
         match = self.take(_WORD)
         return (match[0], at) if match else self.wrong(f"{what} is missing{example}")
 
     def wrong(self, message: str, at: int | None = None) -> NoReturn:
-        """Raise LimitError for what is wrong here, or there."""
+        """Raise LimitError for a position, by default the current one."""
         place = (self.at if at is None else at) + 1
         raise LimitError(f"{self.origin}: limit {quoted(self.text)}, character {place}: {message}") from None
 
 
 def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
-    """Return the limit that a text states. Raises LimitError."""
+    """Parse a limit; raise LimitError."""
     reader = _Reader(text, origin, len(text) - len(text.lstrip()))
     if len(text) > _LONGEST:
         reader.wrong(f"it is longer than {_LONGEST} characters", 0)
@@ -133,7 +133,7 @@ def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
 
 
 def metric_text(metric: Metric) -> str:
-    """Return a metric as it is written in a limit."""
+    """Return a metric in the syntax of a limit."""
     conditions = ",".join(_condition_text(metric.table, condition) for condition in metric.conditions)
     text = f"{metric.table}.{metric.name}" if metric.table else metric.name
     text += f"[{conditions or metric.cause}]" if conditions or metric.cause else ""

@@ -1,6 +1,6 @@
-"""Limits on a profile: their parts, the named ones, their bounds (`10%`, `50ms`), and the figures that have names.
+"""Limits on a profile: their parts, the named limits and figures, and bounds (`10%`, `50ms`).
 
-The command line needs the named limits for its help, so this imports next to nothing.
+The command line needs the named limits for its help, so this module has few imports.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 COMMAND_LINE = "command line"
 Status = Literal["pass", "breach", "unknown"]
-"""Of a limit; unknown: it could not be judged."""
+"""Result of a limit; unknown: it could not be checked."""
 
 
 class LimitError(TfperfError):
-    """A limit cannot be read, or could never tell anything; the message says where, and what to try (exit code 2)."""
+    """An invalid limit, or one that is always true or false; the message states the place and a fix (exit code 2)."""
 
 
 class ConfigError(LimitError):
-    """A file of limits cannot be read; the message names the file and the key."""
+    """An invalid file of limits; the message states the file and the key."""
 
 
 class Condition(Struct, frozen=True):
-    """Keeps rows of a table: `name~nccl`. `value` is text, or a number in the unit of the column."""
+    """Selects rows of a table: `name~nccl`. `value` is text, or a number in the unit of the column."""
 
     column: str
     relation: Literal["~", "!~", "=", "!=", "<", "<=", ">", ">="]
@@ -49,9 +49,9 @@ class Condition(Struct, frozen=True):
 
 
 class Metric(Struct, frozen=True):
-    """What is measured: a named figure (`table` is empty), or a column of a table of a section.
+    """The measured value: a named figure (`table` is empty), or a column of a section's table.
 
-    `function` is one of sum, max, min, mean, median, p95, count; empty for a column: each row by itself.
+    `function` is sum, max, min, mean, median, p95, count, or empty for a column, to check each row.
     """
 
     name: str
@@ -59,26 +59,28 @@ class Metric(Struct, frozen=True):
     function: str = ""
     conditions: tuple[Condition, ...] = ()
     cause: str = ""
-    """Code of the cause that the figure is about; empty for other figures."""
+    """Code of the figure's cause; empty for other figures."""
 
 
 class Limit(Struct, frozen=True):
-    """`metric` `relation` `bound` must hold. `text` is how the user wrote it, `origin` where (command line, a file)."""
+    """The condition `metric` `relation` `bound`. `text` is the user's input, `origin` its source (command line, a
+    file).
+    """
 
     text: str
     metric: Metric
     relation: Relation
     bound: float
-    """In the unit of what is measured: ms, us, % (0 to 100), bytes, count."""
+    """In the unit of the metric: ms, us, % (0 to 100), bytes, count."""
     origin: str = COMMAND_LINE
     or_none: bool = False
-    """Whether it holds too where no row is chosen."""
+    """Whether it also passes if no row is selected."""
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """A figure that a limit can name without a table: all that tfperf knows of it.
+    """A figure that a limit can name without a table.
 
-    An option of `tfperf check`, which is also a key of a file, limits it.
+    An option of `tfperf check` with the same name as a key in files sets its limit.
     """
 
     name: str
@@ -86,44 +88,44 @@ class Figure(Struct, frozen=True, kw_only=True):
     unit: Unit
     meaning: str
     option: str
-    """The option without its dashes. One about a cause can be given several times."""
+    """The option without dashes. An option about causes can be repeated."""
     help: str
     measure: str = ""
-    """`module:function` that measures it, called with a host and the metric; empty for what compares hosts."""
+    """`module:function`, called with a host and the metric; empty for comparisons of hosts."""
     sections: tuple[str, ...] = ("steps",)
-    """The sections whose results it is taken from; with steps, it rests on averaged ones."""
+    """Sections with its results; if they include steps, it is over averaged ones."""
     parts: Parts | None = frozenset()
-    """The parts of a profile that it rests on, besides those that show its steps; None: those that times rest on."""
+    """Parts of a profile that it depends on, besides step detection; None: those that times depend on."""
     topic: str = "anything"
-    """What explains a breach: see `check.TOPICS`."""
+    """A key of `check.TOPICS`, which explains a breach."""
     relation: Relation = "<="
     bound: float | None = None
-    """None: the user gives it."""
+    """None: set by the user."""
     is_share: bool = False
-    """Whether it is at most 100 %."""
+    """Whether it is at most 100%."""
     functions: tuple[str, ...] = ()
-    """What can be taken of it, as in `p95(step_time)`."""
+    """Allowed functions, as in `p95(step_time)`."""
     of_cause: bool = False
-    """Whether it is about one cause of the diagnosis, as in `cause_cost[compilation]`."""
+    """Whether it refers to a cause, as in `cause_cost[compilation]`."""
     over_hosts: bool = False
-    """Whether it is one number over all hosts; otherwise the worst host decides."""
+    """Whether it is one value for all hosts; otherwise the worst host decides."""
 
     @property
     def example(self) -> str:
-        """Return a value of the option as one may write it."""
+        """Return an example value of the option."""
         bound = EXAMPLES[self.unit] if self.bound is None else ""
         return "=".join(filter(None, ("compilation" * self.of_cause, bound)))
 
     @property
     def metavar(self) -> str:
-        """Return what a value of the option consists of, as help shows it."""
+        """Return the format of the option's value for the help."""
         return "=".join(["CODE"] * self.of_cause + ["LIMIT"] * (self.bound is None))
 
 
 CAUSE = "cause"
-"""The figure of `--fail-on`, which is yes or no."""
+"""The figure of `--fail-on`: true or false."""
 REGRESSION = "regression"
-"""The name of the metric that compares with a baseline; it is not a figure of one profile."""
+"""The metric that compares with a baseline; it is not a figure of one profile."""
 _FIGURES = (
     Figure(
         name="input_bound",
@@ -286,11 +288,11 @@ _FIGURES = (
 )
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in _FIGURES}
 NAMED: Mapping[str, Figure] = {figure.option: figure for figure in _FIGURES}
-"""Option without its dashes -> the figure that it limits."""
+"""Option without dashes -> its figure."""
 
 
 class NamedLimits(TypedDict, total=False):
-    """The options of `NAMED`, and `max_regression`, as keywords of `tfperf.check`, so that type checkers know them."""
+    """The options of `NAMED`, and `max_regression`, as typed keywords of `tfperf.check`."""
 
     max_input_bound: str | float
     max_step_time: str | float
@@ -309,9 +311,9 @@ class NamedLimits(TypedDict, total=False):
 
 
 def named_limit(name: str, value: str, origin: str = COMMAND_LINE, *, place: str = "") -> Limit:
-    """Return the limit that an option or key sets, such as `max-input-bound` and `10%`.
+    """Return the limit of an option or key, such as `max-input-bound` and `10%`; raise LimitError.
 
-    `place` is where messages say it was given, by default the origin with the name. Raises LimitError.
+    `place` is its location in messages, by default the origin with the name.
     """
     name, value = name.replace("_", "-"), value.strip()
     if name not in NAMED:
@@ -335,7 +337,7 @@ def named_limit(name: str, value: str, origin: str = COMMAND_LINE, *, place: str
 def named_limits(
     name: str, values: str | float | Sequence[str], origin: str = COMMAND_LINE, *, place: str = ""
 ) -> tuple[Limit, ...]:
-    """Return the limits that an option or key sets: one about a cause may have several values. Raises LimitError."""
+    """Return the limits of an option or key; one about a cause can have several values. Raise LimitError."""
     several = [str(values)] if isinstance(values, (str, float, int)) else values
     named = NAMED.get(name.replace("_", "-"))
     if len(several) != 1 and named is not None and not named.of_cause:
@@ -345,7 +347,7 @@ def named_limits(
 
 
 def check_cause(code: str) -> None:
-    """Raise ValueError for a code that is of no cause."""
+    """Raise ValueError for an unknown code."""
     from tfperf.sections.diagnosis.diagnose import NEEDS
 
     if "," in code and all(part.strip() in NEEDS for part in code.split(",")):
@@ -356,20 +358,17 @@ def check_cause(code: str) -> None:
 
 
 def regression_tolerance(value: str, place: str = f"{COMMAND_LINE}: max-regression") -> float:
-    """Return the value of `--max-regression`, given at this place, as a share: 5% is 0.05. Raises LimitError."""
+    """Return the value of `--max-regression` as a share: 5% is 0.05; raise LimitError with the place."""
     try:
         percent = read_bound(value, "%", bare=False)
     except ValueError as error:
         raise LimitError(f"{place}: {error}") from None
-    # In decimal digits, so that 7 % is the float nearest to 0.07.
+    # Decimal, so that 7% becomes the float nearest to 0.07.
     return float(Decimal(repr(percent)) / 100)
 
 
 def merged(of_file: Sequence[Limit], of_command_line: Sequence[Limit]) -> tuple[Limit, ...]:
-    """Return the limits of a file and of the command line, which replace those of the file on the same figure.
-
-    The same figure is the same metric in the same direction; every limit of the command line stays.
-    """
+    """Return the limits of both; the command line replaces limits of the file with the same metric and direction."""
     replaced = {(limit.metric, limit.relation[0]) for limit in of_command_line}
     kept = (limit for limit in of_file if (limit.metric, limit.relation[0]) not in replaced)
     return (*kept, *of_command_line)
@@ -393,9 +392,9 @@ _FACTORS: Mapping[str, Mapping[str, int]] = {
 
 
 def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> float:
-    """Return the number in a text, in `unit`.
+    """Parse a number in `unit`; raise ValueError with the reason.
 
-    `bare` allows a number without its unit, `signed` a minus sign. Raises ValueError, which says what is wrong.
+    `bare` allows a number without its unit, `signed` a minus sign.
     """
     text = text.strip()
     negative = text.startswith("-")
@@ -429,7 +428,7 @@ def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -
 
 
 def check_bound(value: float, unit: Unit, relation: str, *, is_share: bool) -> None:
-    """Raise ValueError for a bound that every value of a figure holds, or none; a share is at most 100 %."""
+    """Raise ValueError for a bound that all values satisfy, or no value does; a share is at most 100%."""
     if is_share and value > 100:
         verdict = "never be breached" if relation.startswith("<") else "never hold"
         raise ValueError(f"a share is at most 100%, so {value:g}% could {verdict}")
@@ -438,12 +437,12 @@ def check_bound(value: float, unit: Unit, relation: str, *, is_share: bool) -> N
 
 
 def bound_text(value: float, unit: Unit) -> str:
-    """Return a bound as `read_bound` takes it."""
+    """Format a bound for `read_bound`."""
     number = format(Decimal(repr(value)), "f")
     marks: Mapping[Unit, str] = {"%": "%", "ms": "ms", "us": "us", "bytes": "B"}
     return number.removesuffix(".0") + marks.get(unit, "")
 
 
 def quoted(text: str) -> str:
-    """Return what a user wrote as messages quote it: cut if it is long."""
+    """Quote user input in messages, shortened if it is long."""
     return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")

@@ -1,4 +1,4 @@
-"""What the rules of `tfperf lint` found, for CI systems and for tests."""
+"""Findings of `tfperf lint` for CI systems and for tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_SHOWN = 10
 
 
 class LintFindingsError(AssertionError, TfperfError):
-    """A model has findings that a test does not allow; `result` has all of them."""
+    """A model has findings that a test does not allow; `result` contains all of them."""
 
     def __init__(self, message: str, result: LintResult) -> None:
         super().__init__(message)
@@ -36,11 +36,13 @@ def lint(
     ignore: Sequence[str] = (),
     fail_on: Level | None = "high",
 ) -> LintResult:
-    """Judge the shapes and ops of a model; raises LintFindingsError for findings of the level `fail_on` or above.
+    """Check the shapes and ops of a model; raise LintFindingsError for findings at or above the level `fail_on`.
 
-    `model` is the path of a SavedModel or graph, a Keras model, a concrete function of TensorFlow, or a GraphDef in
-    bytes. `batch` is the size of a batch where shapes leave it open. With `fail_on=None`, all findings are returned and
-    none raises. Raises TfperfError if nothing could be judged.
+    `model` is the path of a SavedModel or graph, a Keras model, a concrete function of TensorFlow, or a serialized
+    GraphDef.
+    `batch` replaces unknown batch sizes. With `fail_on=None`, all findings are returned without an error. Raise
+    TfperfError
+    if nothing could be checked.
     """
     result = lint_model(model, LintOptions(device=device, batch=batch, rules=(*rules,), ignore=(*ignore,)))
     if fail_on is None:
@@ -57,19 +59,19 @@ def lint(
 
 
 def exit_code(result: LintResult, fail_on: Level | None) -> int:
-    """Return 3 if a finding is as important as the limit, or more; 1 if no op could be judged; else 0."""
+    """Return 3 if a finding is at or above `fail_on`, 1 if no op could be checked, else 0."""
     if fail_on is not None and result.at_least(fail_on):
         return 3
     return int(result.is_empty)
 
 
 def sentence(violation: Violation) -> str:
-    """Return a finding in a line."""
+    """Return a finding on one line."""
     return f"{violation.rule} ({violation.level}) {violation.ops[0]}: {violation.what}; {violation.advice}"
 
 
 def github_text(result: LintResult, fail_on: Level | None) -> str:
-    """Return a workflow command for each finding: an error if it breaks the limit, else a warning, or a notice."""
+    """Return a workflow command per finding: an error if it breaches the limit, else a warning or a notice."""
     commands = []
     for violation in result.violations:
         kind = "notice" if violation.level == "info" else "warning"
@@ -83,7 +85,7 @@ def github_text(result: LintResult, fail_on: Level | None) -> str:
 
 
 def junit_text(result: LintResult, fail_on: Level | None) -> str:
-    """Return JUnit XML. Each rule that was applied is a test; it fails if a finding breaks the limit (or `low`)."""
+    """Return JUnit XML. Each applied rule is a test; it fails if a finding breaches the limit (or `low`)."""
     limit: Level = fail_on or "low"
     values = {"source": result.source, "device": result.device, "verdict": result.headline}
     properties = {name: brief(value, _LONGEST_TEXT) for name, value in values.items()}

@@ -1,12 +1,11 @@
-"""What a limit measures on a host, or on all of them together: named figures, and columns of tables.
+"""Measure limits on a host, or on all hosts together: named figures, and columns of tables.
 
-A host is judged by itself, over its whole steps only, after those that the user skips. `RESTS_ON` is one half of the
-rule by which doubt decides; the other half is which parts a flaw touches. A limit on a figure that rests on a doubtful
-part is unknown.
+A host is measured over its whole steps, after the skipped ones. `RESTS_ON` lists the parts of a profile that a figure
+depends on; flaws list the parts that they affect. A limit on a figure with a doubtful part is unknown.
 
-Conditions choose rows of a table, and a function combines them into one number. Whether a row is chosen is true, false
-or unknown, since a cell can be unknown; one condition that is known to be false drops the row, whatever the others are.
-Unknown text counts as empty text.
+Conditions select rows of a table, and a function combines them into one number. A cell can be unknown, so a row's
+selection is true, false or unknown; one false condition drops the row, whatever the others are. Unknown text counts as
+empty text.
 """
 
 from __future__ import annotations
@@ -64,29 +63,29 @@ if TYPE_CHECKING:
 
 
 class Measurement(Struct, frozen=True):
-    """The value of a metric on one host, or on all together; `Judged` is what becomes of the limit on it.
+    """The value of a metric on one host or on all together; `Judged` is the result of its limit.
 
-    `gap` says what is unknown about the value; empty if nothing is. With a gap, `value` is the smallest that is
-    possible (for an upper limit) or the largest (for a lower one): if even that breaches a limit, the limit is
-    breached. It is None where nothing is known.
+    `gap` states the unknown part of the value, or is empty. With a gap, `value` is the smallest possible one (for an
+    upper
+    limit) or the largest (for a lower one): if even it breaches a limit, the limit is breached. None if it is unknown.
     """
 
     value: float | None
     why: str = ""
-    """What the value rests on."""
+    """The basis of the value."""
     gap: str = ""
     host: str = ""
-    """The host with this value, where the metric itself is about several."""
+    """The host with this value, if the metric is over several."""
     is_none: bool = False
-    """Whether there is nothing to measure, and the limit says that this is fine."""
+    """Whether nothing is measured, which the limit allows."""
 
     @property
     def reason(self) -> str:
-        """Return why a limit on it is unknown, where it is."""
+        """Return why a limit on it is unknown."""
         return self.gap or "the measured value is not a number"
 
     def status(self, limit: Limit) -> Status:
-        """Return the result of a limit, unrounded: a breach counts in spite of gaps, and unknown is never a pass."""
+        """Return the result of a limit for the unrounded value: a breach despite gaps, but a pass only without them."""
         if self.is_none:
             return "pass"
         if self.value is None or not math.isfinite(self.value):
@@ -97,7 +96,7 @@ class Measurement(Struct, frozen=True):
 
 
 def unknown(gap: str) -> Measurement:
-    """Return a measurement without a value, and why it has none."""
+    """Return a measurement without a value, with the reason."""
     return Measurement(None, gap=gap)
 
 
@@ -116,16 +115,16 @@ RESTS_ON: Mapping[str, Parts] = {
     **dict.fromkeys(("memory_allocators", "memory_alive", "memory_by_op", "memory_by_scope"), _MEMORY),
     "memory_timeline": _MEMORY,
 }
-"""Figure or table -> the parts that it rests on, besides those that show its steps; others rest on everything."""
+"""Figure or table -> the parts that it depends on, besides step detection; others depend on everything."""
 
 
 def rests_on_steps(metric: Metric) -> bool:
-    """Tell whether a metric is a figure over steps."""
+    """Return whether a metric is a figure over steps."""
     return metric.name in FIGURES and not metric.table and "steps" in FIGURES[metric.name].sections
 
 
 def is_over_steps(metric: Metric) -> bool:
-    """Tell whether a metric is a figure or a column over steps."""
+    """Return whether a metric is a figure or a column over steps."""
     if not metric.table:
         return metric.name == REGRESSION or rests_on_steps(metric)
     table = limit_tables()[metric.table]
@@ -133,7 +132,7 @@ def is_over_steps(metric: Metric) -> bool:
 
 
 def parts_of(metric: Metric, steps: Iterable[Steps]) -> Parts:
-    """Return the parts of a profile that a metric rests on; `steps` are those of its hosts."""
+    """Return the parts of a profile that a metric depends on; `steps` are those of its hosts."""
     parts = RESTS_ON.get(metric.table or metric.name, EVERYTHING)
     if metric.cause == "memory_pressure":
         parts |= _MEMORY
@@ -151,26 +150,26 @@ _OMITTED = {
     COLLECTION: "with a rare garbage collection",
     OMITTED: "left out by TensorFlow",
 }
-"""Steps with each flag, in a list of steps that are not averaged."""
+"""Description of each flag in a list of steps that are not averaged."""
 
 
 class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
-    """One host, over the steps that count; or all hosts together, for tables over hosts."""
+    """One host, over the selected steps; or all hosts together, for tables over hosts."""
 
     results: Results
-    """Of this host alone, over the steps that count."""
+    """Of this host alone, over the selected steps."""
     name: str
-    """How messages name the host: empty where there is only one."""
+    """The host in messages: empty if there is only one."""
     stat: StepStatistic
     min_steps: int
     recorded_steps: int
-    """Steps in the profile, also those that do not count."""
+    """Steps in the profile, including unselected ones."""
     other_kinds: Mapping[str, int]
-    """How many whole steps of each other kind there are; these are not judged."""
+    """Whole steps of each other kind, which are not checked."""
     omitted: Mapping[str, int]
-    """How many steps of the judged kind are not averaged, by their flag."""
+    """Steps of the checked kind that are not averaged, by flag."""
     allow_doubt: bool = False
-    """Whether a figure is judged although something that it rests on is doubtful."""
+    """Whether a figure is checked even if it is doubtful."""
 
     @property
     def host(self) -> HostResults:
@@ -179,18 +178,18 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def breakdown(self) -> Breakdown:
-        """Return the breakdown of the steps that count."""
+        """Return the breakdown of the selected steps."""
         breakdown: Breakdown = self.host["steps"]
         return breakdown
 
     @cached_property
     def summary(self) -> Summary:
-        """Return the averages over the headline steps."""
+        """Return the means over the averaged steps."""
         return summarize(self.breakdown)
 
     @property
     def too_few_steps(self) -> str:
-        """Say that the host has too few averaged steps, and what to try; empty if it has enough."""
+        """Return that the host has too few averaged steps, and a fix; empty if it has enough."""
         count, steps = self.summary.averaged_count, self.breakdown.steps
         if count >= self.min_steps:
             return ""
@@ -201,13 +200,13 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
 
     def damage(self, metric: Metric) -> str:
-        """Say what is wrong with the profile that matters to a figure; empty if nothing is."""
+        """Return the damage of the profile that affects a figure, or empty."""
         parts = parts_of(metric, (host["steps"].steps for host in self.results.hosts))
         texts = [flaw.text for _, flaw in self.results.flaws if flaw.level == "unsound" and flaw.touches(parts)]
         return f"the profile is damaged: {texts[0]}" if texts else ""
 
     def why_doubtful(self, metric: Metric) -> str:
-        """Say why a figure is too doubtful to be judged, and what to try; empty if it is not, or doubt is allowed."""
+        """Return why a figure is too doubtful to check, and a fix; empty if it is reliable or doubt is allowed."""
         doubts = self.doubts(metric)
         if self.allow_doubt or not doubts:
             return ""
@@ -216,7 +215,7 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         return f"{doubt}; {fix}, or judge it all the same with --allow-doubt"
 
     def doubts(self, metric: Metric | None = None) -> Sequence[tuple[str, Flaw]]:
-        """Return what makes a figure doubtful, or anything, each with its host: flaws, and steps that are a guess."""
+        """Return the doubts about a figure, or all doubts, with their hosts: flaws, and low-confidence steps."""
         found = [(host, flaw) for host, flaw in self.results.flaws if flaw.level == "doubtful"]
         for host in self.results.hosts:
             steps = host["steps"].steps
@@ -227,19 +226,19 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         return [(host, flaw) for host, flaw in found if parts is None or flaw.touches(parts)]
 
     def doubt_text(self, doubts: Sequence[tuple[str, Flaw]]) -> str:
-        """Return the first doubts as text, with their host where the figure is over several."""
+        """Return the first doubts as text, with the host if the figure is over several."""
         is_of_several = self.results.has_several_hosts
         texts = [f"host {host}: {flaw.text}" if is_of_several else flaw.text for host, flaw in doubts]
         more = len(texts) - _MOST_DOUBTS
         return "; ".join([*texts[:_MOST_DOUBTS], *([f"and {more:,} more"] if more > 0 else [])])
 
     def over(self, summary: Summary) -> str:
-        """Say over which steps a figure is, and which are not judged."""
+        """Return the steps of a figure as text, and those that are not checked."""
         others = f"; {unjudged_steps(self.other_kinds)}" if self.other_kinds else ""
         return f"over {counted(summary.averaged_count, step_word(summary.kind))}{others}"
 
     def statistic_of(self, statistic: str) -> str:
-        """Say which steps a statistic of the step times is of, and why some are not among them."""
+        """Return the steps of a step time statistic as text, with the reasons for omissions."""
         total = self.summary.averaged_count + sum(self.omitted.values())
         reasons = ", ".join(f"{count:,} {_OMITTED[flag]}" for flag, count in self.omitted.items())
         omitted = f"; omitted: {reasons}" if reasons else ""
@@ -248,11 +247,11 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def named(self, reason: str) -> str:
-        """Return a reason with the name of the host before it, if there are several."""
+        """Prefix a reason with the host's name if there are several hosts."""
         return f"host {self.name}: {reason}" if self.name else reason
 
     def findings(self, section: str) -> tuple[Finding, ...]:
-        """Return the findings of a section; none of a section about devices where no device recorded anything."""
+        """Return the findings of a section; empty for a device section without device events."""
         spec = find_section(section)
         if spec.without_device and not self.results.has_device:
             return ()
@@ -265,7 +264,7 @@ def judged_hosts(
 ) -> tuple[JudgedHost, ...]:
     """Return each host alone, then, if there are several, all of them together.
 
-    With a `kind`, only steps of that kind count; without, figures are over those of the main kind.
+    Only steps of `kind` count; figures are over the main kind by default.
     """
     judged, whole = whole_steps(results, skip_first, kind), whole_steps(results)
     several = results.has_several_hosts
@@ -304,7 +303,7 @@ def judged_hosts(
 
 
 def unjudged_steps(kinds: Mapping[str, int]) -> str:
-    """Say how many steps of other kinds are not judged, and how they are."""
+    """Return the number of steps of other kinds, and the options to check them."""
     steps = " and ".join(counted(count, step_word(kind)) for kind, count in kinds.items())
     options = " or ".join(f"--by-kind {kind}" for kind in kinds)
     return f"{steps} {'is' if [*kinds.values()] == [1] else 'are'} not judged: {options}"
@@ -314,7 +313,7 @@ _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maxi
 
 
 def measure(limit: Limit, host: JudgedHost) -> Measurement:
-    """Return what a limit measures on a host."""
+    """Measure a limit on a host."""
     if damage := host.damage(limit.metric):
         return unknown(damage)
     measurement = _measure(limit, host)
@@ -330,7 +329,7 @@ def _measure(limit: Limit, host: JudgedHost) -> Measurement:
         lacking = why_devices_unknown(host.breakdown) if find_section(section).without_device else ""
         measurement = unknown(lacking) if lacking else _measure_column(limit, host)
         if section == "diagnosis" and host.breakdown.missing:
-            # There may be more causes where events are missing.
+            # There may be more causes in missing events.
             flaw = host.breakdown.missing[0]
             return replace(measurement, gap=measurement.gap or f"{flaw.text}: {flaw.fix}", is_none=False)
         return measurement
@@ -338,12 +337,12 @@ def _measure(limit: Limit, host: JudgedHost) -> Measurement:
         return unknown(host.too_few_steps)
     read: Callable[[JudgedHost, Metric], Measurement] = resolve_name(FIGURES[metric.name].measure)
     measurement = read(host, metric)
-    # A part of the value is the smallest that is possible, which says nothing about a lower limit.
+    # A partial value is a lower bound, which cannot decide a lower limit.
     return unknown(measurement.gap) if measurement.gap and limit.relation.startswith(">") else measurement
 
 
 def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
-    """Return by how much the slowest host's step time is above the median of the hosts, in %."""
+    """Return the excess of the slowest host's step time over the median of the hosts, in %."""
     if len(hosts) < 2:
         return unknown("there is only one host, and skew compares hosts")
     metric = Metric("skew")
@@ -364,7 +363,7 @@ def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
 
 
 def measure_together(limit: Limit, hosts: Sequence[JudgedHost], together: JudgedHost) -> Measurement:
-    """Return what a limit measures on all hosts together, each of which must have enough steps."""
+    """Measure a limit on all hosts together, each of which must have enough steps."""
     thin = next((host for host in hosts if host.too_few_steps), None)
     return measure(limit, together) if thin is None else unknown(thin.named(thin.too_few_steps))
 
@@ -393,19 +392,19 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
             return unknown(f"{name}.{stale[0]} also counts steps that are not judged")
     hidden = [category for category in sorted(host.breakdown.unknown) if f"{category}_ms" in used]
     if table.about_steps and hidden:
-        # In a job without a device, rows hold 0 for the categories of one.
+        # In a job without a device, rows have 0 for device categories.
         return unknown(f"{name}.{hidden[0]}_ms is unknown: {why_unknown(host.breakdown, hidden[0])}")
     return measure_rows(limit, data)
 
 
 def why_step_time_unknown(host: JudgedHost) -> str:
-    """Say why the missing events of devices leave the step time unknown: only they show where steps end."""
+    """Return why missing device events leave the step time unknown: only they show where steps end."""
     steps = host.breakdown.steps
     return "" if steps.source == "markers" and steps.end_known else why_devices_unknown(host.breakdown)
 
 
 def step_time(host: JudgedHost, metric: Metric) -> Measurement:
-    """Return a statistic of the step times: that of the metric, else that of the host."""
+    """Return the metric's statistic of the step times, by default the host's."""
     if lacking := why_step_time_unknown(host):
         return unknown(lacking)
     times: Statistics | None = host.summary.step_time_ms
@@ -436,7 +435,7 @@ def input_bound(host: JudgedHost, _: Metric) -> Measurement:
 
 
 def share(host: JudgedHost, metric: Metric) -> Measurement:
-    """Return the share of the category of this name in the step time."""
+    """Return the share of the category with this name in the step time."""
     category = metric.name
     if category in host.breakdown.unknown:
         return unknown(why_unknown(host.breakdown, category))
@@ -444,7 +443,7 @@ def share(host: JudgedHost, metric: Metric) -> Measurement:
 
 
 def device_busy(host: JudgedHost, _: Metric) -> Measurement:
-    """Return the share of the step time in which the least busy device works."""
+    """Return the share of the step time in which the least busy device runs work."""
     idle = host.host["idle"]
     if lacking := why_devices_unknown(host.breakdown):
         return unknown(lacking)
@@ -456,7 +455,7 @@ def device_busy(host: JudgedHost, _: Metric) -> Measurement:
         )
     if any(not device.counted_window_ps for device in idle.devices):
         return unknown("the time of a device could not be cut by the steps that count")
-    # A device that recorded work took part, so it counts with 0 % if none of it is in the steps.
+    # A device with recorded work took part, so it counts as 0% without work in the steps.
     worst = min(idle.devices, key=lambda device: device.works_percent)
     listed, recorded = len(idle.listed), len(idle.devices)
     omitted = f"; omitted: {listed - recorded} of {listed} that recorded no work" if recorded < listed else ""
@@ -487,7 +486,7 @@ def memory(host: JudgedHost, _: Metric) -> Measurement:
 
 
 def fullest_allocator(host: JudgedHost) -> Allocator | None:
-    """Return the allocator with the highest peak: of devices, or of the host in a job without any device."""
+    """Return the allocator with the highest peak: of a device, or of the host if there is no device."""
     allocators: tuple[Allocator, ...] = host.host["memory"].allocators
     of_devices = [allocator for allocator in allocators if allocator.place in ("device", "other")]
     candidates = of_devices if of_devices or host.breakdown.has_device else allocators
@@ -495,7 +494,7 @@ def fullest_allocator(host: JudgedHost) -> Allocator | None:
 
 
 def retraces(host: JudgedHost, _: Metric) -> Measurement:
-    """Return how many calls traced a function again."""
+    """Return the number of retracing calls."""
     functions: tuple[FunctionStats, ...] = host.host["functions"].functions
     if not functions:
         return unknown("no call of a tf.function is in the trace, so nothing is known about tracing")
@@ -512,9 +511,9 @@ def retraces(host: JudgedHost, _: Metric) -> Measurement:
 
 
 def retraces_of(function: FunctionStats) -> int | None:
-    """Return the calls in the capture that traced a function again; None if it is unknown whether one was the first.
+    """Return a function's retracing calls in the capture; None if it is unknown whether one was the first.
 
-    Functions of one name count as one: where each call makes a new one, all but the first call trace again.
+    Functions with the same name count as one: if each call creates a new one, all but the first retrace.
     """
     traced = function.calls.get("traced", 0)
     if not traced:
@@ -525,7 +524,7 @@ def retraces_of(function: FunctionStats) -> int | None:
 
 
 def input_cost(host: JudgedHost, _: Metric) -> Measurement:
-    """Return the least that input costs: a limit is breached only where even that is above it."""
+    """Return the lower bound of the input cost: a limit is breached only if even that exceeds it."""
     diagnosis: Diagnosis = host.results["diagnosis"]
     cost = diagnosis.input_cost_percent
     if cost is None:
@@ -535,14 +534,14 @@ def input_cost(host: JudgedHost, _: Metric) -> Measurement:
 
 
 def cause(host: JudgedHost, metric: Metric) -> Measurement:
-    """Return whether the diagnosis names a cause; with a gap where it could not judge it."""
+    """Return whether the diagnosis reports a cause; with a gap if it was not evaluated."""
     diagnosis: Diagnosis = host.results["diagnosis"]
     is_named, gap = float(bool(diagnosis.named(metric.cause))), diagnosis.unjudged.get(metric.cause, "")
     return Measurement(is_named, host.over(diagnosis.summary), gap, diagnosis.host)
 
 
 def cause_cost(host: JudgedHost, metric: Metric) -> Measurement:
-    """Return the most that a cause costs; nothing if the diagnosis could judge it and does not name it."""
+    """Return the upper bound of a cause's cost; 0 if it was evaluated and not reported."""
     diagnosis: Diagnosis = host.results["diagnosis"]
     code = metric.cause
     causes, gap = diagnosis.named(code), diagnosis.unjudged.get(code, "")
@@ -556,7 +555,7 @@ def cause_cost(host: JudgedHost, metric: Metric) -> Measurement:
 
 
 def straggler_loss(together: JudgedHost, _: Metric) -> Measurement:
-    """Return what steps lose because hosts wait for the last one; `together` is all of them."""
+    """Return the step time lost by waiting for the last host; `together` is all hosts."""
     hosts: Hosts = together.results["hosts"]
     if not hosts.is_known:
         return unknown(hosts.why_unknown)
@@ -573,7 +572,7 @@ _KERNEL_TABLES = ("kernels", "kernels_by_name")
 
 
 def measure_rows(limit: Limit, data: Data) -> Measurement:
-    """Return what a limit measures in the columns of its table."""
+    """Measure a limit on columns of its table."""
     metric = limit.metric
     rows = len(data[metric.name])
     surely, possibly = np.ones(rows, np.bool_), np.ones(rows, np.bool_)
@@ -593,7 +592,7 @@ def measure_rows(limit: Limit, data: Data) -> Measurement:
 
 
 def numbers(values: Sequence[Any]) -> Float64s:
-    """Return cells as floats, NaN where they are unknown."""
+    """Return cells as floats, with NaN for unknown."""
 
     def number(value: Any) -> float:
         try:
@@ -628,7 +627,7 @@ def _compared(cells: Float64s, relation: str, value: float) -> Bools:
 def _worst(limit: Limit, data: Data, values: Float64s, surely: Bools, perhaps: Bools) -> Measurement:
     is_known = ~np.isnan(values)
     rows = np.flatnonzero(surely & is_known)
-    # A row that is perhaps chosen does not matter if it holds the limit.
+    # A row with unknown selection does not matter if it passes.
     harmless = _compared(values, limit.relation, limit.bound)
     gap = _gap(limit, surely & ~is_known, perhaps & ~harmless)
     if not len(rows):
@@ -651,7 +650,7 @@ def _of_all(limit: Limit, values: Float64s, surely: Bools, perhaps: Bools) -> Me
     gap = _gap(limit, surely & ~is_known, perhaps)
     if not len(known_values):
         return unknown(gap) if gap else _nothing(limit)
-    # More rows could only enlarge a sum of non-negative numbers: if it is breached without them, it is with them.
+    # More rows could only increase a sum of non-negative numbers, so a breach without them is final.
     is_least = limit.metric.function == "sum" and limit.relation.startswith("<") and bool((known_values >= 0).all())
     if gap and not is_least:
         return unknown(gap)
@@ -685,7 +684,7 @@ def _undecided(perhaps: Bools) -> str:
 
 
 def _nothing(limit: Limit) -> Measurement:
-    """Return what a limit measures where it is known that no row is chosen."""
+    """Return the measurement if no row is selected."""
     table = limit.metric.table
     why = f"no row of {table} meets the conditions" if limit.metric.conditions else f"the table {table} has no rows"
     if table in _KERNEL_TABLES:
@@ -696,6 +695,6 @@ def _nothing(limit: Limit) -> Measurement:
 
 
 def metric_title(limit: Limit) -> str:
-    """Return what is measured in words: `sum of kernels.total_us[kernel_name~nccl]`."""
+    """Return the metric as a title: `sum of kernels.total_us[kernel_name~nccl]`."""
     function, text = limit.metric.function, metric_text(limit.metric)
     return f"{function} of {text[len(function) + 1 : -1]}" if function else text

@@ -1,6 +1,6 @@
-"""What a gate came to: the result of each limit, the exit code, and the report of both.
+"""The outcome of a check: the result of each limit, the exit code, and the report.
 
-The report has the verdict, a table of limits, the baseline, and why limits do not hold.
+The report has the verdict, a table of limits, the baseline, and explanations of breaches.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ from tfperf.report.render.values import cell_text, unit_mark
 
 if TYPE_CHECKING:
     from tfperf.judge.regression import StepComparison
-else:  # help(Judged) looks the name up
+else:  # help(Judged) looks up the name
     StepComparison = Any
 
 
 class Judged(Shown, Struct, frozen=True, kw_only=True):
-    """One limit, judged on the worst host for it."""
+    """The result of one limit on its worst host."""
 
     limit: Limit
     status: Status
     title: str
-    """What was measured, in words: `Input-bound`, `Step time (p95)`, `sum of kernels.total_us[name~nccl]`."""
+    """The measured metric: `Input-bound`, `Step time (p95)`, `sum of kernels.total_us[name~nccl]`."""
     measured: float | None
     """In the unit of the limit; None if it could not be measured."""
     unit: Unit
     host: str
-    """The worst host; empty where there is one host only, or none was measured."""
+    """The worst host; empty for a single host, or if none was measured."""
     why: str = ""
-    """If unknown: what is missing, and what to try. Else: what the number rests on; may be empty."""
+    """If unknown: the missing data and a fix. Else: the basis of the number; may be empty."""
     evidence: tuple[Finding, ...] = ()
-    """For a breach: the sentences of the report that explain it, with the first advice."""
+    """For a breach: the findings that explain it, with the first action."""
     comparison: StepComparison | None = None
-    """For a limit on the regression against a baseline."""
+    """For a regression limit."""
     doubt: str = ""
-    """What makes the figure doubtful, if it was judged all the same because doubt is allowed."""
+    """Why the figure is doubtful, if it was checked because doubt is allowed."""
 
 
 class Outcome(Shown, Struct, frozen=True, kw_only=True):
-    """A gate, judged: the result of each limit, and which profile it is about.
+    """The outcome of a check: the profile and the result of each limit.
 
-    `exit_code` is 3 if a limit is breached, else 1 if one could not be judged (or there is none), else 0.
+    `exit_code` is 3 if a limit is breached, else 1 if one is unknown (or there is none), else 0.
     """
 
     judged: tuple[Judged, ...]
     run: str = ""
     folder: str = ""
     config_file: str = ""
-    """Where limits and settings come from, besides the command line; empty: from nowhere else."""
+    """The file with limits and settings, besides the command line; may be empty."""
     hosts: tuple[str, ...] = ()
     step_count: int = 0
-    """Whole steps judged, of the host that has fewest."""
+    """Whole steps on the host with the fewest."""
     step_kind: str = ""
-    """Their kind; empty if nothing was judged."""
+    """Their kind; empty if nothing was checked."""
     other_kinds: Mapping[str, int] = {}
-    """Whole steps of other kinds, which figures leave out: of each kind, of the host that has most."""
+    """Omitted whole steps by other kind, each on the host with the most."""
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -72,29 +72,29 @@ class Outcome(Shown, Struct, frozen=True, kw_only=True):
 
     @property
     def breached(self) -> tuple[Judged, ...]:
-        """Return the limits that do not hold."""
+        """Return the breached limits."""
         return tuple(judged for judged in self.judged if judged.status == "breach")
 
     @property
     def unknown(self) -> tuple[Judged, ...]:
-        """Return the limits that could not be judged."""
+        """Return the unknown limits."""
         return tuple(judged for judged in self.judged if judged.status == "unknown")
 
     @property
     def despite_doubt(self) -> tuple[Judged, ...]:
-        """Return the limits that were judged although their figures are doubtful."""
+        """Return the limits that were checked although their figures are doubtful."""
         return tuple(judged for judged in self.judged if judged.doubt)
 
     @property
     def exit_code(self) -> int:
-        """Return 0 if every limit holds, 3 if one is breached, 1 if that is unknown."""
+        """Return 0 if every limit passes, 3 if one is breached, else 1."""
         if self.breached:
             return 3
         return 1 if self.unknown or not self.judged else 0
 
 
 def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
-    """Return the outcome of a gate that got no profile to judge: every limit is unknown."""
+    """Return the outcome without a profile: every limit is unknown."""
     return Outcome(
         judged=tuple(
             Judged(limit=limit, status="unknown", title=limit.metric.name, measured=None, unit="", host="", why=reason)
@@ -104,7 +104,7 @@ def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
 
 
 VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
-"""The verdict of each exit code."""
+"""Verdict by exit code."""
 _SEVERITIES: dict[str, Severity] = {"pass": "info", "unknown": "problem", "breach": "problem"}
 _DEMANDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
 _NAMED_LIMITS = 5
@@ -151,7 +151,7 @@ BASELINE_COLUMNS = (
 
 
 def check_report(outcome: Outcome) -> Report:
-    """Return the report of a gate; `summary` has the verdict (pass, breach or unknown), exit code and counts."""
+    """Return the report; its `summary` has the verdict (pass, breach or unknown), exit code and counts."""
     source = {
         "run": outcome.run,
         "folder": outcome.folder,
@@ -180,7 +180,7 @@ def check_report(outcome: Outcome) -> Report:
 
 
 def headline(outcome: Outcome) -> str:
-    """State in one line which limits do not hold, and how many do."""
+    """Return one line with the breached limits, and the number of passing ones."""
     count, passed = len(outcome.judged), sum(judged.status == "pass" for judged in outcome.judged)
     if not count:
         return "Nothing was checked: no limit was given."
@@ -193,7 +193,7 @@ def headline(outcome: Outcome) -> str:
 
 
 def sentence(judged: Judged) -> str:
-    """State the result of a limit, with both numbers: `Input-bound is 63.4% on host a; at most 10.0% is allowed.`"""
+    """Describe the result of a limit with both numbers: `Input-bound is 63.4% on host a; at most 10.0% is allowed.`"""
     if judged.status == "unknown":
         return f"{judged.limit.text} could not be judged: {why(judged)}"
     comparison = judged.comparison
@@ -210,12 +210,12 @@ def sentence(judged: Judged) -> str:
 
 
 def why(judged: Judged) -> str:
-    """Return what the result of a limit rests on, or what is missing; may be empty."""
+    """Return the basis of a result, or the missing data; may be empty."""
     return judged.why or (judged.comparison.why if judged.comparison else "")
 
 
 def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
-    """Return what could not be judged, and why: a reason that several limits share is given once, with all of them."""
+    """Return the unknown limits with their reasons; limits with the same reason are joined."""
     limits: dict[str, list[str]] = {}
     for judged in outcome.unknown:
         limits.setdefault(why(judged), []).append(judged.limit.text)
@@ -279,7 +279,7 @@ def _measured_text(judged: Judged) -> str | None:
 
 
 def _margin(judged: Judged) -> float | None:
-    """Return the distance to the bound, negative where it is breached; None where no number decides."""
+    """Return the distance to the bound, negative for a breach; None if the result is not numeric."""
     if judged.status == "unknown" or judged.measured is None:
         return None
     if judged.comparison is not None or judged.limit.metric.name == CAUSE:
@@ -300,7 +300,7 @@ def _names(several: Sequence[Judged]) -> str:
 
 def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
     if judged.status == "unknown" and comparison.verdict != "inconclusive":
-        # Times of runs that cannot be compared are right, but their ratio says nothing.
+        # The times of incomparable runs are correct, but their ratio has no meaning.
         comparison = replace(comparison, verdict="inconclusive", ratio=None)
     row: dict[str, Any] = {column.key: getattr(comparison, column.key, None) for column in BASELINE_COLUMNS}
     row |= {
@@ -326,7 +326,7 @@ def _allowed(comparison: StepComparison) -> str:
 
 
 def _interval(comparison: StepComparison) -> str | None:
-    """Return the interval of the change in percent, in digits that compare with the allowed one as the numbers do."""
+    """Return the interval of the change in percent, with digits that agree with the verdict."""
     if comparison.ratio is None:
         return None
     allowed, ends = 100.0 * comparison.tolerance, []
@@ -338,7 +338,7 @@ def _interval(comparison: StepComparison) -> str | None:
 
 
 def _fixed(value: float, digits: int) -> str:
-    # With + 0.0, so that nothing is -0.0.
+    # + 0.0 avoids -0.0.
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
@@ -351,7 +351,7 @@ def _why_sections(outcome: Outcome) -> list[Section]:
         if judged.why and judged.comparison is None:
             text = f"{text[:-1]} ({judged.why.removesuffix('.')})."
         for finding in (Finding("breach", "problem", text), *judged.evidence):
-            # Several limits may be breached for the same reason: the same advice is given once.
+            # Limits breached for the same reason share one action.
             findings.setdefault((finding.code, finding.action or finding.text), finding)
     unjudged = [Finding("unknown", severity, f"{what}: {reason}") for what, reason in open_questions(outcome)]
     every = (*findings.values(), *unjudged)
@@ -362,10 +362,11 @@ def _why_sections(outcome: Outcome) -> list[Section]:
 
 
 def shown_together(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
-    """Return both as text in the usual form, or with as many more digits as it takes to compare them correctly.
+    """Format both with the usual digits, or with as many as are needed to compare them correctly.
 
-    Sizes include their unit; ms, us and % are added by the caller. A bound is shown as it was written, except for
-    sizes, which may be written in other units.
+    Sizes include their unit; the caller adds ms, us and %. A bound keeps its original form, except for sizes, which may
+    be
+    written in other units.
     """
     if not (math.isfinite(measured) and math.isfinite(bound)):
         return cell_text(measured, unit), cell_text(bound, unit)
@@ -394,7 +395,7 @@ def _with_more_digits(measured: float, bound: float, unit: Unit) -> Iterator[tup
 
 
 def _number_seen(text: str) -> Decimal:
-    """Return the number that a reader sees; `<` and `>` put it just below or above."""
+    """Return the displayed number; `<` and `>` shift it slightly."""
     digits, _, mark = text.replace(",", "").partition(" ")
     number = Decimal(digits.lstrip("<>")) * _BYTES.get(mark, 1)
     return number + {"<": -_CLOSE, ">": _CLOSE}.get(text[0], Decimal(0))

@@ -1,27 +1,28 @@
-"""Is a run slower than one or several baselines? Three verdicts: slower, not slower, inconclusive.
+"""Compare the step time of a run with one or several baselines: slower, not slower, or inconclusive.
 
-Several baselines. The steps of one capture cannot show how much the machine changes from one capture to the next.
-Several captures of the same version can: if nothing changed, the new run is one more draw from where they came from.
-With k baselines whose logarithms of the step time have the mean m and the standard deviation s, the logarithm of the
-new one then lies within t(k - 1) s sqrt(1 + 1/k) of m (the prediction interval of a normal sample). On each side, that
-or the usual interval from the noise within the captures counts, whichever is wider.
+Several baselines. The steps of one capture do not show how much the machine varies between captures; several captures
+of the same version do: without a change, the new run is another draw from the same distribution. Let m and s be the
+mean and standard deviation of the logarithms of the step times of k baselines. The new logarithm is then within
+t(k - 1) s sqrt(1 + 1/k) of m (the prediction interval of a normal sample). On each side, the wider of this interval and
+the interval from the noise within the captures counts.
 
-The interval of a ratio is that of a block bootstrap. Steps of one job resemble their neighbours (caches, clocks, the
-garbage collector, other jobs on the machine), so single steps must not be drawn as if they were independent. The series
-is laid in a circle, and blocks of neighbours are drawn.
+The interval of a ratio is from a block bootstrap. Steps of one job resemble their neighbors (caches, clocks, garbage
+collection, other jobs on the machine), so single steps must not be drawn as if they were independent. Blocks of
+neighbors are drawn from the series as a circle.
 
-1. Block length: what is best for a series whose lag-1 correlation is r, 1.14 (2 r / (1 - r^2))^(2/3) n^(1/3) steps
-   (Politis and White 2004, with an AR(1) for the spectrum; r is raised by (1 + 3 r) / n, since short series hide it),
-   but at least n^(1/3), and at most a quarter of the series.
-2. Mean: average the drawn blocks. Median and 95th percentile: average, in the drawn blocks, how many steps lie at or
-   below the statistic. That fraction leads to a quantile of the series (Woodruff 1952; Bahadur's representation), so
-   nothing is sorted but the series itself, and a long one costs no more memory than its blocks.
-3. Few blocks vary less than the truth. So deviations from the statistic are stretched by sqrt(n / (n - length)) and by
-   Student's t over normal quantile (Hesterberg 2015, "expanded percentile"), with 1.5 n / length - 1 degrees of
-   freedom, 1.5 because blocks overlap.
-4. The interval holds the middle share of the logarithms of drawn after / drawn before.
+1. Block length: the optimum for a series with lag-1 correlation r, 1.14 (2 r / (1 - r^2))^(2/3) n^(1/3) steps (Politis
+   and White 2004, with an AR(1) spectrum; r is raised by (1 + 3 r) / n to correct the bias of short series), but at
+   least n^(1/3), and at most a quarter of the series.
+2. Mean: average the drawn blocks. Median and 95th percentile: average the share of steps in the drawn blocks that are
+   at most the statistic. That share gives a quantile of the series (Woodruff 1952; Bahadur's representation), so only
+   the series is sorted, and a long one needs no more memory than its blocks.
+3. Few blocks underestimate the variance. Deviations from the statistic are therefore stretched by sqrt(n / (n -
+   length)) and by Student's t over the normal quantile (Hesterberg 2015, "expanded percentile"), with 1.5 n / length -
+   1
+   degrees of freedom, 1.5 because blocks overlap.
+4. The interval contains the central share of the logarithms of drawn after / drawn before.
 
-docs/diff.md says how often such an interval held the truth, and what slowdown it sees.
+docs/diff.md states the measured coverage and the detectable slowdown.
 """
 
 from __future__ import annotations
@@ -42,23 +43,25 @@ if TYPE_CHECKING:
     from tfperf.judge.run_summary import HostSummary, RunSummary
 
 StepStatistic = Literal["mean", "median", "p95"]
-"""The statistic of the step times of a run that is compared."""
+"""The compared statistic of a run's step times."""
 STATISTICS: tuple[StepStatistic, ...] = get_args(StepStatistic)
 MOST_STEPS_NEEDED = 20_000
-"""Nobody captures more steps than this for a comparison; where more are needed, the machine has to be calmer."""
+"""Above this number of steps, no capture is practical: the machine must be less noisy."""
 _QUANTILE: dict[StepStatistic, float] = {"median": 0.5, "p95": 0.95}
 
 
 class Ratio(Struct, frozen=True):
-    """Step time after / step time before, with its bootstrap interval at `confidence` (0.9: 90 %)."""
+    """Step time after / step time before, with its bootstrap interval at `confidence` (0.9: 90%)."""
 
     value: float
     low: float
     high: float
     confidence: float
     steps: float | None = None
-    """How many steps each run had, as far as the width goes: with different numbers of steps, the run that adds more to
-    the width counts more. None for a ratio to several runs."""
+    """Effective steps per run for the width: if the runs differ in length, the one that adds more to the width counts
+    more.
+    None for a ratio to several runs.
+    """
 
     @property
     def half_width(self) -> float:
@@ -66,10 +69,11 @@ class Ratio(Struct, frozen=True):
         return (self.high - self.low) / 2
 
     def steps_needed(self, tolerance: float) -> int | None:
-        """Return about how many steps in each run bring the half-width to `tolerance`, in two digits.
+        """Return about how many steps per run reduce the half-width to `tolerance`, in two digits.
 
-        The width falls with the square root of the number of steps. None where it is that narrow already, and where
-        more than `MOST_STEPS_NEEDED` are needed.
+        The width decreases with the square root of the steps. None if it is narrow enough, or if more than
+        `MOST_STEPS_NEEDED`
+        are needed.
         """
         if self.steps is None or tolerance <= 0 or self.half_width <= tolerance:
             return None
@@ -81,7 +85,7 @@ class Ratio(Struct, frozen=True):
 
 
 def statistic(times: Sequence[float] | Float64s, stat: StepStatistic) -> float | None:
-    """Return the mean, the median or the 95th percentile of step times, in their unit; None of none."""
+    """Return the mean, median or 95th percentile of step times, in their unit; None for no times."""
     values = np.asarray(times, np.float64)
     if not len(values):
         return None
@@ -91,21 +95,23 @@ def statistic(times: Sequence[float] | Float64s, stat: StepStatistic) -> float |
 
 
 RegressionVerdict = Literal["slower", "not slower", "inconclusive"]
-"""slower: the interval lies above the tolerance. not slower: it does not, and it is narrow enough to show a regression.
-inconclusive: it is so wide that a regression could hide in it."""
+"""slower: the interval is above the tolerance. not slower: it is not, and it is narrow enough to show a regression.
+inconclusive: it is so wide that it could contain a regression.
+"""
 FEWEST_STEPS: dict[StepStatistic, int] = {"mean": 5, "median": 5, "p95": 40}
-"""Fewer whole steps in a run give no interval: it would be too narrow (for p95: fewer than two steps lie above it)."""
+"""Minimum whole steps for an interval; with fewer, it would be too narrow (p95: fewer than two steps are above it)."""
 CONFIDENCE = 0.90
-"""Of the interval: 5 % lie above it and 5 % below, and only the lower end can call a run slower."""
+"""Of the interval: 5% are above and 5% below it, and only its lower end can show a slowdown."""
 STATISTIC_TITLES: dict[StepStatistic, str] = {"mean": "mean", "median": "median", "p95": "95th percentile"}
 
 
 class StepComparison(Struct, frozen=True, kw_only=True):
-    """Whether one run is slower than one or several others by more than `tolerance` (0.05: 5 %).
+    """Whether a run is slower than one or several others by more than `tolerance` (0.05: 5%).
 
-    `ratio` is None where a run has too few steps for any interval. `steps_needed` is how many steps in each run would
-    give a verdict, None where enough are there or nothing can be said. `why` explains `verdict` in one sentence. Hosts
-    are those that were compared: the slowest of each run.
+    `ratio` is None if a run has too few steps for an interval. `steps_needed` is the number of steps per run for a
+    verdict,
+    or None if there are enough or it is unknown. `why` explains `verdict` in one sentence. The compared hosts are the
+    slowest of each run.
     """
 
     verdict: RegressionVerdict
@@ -121,20 +127,19 @@ class StepComparison(Struct, frozen=True, kw_only=True):
     steps_needed: int | None
     why: str
     per: Per = "step"
-    """What times are of; for an example, `before_ms` and `after_ms` are of 1,000."""
+    """For "example", `before_ms` and `after_ms` are per 1,000 examples."""
 
 
 def compare_steps(
     before: RunSummary, after: RunSummary, *, tolerance: float, stat: StepStatistic = "mean", per: Per = "step"
 ) -> StepComparison:
-    """Judge whether `after` is slower per step than `before` by more than `tolerance` (0.05: 5 %).
+    """Compare the steps of two runs: is `after` slower than `before` by more than `tolerance` (0.05: 5%)?
 
-    A run with the step times of the other, to the last digit, is the other: not slower, whatever the interval. `per` is
-    what the times of the runs are of.
-
-    Slower: the whole interval of the ratio lies above 1 + tolerance. Not slower: its upper end does not, or half of its
-    width is at most the tolerance, so that a clear regression would show. Each run is that of its slowest host. The
-    interval covers the noise within the two captures, not how the machine changed between them.
+    Slower: the whole interval of the ratio is above 1 + tolerance. Not slower: its upper end is not, or half its width
+    is at
+    most the tolerance, so that a clear regression would show. Equal step times are always "not slower". Each run is
+    represented by its slowest host; its times are per `per`. The interval covers the noise within the two captures, not
+    changes of the machine between them.
     """
     hosts = slowest_host(before, stat), slowest_host(after, stat)
     before_ms, after_ms = (host.step_ms if host else () for host in hosts)
@@ -167,8 +172,8 @@ def compare_steps(
 def compare_with_baselines(
     baselines: Sequence[RunSummary], after: RunSummary, *, tolerance: float, stat: StepStatistic = "mean"
 ) -> StepComparison:
-    """Judge whether `after` is slower per step than one or more baselines, by more than `tolerance` (0.05: 5 %)."""
-    from statistics import fmean, stdev  # takes longer than the rest of this module
+    """Compare the steps of `after` with one or more baselines, with a `tolerance` (0.05: 5%)."""
+    from statistics import fmean, stdev  # slower to import than the rest of this module
 
     comparisons = [compare_steps(baseline, after, tolerance=tolerance, stat=stat) for baseline in baselines]
     ratios = [comparison.ratio for comparison in comparisons if comparison.ratio is not None]
@@ -206,7 +211,7 @@ def compare_with_baselines(
 
 
 def slowest_host(run: RunSummary, stat: StepStatistic) -> HostSummary | None:
-    """Return the host whose steps take longest, the first of equals; None if no host has steps."""
+    """Return the host with the longest steps, the first if equal; None if no host has steps."""
     hosts = [host for host in run.hosts if host.step_ms]
     return max(hosts, key=lambda host: statistic(host.step_ms, stat) or 0.0, default=None)
 
@@ -219,7 +224,7 @@ def _verdict(ratio: Ratio, tolerance: float) -> RegressionVerdict:
 
 
 def format_interval(ratio: Ratio, bound: float = 1.0) -> str:
-    """Return `ratio 1.123 (90% interval 1.091 to 1.154)`, in digits that stand to `bound` as the numbers do."""
+    """Return `ratio 1.123 (90% interval 1.091 to 1.154)`, with digits that compare correctly with `bound`."""
 
     def agrees(value: float, digits: int) -> bool:
         shown = float(format_ratio(value, digits))
@@ -232,12 +237,12 @@ def format_interval(ratio: Ratio, bound: float = 1.0) -> str:
 
 
 def format_ratio(value: float, digits: int = 3) -> str:
-    """Return a ratio with some digits behind the point, with three digits in all where it is large or tiny."""
+    """Format a ratio with some decimals, or with three digits if it is large or tiny."""
     return f"{value:.{digits}f}" if 0.1 <= value < 100 else f"{value:.3g}"
 
 
 def format_times(before_ms: float | None, after_ms: float | None, unit: str = "ms") -> str:
-    """Return `10.2 -> 11.4 ms`, with more digits where few would make different times look equal."""
+    """Return `10.2 -> 11.4 ms`, with more digits if different times would look equal."""
     texts = [format_ms(value) for value in (before_ms, after_ms)]
     if texts[0] == texts[1] and before_ms != after_ms and before_ms and after_ms:
         longer = [[f"{value:.{digits}f}" for value in (before_ms, after_ms)] for digits in range(2, 10)]
@@ -268,9 +273,9 @@ def _why_of_two(comparison: StepComparison) -> str:
 
 
 def measured_ratio(comparison: StepComparison, ratio: Ratio) -> str:
-    """Say what the step times of two runs are, and how they compare."""
+    """Return the step times of two runs and their ratio as text."""
     is_of_step = comparison.per == "step"
-    # The milliseconds of 1,000 examples are the microseconds of one.
+    # Milliseconds per 1,000 examples are microseconds per example.
     times = format_times(comparison.before_ms, comparison.after_ms, "ms" if is_of_step else "us")
     interval = format_interval(ratio, 1 + comparison.tolerance)
     counts = f"from {comparison.before_steps:,} and {counted(comparison.after_steps, 'step')}"
@@ -279,7 +284,7 @@ def measured_ratio(comparison: StepComparison, ratio: Ratio) -> str:
 
 
 def _conclusion(comparison: StepComparison, fine: str, advice: str) -> str:
-    """Say what the interval shows: `fine` if the run is not slower, `advice` if that is unknown."""
+    """Return the conclusion from the interval: `fine` if the run is not slower, `advice` if unknown."""
     limit = _percent(comparison.tolerance)
     return {
         "slower": f"the whole interval is above the tolerance of {limit}",
@@ -295,10 +300,10 @@ def _percent(share: float) -> str:
 _RESAMPLES = 2000
 _SEED = 20_170_314
 _AT_ONCE = 1 << 20
-"""Blocks drawn at the same time, which bounds memory."""
+"""Blocks drawn at once, to limit memory."""
 _LONGEST_CORRELATION = 0.95
 _SAME = 1 + 1e-9
-"""Times that differ by less are the same, but for rounding, which depends on their unit."""
+"""Smaller differences are rounding, which depends on the unit."""
 
 
 def bootstrap_ratio(
@@ -307,10 +312,9 @@ def bootstrap_ratio(
     stat: StepStatistic = "mean",
     confidence: float = 0.95,
 ) -> Ratio | None:
-    """Return statistic(after) / statistic(before) with its bootstrap interval; always the same for the same series.
+    """Return statistic(after) / statistic(before) with its bootstrap interval; deterministic.
 
-    Times are positive, in any unit. None with fewer than two steps in a series, or with times that are not positive
-    and finite.
+    Times are in any unit. None if a series has fewer than two steps, or times that are not positive and finite.
     """
     series = [np.asarray(times, np.float64) for times in (before, after)]
     if not all(len(times) > 1 and bool((times > 0).all()) and bool(np.isfinite(times).all()) for times in series):
@@ -329,7 +333,7 @@ def bootstrap_ratio(
 
 
 def _log_deviations(times: Float64s, stat: StepStatistic, confidence: float, random: np.random.Generator) -> Float64s:
-    """Return, for each resample, the logarithm of its statistic over that of the series, stretched for few blocks."""
+    """Return each resample's log ratio to the series' statistic, stretched for few blocks."""
     count, length = len(times), block_length(times)
     freedom = max(1.5 * count / length - 1, 2.0)
     stretch = student(confidence, freedom) / _normal(confidence) * math.sqrt(count / (count - length))
@@ -345,7 +349,7 @@ def _log_deviations(times: Float64s, stat: StepStatistic, confidence: float, ran
 
 
 def _block_means(values: Float64s, length: int, random: np.random.Generator) -> Float64s:
-    """Return, for each resample, the mean of whole drawn blocks, with the deviation corrected for their number."""
+    """Return each resample's mean of whole blocks, with the deviation corrected for their number."""
     count = max(round(len(values) / length), 1)
     sums = np.concatenate(([0.0], np.cumsum(np.concatenate((values, values[: length - 1])))))
     blocks = (sums[length:] - sums[:-length]) / length
@@ -359,7 +363,7 @@ def _block_means(values: Float64s, length: int, random: np.random.Generator) -> 
 
 
 def block_length(times: Float64s) -> int:
-    """Return how many neighbours are drawn together (see above)."""
+    """Return the number of neighbors to draw together (see above)."""
     count = len(times)
     away = times - times.mean()
     total = float(away @ away)
@@ -370,16 +374,16 @@ def block_length(times: Float64s) -> int:
 
 
 def _normal(confidence: float) -> float:
-    # Imported here: it takes longer than the rest of this module, and only a comparison needs it.
+    # Imported here, because it takes longer than the rest of this module and only comparisons need it.
     from statistics import NormalDist
 
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return Student's quantile on both sides of the middle share `confidence`.
+    """Return Student's two-sided quantile for the central share `confidence`.
 
-    Exact for one degree of freedom, else the expansion of Cornish and Fisher: within 2 % from 2 on (for 0.9).
+    Exact for one degree of freedom, else the Cornish-Fisher expansion: within 2% from two degrees on (for 0.9).
     """
     if freedom == 1:
         return math.tan(math.pi * confidence / 2)

@@ -1,11 +1,10 @@
-"""What is kept of a run: its step times, and what takes its time, per step. Two runs are compared by these.
+"""The stored summary of a run for comparisons: its step times, and time per step by category, op and so on.
 
-Nothing in a summary names a folder of the machine. Numbers have six digits. The annotations are checked when a
-summary is read from a baseline file.
+A summary contains no folder names of the machine. Numbers have six digits. The annotations are checked when a summary
+is read from a baseline, which is a JSON file with the summary of one run.
 
-A baseline is a file with the summary of a run, as JSON. Runs whose steps take different numbers of examples are
-compared per example. Times become those of 1,000 examples: milliseconds then, the unit of all tables, are microseconds
-for one example.
+Runs whose steps have different numbers of examples are compared per example. Times are then per 1,000 examples:
+milliseconds, the unit of all tables, equal microseconds per example.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tfperf.formats.wire.trace_file import open_anywhere
 LONGEST_NAME = 200
 MOST_MS = 1e15
 LONGEST_STEP_MS = 2e9
-"""23 days: no capture is longer, so longer steps are of damaged files."""
+"""23 days: longer steps are from damaged files."""
 MOST_COUNT = 1 << 53
 Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
 Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
@@ -41,30 +40,32 @@ class RankedEntry(Struct, frozen=True):
     name: Name
     """For stages their path."""
     detail: Name
-    """For ops their type; for stages their name; else empty."""
+    """The type of an op, or the name of a stage; else empty."""
     ms: Number | None
     """Milliseconds per step: self time of ops (summed over threads or streams) and tf.functions, time of kernels and
-    copies, time in which the step waits for this stage, idle time of a device."""
+    copies,
+    time that the step waits for this stage, idle time of a device.
+    """
     count: Number | None = None
-    """How often per step; for tf.functions, tracings in the capture."""
+    """Count per step; for tf.functions, tracings in the capture."""
     element_ms: Number | None = None
-    """For stages: own work for one element, on all threads."""
+    """For stages: their own work per element, on all threads."""
 
 
 class Ranking(Struct, frozen=True):
-    """Entries, longest first; `total_rows` says how many there were before the list was cut."""
+    """Entries, longest first; `total_rows` is their number before the list was cut."""
 
     rows: tuple[RankedEntry, ...] = ()
     total_rows: Count = 0
 
     @property
     def is_cut(self) -> bool:
-        """Tell whether entries were omitted."""
+        """Return whether entries were omitted."""
         return self.total_rows > len(self.rows)
 
 
 class Rankings(Struct, frozen=True, kw_only=True):
-    """All rankings of a run; empty where the profile shows no such thing, or has no steps to divide by."""
+    """All rankings of a run; empty if the profile has no such entries, or no steps to divide by."""
 
     device_ops: Ranking = Ranking()
     host_ops: Ranking = Ranking()
@@ -76,13 +77,13 @@ class Rankings(Struct, frozen=True, kw_only=True):
 
 
 class HostSummary(Struct, frozen=True, kw_only=True):
-    """One host. `step_ms` are its averaged whole steps in time order (`step_count`, before a long list was cut)."""
+    """One host. `step_ms` are its averaged whole steps in time order (`step_count` before a long list was cut)."""
 
     host: Name
     step_ms: tuple[StepMs, ...]
     step_count: Count
     category_ms: dict[Name, Number | None]
-    """Average of each category, and of the two parts of input, over these steps; empty without steps."""
+    """Mean of each category, and of both parts of input, over these steps; empty without steps."""
     input_percent: Number | None
     input_class: Name
     device_type: Name
@@ -91,24 +92,24 @@ class HostSummary(Struct, frozen=True, kw_only=True):
     half_precision_percent: Number | None
     """16-bit compute / all device compute; None without any."""
     cpu_model: Name = ""
-    """Of the host; empty where the profile does not say, as `cores` is None then."""
+    """The host's CPU; empty if unknown, in which case `cores` is None."""
     cores: Number | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a count that contradicts the list."""
+        """Reject a count that contradicts the list."""
         if self.step_count < len(self.step_ms):
             raise ValueError(f"`step_count` is {self.step_count}, but there are {len(self.step_ms)} step times")
 
 
 class AllocatorPeak(Struct, frozen=True):
-    """The most bytes in use in an allocator, over all hosts."""
+    """Peak bytes in use of an allocator, over all hosts."""
 
     name: Name
     peak_bytes: Count
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """What is kept of a run. `host_count` counts the hosts before a long list was cut to the slowest."""
+    """The summary of a run. `host_count` is the number of hosts before the list was cut to the slowest."""
 
     label: Name
     run: Name
@@ -119,26 +120,28 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     step_source: Name
     step_confidence: Name
     batches_per_step: Count | None
-    """None where the profile shows none."""
+    """None if unknown."""
     batch_size: Count | None
-    """Examples of a batch on all hosts and replicas; None where the profile does not show it."""
+    """Examples per batch on all hosts and replicas; None if unknown."""
     hosts: tuple[HostSummary, ...]
     host_count: Count
     rankings: Rankings
     allocators: tuple[AllocatorPeak, ...]
-    """The most important first."""
+    """Most important first."""
     examples_per_step: Count | None = None
-    """Of a batch, times the batches of a step; None where one of them is unknown, or of low confidence."""
+    """Examples per batch times batches per step; None if one is unknown or of low confidence."""
     tensorflow_version: Name = ""
-    """Empty where the profile does not say."""
+    """Empty if unknown."""
     wall_step_ms: Number | None = None
-    """Wall time per step of the host where it is longest, with the time between steps and steps that are not averaged;
-    None where it is unknown, as in baselines of earlier versions."""
+    """Longest wall time per step of a host, including time between steps and steps that are not averaged; None if
+    unknown, as
+    in baselines of earlier versions.
+    """
     doubt: Name = ""
-    """What makes the step times doubtful or wrong; empty if nothing does, and in baselines of earlier versions."""
+    """Why the step times are doubtful or wrong; empty if they are not, and in baselines of earlier versions."""
 
     def __post_init__(self) -> None:
-        """Refuse a count that contradicts the list."""
+        """Reject a count that contradicts the list."""
         if self.host_count < len(self.hosts):
             raise ValueError(f"`host_count` is {self.host_count}, but there are {len(self.hosts)} hosts")
 
@@ -156,14 +159,14 @@ _HINT = "make one with tfperf analyze LOGDIR --save-baseline FILE"
 
 
 class _Header(Struct):
-    """What is read first: whether the file is a baseline, and in which format."""
+    """The first part to read: whether the file is a baseline, and its format version."""
 
     kind: Any = None
     format: Any = None
 
 
 def baseline_text(run: RunSummary) -> str:
-    """Return a summary as JSON text of less than 1 MB; where odd names take too much room, fewer entries stay."""
+    """Return a summary as JSON of less than 1 MB; if unusual names take too much room, fewer entries are kept."""
     while True:
         document = {"kind": _KIND, "format": _FORMAT, **structs.asdict(run)}
         data = msgspec.json.format(msgspec.json.encode(document), indent=1)
@@ -180,7 +183,7 @@ def baseline_text(run: RunSummary) -> str:
 def read_baseline(path: Location) -> RunSummary:
     """Read a summary that `baseline_text` wrote.
 
-    Raises TraceNotFoundError if the file cannot be opened, TraceFormatError if it is not a baseline, or a damaged one.
+    Raise TraceNotFoundError if the file cannot be opened, TraceFormatError if it is not a baseline or damaged.
     """
     try:
         with open_anywhere(path) as file:
@@ -204,20 +207,19 @@ def read_baseline(path: Location) -> RunSummary:
 
 
 Per = Literal["step", "example"]
-"""What times are of."""
 EXAMPLES = 1000
 OF_TABLES: dict[Per, str] = {"step": "step", "example": f"{EXAMPLES:,} examples"}
-"""What the times of a table are of."""
+"""Unit of a table's times."""
 
 
 def choose_per(runs: Sequence[RunSummary]) -> Per:
-    """Return what to compare: the time of an example where all runs know their examples, and these differ."""
+    """Return "example" if all runs have known, different numbers of examples per step, else "step"."""
     examples = {run.examples_per_step for run in runs}
     return "example" if len(examples) > 1 and None not in examples else "step"
 
 
 def as_compared(run: RunSummary, per: Per) -> RunSummary:
-    """Return a run with its times per step, or for 1,000 examples."""
+    """Return a run with its times per step, or per 1,000 examples."""
     if per == "step" or not run.examples_per_step:
         return run
     factor = EXAMPLES / run.examples_per_step
@@ -235,7 +237,7 @@ def as_compared(run: RunSummary, per: Per) -> RunSummary:
     ]
     rankings = {}
     for name in RANKING_NAMES:
-        # Tracings of functions are those of the whole capture.
+        # Tracings of functions are for the whole capture.
         rows = [
             replace(entry, ms=scaled(entry.ms), count=entry.count if name == "functions" else scaled(entry.count))
             for entry in run.ranking(name).rows

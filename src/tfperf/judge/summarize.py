@@ -1,12 +1,12 @@
-"""From an analyzed profile to the summary that is kept of it.
+"""Convert an analyzed profile to its stored summary.
 
 Rankings are per step: time in the averaged steps of the compared kind / number of these steps, over all hosts. Long
-lists are cut to their largest entries; each says how many there were.
+lists are cut to their largest entries; each has its original length.
 
-`STEP_SUMS` is the section that adds up ops, kernels, copies, functions and stages in the averaged steps of each kind.
-Runs are compared per step of one kind. Evaluation, steps that are not averaged (because they compile, say), and time
-between steps are not in these sums. Time is cut at the edges of steps; only kernels and copies count whole, in the step
-in which they start.
+The section `STEP_SUMS` adds up ops, kernels, copies, functions and stages in the averaged steps of each kind, because
+runs are compared per step of one kind. The sums exclude evaluation, steps that are not averaged (such as compiling
+ones), and time between steps. Time is cut at step boundaries, except that kernels and copies count whole in the step in
+which they start.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from tfperf.trace.steps.steps import Steps
 
 MOST_STEPS = 20_000
-"""Of all hosts together: half of what a file may hold."""
+"""Over all hosts: half of a file's maximum."""
 MOST_HOSTS = 200
 MOST_ALLOCATORS = 20
 MOST_ROWS: dict[RankingName, int] = {
@@ -84,10 +84,10 @@ def summary_sections() -> tuple[str, ...]:
 
 
 def whole_steps(results: _Results, skip_first: int = 0, kind: str = "") -> _Results:
-    """Return the results without the first `skip_first` steps of each host, and without steps that were cut off.
+    """Return the results without truncated steps, the first `skip_first` steps of each host, and other kinds than
+    `kind`.
 
-    With a `kind`, the steps are those of that kind only. A report may fall back on steps that were cut off where there
-    are no better ones, and say so; a verdict may not.
+    A report may use truncated steps if there are no others, with a note; a verdict may not.
     """
 
     def whole(host: HostResults) -> HostResults:
@@ -101,11 +101,12 @@ def whole_steps(results: _Results, skip_first: int = 0, kind: str = "") -> _Resu
 
 
 def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: str = "") -> RunSummary:
-    """Return the summary of a run, without the first `skip_first` steps of each host and without steps cut off.
+    """Return the summary of a run, without truncated steps and the first `skip_first` steps of each host.
 
-    `kind` is the kind of steps that it is about, the main one by default. Rankings are of all averaged steps of it,
-    also of the first `skip_first`. `label` may be a path; only its last part is kept. The files are read again unless
-    the analysis has all `summary_sections()`.
+    `kind` is the kind of its steps, by default the main one. Rankings are over all averaged steps of it, including the
+    first `skip_first`. `label` may be a path; only its last part is kept. The files are read again unless the analysis
+    has
+    all `summary_sections()`.
     """
     from tfperf.base import __version__
 
@@ -124,7 +125,7 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
         for flaw in host.flaws
         if flaw.level != "incomplete" and len(host["steps"].steps) and flaw.touches(host["steps"].steps.rests_on)
     ]
-    # The smaller one of two equally usual numbers; None without any.
+    # The mode, or the smaller one if two numbers are equally frequent; None without any.
     batches = np.clip(steps.batches[steps.headline], 0, _MOST_BATCHES) if len(steps) else ()
     usual_batches = int(np.bincount(batches, minlength=1).argmax()) or None if len(steps) else None
     versions = {host.facts.tensorflow_version or "" for host in results["environment"]}
@@ -159,9 +160,9 @@ def _count(value: int | None) -> int | None:
 
 
 def short_name(text: str) -> str:
-    """Return a name as a summary keeps it: valid Unicode, and no longer than `LONGEST_NAME`.
+    """Return a name for a summary: valid Unicode of at most `LONGEST_NAME` characters.
 
-    Of a long one both ends stay, and a few digits of its hash, so that names that differ in the middle still differ.
+    A long name keeps both ends and a short hash, so that names that differ in the middle stay distinct.
     """
     text = encodable(text)
     if len(text) <= LONGEST_NAME:
@@ -172,7 +173,7 @@ def short_name(text: str) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Return a number with six digits; None for what no file should hold."""
+    """Return a number with six digits; None for values that a file must not contain."""
     if value is None or not math.isfinite(value) or not 0 <= value <= MOST_MS:
         return None
     return float(f"{value:.6g}")
@@ -227,7 +228,7 @@ def _rankings(results: Results, whole: Results) -> Rankings:
     entries: dict[RankingName, Iterable[RankedEntry]] = {
         **{name: per_step[name] for name in _SUMMED},
         "stages": [replace(entry, element_ms=elements.get(entry.name)) for entry in per_step["stages"]],
-        # A function that no step calls is news where the capture traces it.
+        # A function that no step calls is relevant if the capture traces it.
         "functions": [
             RankedEntry(short_name(name), "", in_steps.get(short_name(name), 0.0), count)
             for name, count in traced.items()
@@ -237,14 +238,14 @@ def _rankings(results: Results, whole: Results) -> Rankings:
     }
     rankings = {}
     for name, rows in entries.items():
-        # The longest ones first; those with work but no waiting after them.
+        # Longest first; entries with work but no waiting follow.
         ranked = sorted(rows, key=lambda row: (-(row.ms or 0.0), -(row.element_ms or 0.0), row.name, row.detail))
         rankings[name] = Ranking(tuple(ranked[: MOST_ROWS[name]]), len(ranked))
     return Rankings(**rankings)
 
 
 def _per_step(rows: Rows, steps: int) -> list[RankedEntry]:
-    """Divide sums by the steps; rows whose names are the same once they are cut are one entry."""
+    """Divide sums by the steps; rows whose shortened names are equal are joined."""
     sums: dict[tuple[str, str], tuple[int, float]] = {}
     for (name, detail), (ps, count) in rows.items():
         key = short_name(name), short_name(detail)
@@ -268,16 +269,16 @@ STEP_SUMS = SectionSpec(
     | DEVICE_OPS
     | TFDATA
     | {"id", "tf_function_call", "equation", "kernel_details", "memcpy_details", "memset_details"},
-    build="tfperf.sections.ops.section:build",  # which nobody calls: no report has it
+    build="tfperf.sections.ops.section:build",  # never called: no report contains it
 )
 Rows = dict[tuple[str, str], tuple[int, float]]
-"""(name, detail): (picoseconds, count). The details are types of ops, and names of stages, which go by their paths."""
+"""(name, detail): (picoseconds, count). The details are types of ops and names of stages, which are keyed by path."""
 
 
 class StepSums(Struct, frozen=True):
     """Sums over the `step_count` averaged steps of one kind, of all hosts, by `RankingName`.
 
-    Stages: time in which the steps wait for the stage. Ops and functions: self time.
+    Stages: time that the steps wait for them. Ops and functions: self time.
     """
 
     step_count: int
@@ -285,7 +286,7 @@ class StepSums(Struct, frozen=True):
 
 
 def analyze(host: Host) -> dict[str, StepSums]:
-    """Add up what is in the steps of each kind."""
+    """Return the sums of the steps of each kind."""
     steps: Steps = host["steps"].steps
     return {
         kind: _sums(host, steps.only(np.flatnonzero(steps.averaged & steps.are(kind))))
@@ -310,7 +311,7 @@ def combine(hosts: Sequence[dict[str, StepSums]]) -> dict[str, StepSums]:
 
 
 def shorten(sums: dict[str, StepSums], most: int) -> dict[str, StepSums]:
-    """Return the sums with so many rows each, those with most time: comparisons list far fewer."""
+    """Return the sums with at most `most` rows each, longest first: comparisons list far fewer."""
     if all(len(rows) <= most for each in sums.values() for rows in each.rankings.values()):
         return sums
     shorter = {}
@@ -353,7 +354,7 @@ def _sums(host: Host, steps: Steps) -> StepSums:
 
 
 def _op_rows(sums: Sums) -> Rows:
-    """Return ops by name and type: HLO ops of one framework op, and runs for several functions, are one row."""
+    """Return ops by name and type: HLO ops of one framework op, and runs in several functions, are joined."""
     return _added(
         ((op.name or op.hlo_op, op.type), each.step_self_ps, each.step_calls)
         for (op, _), each in sums.items()
@@ -362,7 +363,7 @@ def _op_rows(sums: Sums) -> Rows:
 
 
 def _stage_rows(host: Host, counted: Intervals) -> Rows:
-    """Return the stages that `counted` waits for or calls; those of pipelines of one shape are one row."""
+    """Return the stages that `counted` waits for or calls; those of pipelines with the same shape are joined."""
     recorded, work = host.pipelines, host.stage_work
     if recorded is None or work is None:
         return {}

@@ -1,1 +1,1 @@
-"""Reports: the neutral form of results, between sections and renderers."""
+"""Reports: the format-independent form of results, used by sections and renderers."""

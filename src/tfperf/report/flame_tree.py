@@ -1,6 +1,6 @@
-"""Stacks of names with values, as a tree: what a flame graph draws, and how wide each of its boxes is.
+"""Flame graphs as trees of stacks with values, and the width of each box.
 
-A tree is its boxes in preorder, the root first: those inside a box follow it. Siblings stand the largest first.
+A tree is its boxes in preorder, the root first. Siblings are ordered from largest to smallest.
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ from tfperf.base.units import Unit, without_middle
 from tfperf.report.model import FlameChart, Level
 
 MOST_LEVELS = 100
-"""Boxes inside each other; what lies deeper is joined in the last one."""
+"""Maximum depth; deeper boxes are joined into the last one."""
 ROOT = "all"
 _LONGEST_NAME = 500
 
 Stack = tuple[str, ...]
-"""Names from outside to inside, without the root."""
+"""Names from outermost to innermost, without the root."""
 
 
 class FlameTree(Struct, frozen=True, kw_only=True):
-    """Boxes in preorder: `total` is what a box and all in it add up to, `own` the box alone.
-
-    `before` is what `total` is in the run that this one is compared with.
-    """
+    """Boxes in preorder: `total` includes the boxes inside, `own` does not. `before` is `total` in the compared run."""
 
     stacks: tuple[Stack, ...]
     depth: Int64s
@@ -41,7 +38,7 @@ class FlameTree(Struct, frozen=True, kw_only=True):
 
 
 class _Growing:
-    """A tree while stacks are added: boxes in the order of their appearance, which has parents before children."""
+    """A tree under construction: boxes in order of appearance, parents before children."""
 
     def __init__(self) -> None:
         self.stacks: list[Stack] = [()]
@@ -51,7 +48,7 @@ class _Growing:
         self.before = [0]
 
     def box_of(self, stack: Stack) -> int:
-        """Return the number of the box of a stack, with those around it."""
+        """Return the index of a stack's box, adding it and its parents if missing."""
         box = 0
         for place, name in enumerate(stack):
             known = self.inside[box].get(name)
@@ -66,14 +63,14 @@ class _Growing:
         return box
 
     def totals(self, own: list[int]) -> list[int]:
-        """Return what each box and all in it add up to."""
+        """Return each box's value including the boxes inside."""
         total = own.copy()
         for box in range(len(total) - 1, 0, -1):
             total[self.above[box]] += total[box]
         return total
 
     def preorder(self, total: list[int], before: list[int]) -> list[int]:
-        """Return the boxes as a tree is drawn: of siblings the largest first, then by name."""
+        """Return the boxes in preorder, siblings by size, then by name."""
         order, waiting = [], [0]
         while waiting:
             box = waiting.pop()
@@ -84,7 +81,7 @@ class _Growing:
 
 
 def flame_tree(values: Mapping[Stack, int], before: Mapping[Stack, int] | None = None) -> FlameTree:
-    """Return the tree of stacks with values that are not negative; `before` are those of the run compared with."""
+    """Return the tree of stacks with non-negative values; `before` are the values of the compared run."""
     growing = _Growing()
     for stack, value in values.items():
         growing.own[growing.box_of(_bounded(stack))] += value
@@ -110,10 +107,11 @@ def _numbers(values: list[int]) -> Int64s:
 
 
 def placed(depth: Int64s, total: Int64s) -> tuple[Int64s, Int64s]:
-    """Return where each box begins, and how wide it is, for boxes in preorder with these totals.
+    """Return the start and width of each box, given the depths and totals in preorder.
 
-    A box begins where that of the sibling before it ends, the first where the one around it begins. None is negative,
-    nor narrower than what is in it, whatever was recorded.
+    A box begins at the end of its previous sibling, or at the start of its parent. Widths are non-negative and cover
+    the
+    boxes inside, whatever was recorded.
     """
     around = _boxes_around(depth)
     width = np.maximum(total, 0).tolist()
@@ -130,7 +128,7 @@ def placed(depth: Int64s, total: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _boxes_around(depth: Int64s) -> list[int]:
-    """Return the box around each one, -1 for the root."""
+    """Return the parent of each box, -1 for the root."""
     around, path = [], list[int]()
     for box, level in enumerate((depth - depth[0]).tolist()):
         del path[level:]
@@ -140,16 +138,16 @@ def _boxes_around(depth: Int64s) -> list[int]:
 
 
 def widest(width: Int64s, most: int) -> Int64s:
-    """Return the boxes to draw, in order: of more than `most` with any width the widest, none without those around."""
+    """Return the widest `most` boxes with any width, in order; the parents of each are included."""
     wide = np.flatnonzero(width > 0)
-    # Of equal ones the first, which is the outer one.
+    # Of equal ones, the first is the parent.
     return np.sort(wide[np.argsort(-width[wide], kind="stable")[:most]])
 
 
 class FlameScale(Struct, frozen=True, kw_only=True):
-    """How a tree is read: `divisor` of its numbers are one `unit`.
+    """The scale of a tree: `divisor` of its numbers are one `unit`.
 
-    The whole name of a box is that of all around it and its own, with `separator` between them; without one, its own.
+    A box's whole name is its path, joined by `separator`; without a separator, it is its own name.
     """
 
     unit: Unit
@@ -180,7 +178,7 @@ def flame_chart(tree: FlameTree, title: str, scale: FlameScale, *, most: int, le
 
 
 def _brief(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names that a report can hold by the thousand: very long ones without their middle."""
+    """Shorten very long names, because a report may have thousands."""
     return tuple(without_middle(name, _LONGEST_NAME, "…") if len(name) > _LONGEST_NAME else name for name in names)
 
 

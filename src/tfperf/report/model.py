@@ -1,4 +1,4 @@
-"""The neutral middle between sections and formats: what a report holds."""
+"""The content of a report, independent of sections and formats."""
 
 from __future__ import annotations
 
@@ -18,49 +18,55 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tfperf.base.arrays import Int32s, Int64s
-else:  # reports are made without numpy, too
+else:  # reports are also built without numpy
     Int32s = Int64s = Any
 
 FORMAT_VERSION = 1
-"""Version of the JSON document; its history is in docs/json-format.md."""
+"""Version of the JSON document; docs/json-format.md has its history."""
 Severity = Literal["problem", "hint", "info"]
 Level = Literal["brief", "full", "data"]
-"""Where a part of a report appears. brief: in a whole report for people, and wherever there is more. full: where people
-ask for the section by name. data: in JSON and CSV, and on a page."""
+"""Where a part of a report appears. brief: in whole reports for people, and in all others. full: if a section is
+selected
+by name. data: in JSON, CSV and HTML.
+"""
 Data = Mapping[str, Sequence[Any]]
-"""The columns of a table by their keys, all of one length."""
+"""Table columns by key, with equal lengths."""
 
 
 class Column(Shown, Struct, frozen=True):
-    """One declared column: `key` names it in JSON, CSV and SQL (with its unit), `title` heads it for people."""
+    """A declared column: `key` is its name in JSON, CSV and SQL (including the unit), `title` its heading for
+    people.
+    """
 
     key: str
     title: str
     dtype: type[int] | type[float] | type[str] | type[bool]
-    """What a cell holds, unless it is None."""
+    """Type of the cells that are not None."""
     unit: Unit = ""
     meaning: str = ""
     level: Level = "brief"
     depth_key: str = ""
-    """If set, people see the column as a tree: this column of the table holds the level of each row, from 0."""
+    """If set, the column is displayed as a tree; the column with this key has each row's level, from 0."""
     whole_key: str = ""
-    """If set, this column has short names; that column of the table has the whole ones, which people can look up."""
+    """If set, the column has short names, and the column with this key the whole ones."""
     over_steps: bool = False
-    """Whether a cell is an average over the steps that counted when the profile was read."""
+    """Whether cells are averages over the steps selected when the profile was read."""
     is_id: bool = False
-    """Whether a cell is an id, a number from 0 to 2^64 - 1; others fit into an int64."""
+    """Whether cells are ids from 0 to 2^64 - 1; other integers fit into an int64."""
 
 
 def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[Column, ...]:
-    """Return the columns, those whose keys are in `levels` at another level."""
+    """Return the columns with new levels by key."""
     return tuple(replace(column, level=levels.get(column.key, column.level)) for column in columns)
 
 
 class Ranked(Shown, Struct, frozen=True):
-    """That the column `by` ranks a table, the largest number first: people see `top` rows, unless they say how many.
+    """The ranking of a table by the column `by`, largest first: people get `top` rows unless they request another
+    number.
 
-    `each` is what has a row, however many there are: "hosts", "devices". Then rows are in any order, and of many,
-    people see the worst, and percentiles of all; so does a page.
+    `each` is set if the table has a row for each item: "hosts", "devices". Rows are then in any order; if there are
+    many,
+    people get the worst rows, and percentiles of all.
     """
 
     by: str
@@ -68,12 +74,14 @@ class Ranked(Shown, Struct, frozen=True):
     each: str = ""
     least_is_worst: bool = False
     apart: str = ""
-    """A column whose values are ranked each by itself. Of many hosts, the worst are those of its first value, and each
-    value has percentiles of its own."""
+    """A column whose values are ranked separately: worst hosts are those for its first value, and each value has its
+    own
+    percentiles.
+    """
 
 
 class Table(Shown, Struct, frozen=True):
-    """Rows by column; `total_rows` says how many there were before `head` cut the list."""
+    """Rows by column; `total_rows` is their number before `head` cut the table."""
 
     name: str
     title: str
@@ -82,23 +90,23 @@ class Table(Shown, Struct, frozen=True):
     total_rows: int
     note: str = ""
     bar_key: str = ""
-    """The column that a page draws as bars, one for each row; empty: none.
-
-    Labels are from the first column without a unit whose texts tell the rows apart."""
+    """Column that the HTML report draws as bars; empty: none. Labels are from the first unitless column with distinct
+    texts.
+    """
     level: Level = "brief"
     ranked: Ranked | None = None
-    """How it is ranked. A table that is not ranked is never cut by people who say how many rows they want."""
+    """The ranking. A table without one is not cut to a requested number of rows."""
     brief_rows: int | None = None
-    """How many rows a whole report for people has of a table that is not ranked; None: all."""
+    """Rows of an unranked table in whole reports for people; None: all."""
     all_rows_in: str = ""
-    """Where people see all rows of a table that is cut; empty: where they say how many they want."""
+    """The place of all rows of a cut table; empty: the option for the number of rows."""
     split_key: str = ""
-    """If set, people see a table for each value of this column, a page too, and not the column."""
+    """If set, people and HTML reports get a table per value of this column, without the column."""
     rows_for_people: tuple[int, ...] | None = None
-    """The rows that people see, if not all."""
+    """Rows for people; None: all."""
 
     def __len__(self) -> int:
-        """Return the number of rows held."""
+        """Return the number of rows."""
         return len(self.data[self.columns[0].key]) if self.columns else 0
 
     def __repr__(self) -> str:
@@ -107,26 +115,26 @@ class Table(Shown, Struct, frozen=True):
 
     @property
     def table(self) -> pd.DataFrame:
-        """Return it as a DataFrame: the columns that people see first, then the others; what is unknown is NA."""
+        """Return a DataFrame with the main columns first; unknown values are NA."""
 
         return frame(self.columns, self.data)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Iterate over rows as tuples in column order."""
+        """Yield the rows as tuples in column order."""
         return zip(*(self.data[column.key] for column in self.columns), strict=True)
 
     def head(self, count: int) -> Table:
-        """Return the table with its first `count` rows; `total_rows` stays."""
+        """Return the first `count` rows as a table; `total_rows` stays."""
         return replace(self, data={key: values[:count] for key, values in self.data.items()})
 
     def only(self, rows: Sequence[int]) -> Table:
-        """Return the table with some of its rows, as if it had no others."""
+        """Return these rows as a complete table."""
         data = {key: [values[row] for row in rows] for key, values in self.data.items()}
         return replace(self, data=data, total_rows=len(rows))
 
 
 def table_of(name: str, title: str, columns: Sequence[Column], data: Data, **attributes: Any) -> Table:
-    """Return a table of the declared columns of `data`, with all its rows; `attributes` are other fields of Table."""
+    """Return a table with the declared columns of `data` and all rows; `attributes` are other fields of Table."""
     rows = len(data[columns[0].key])
     return Table(name, title, tuple(columns), {column.key: data[column.key] for column in columns}, rows, **attributes)
 
@@ -136,11 +144,11 @@ _DTYPES = {int: "Int64", float: "Float64", bool: "boolean"}
 
 
 def frame(columns: Iterable[Column], data: Data) -> pd.DataFrame:
-    """Return the columns as a DataFrame, those that people see first; what is unknown is NA, in every type."""
+    """Return the columns as a DataFrame, main columns first; unknown values are NA in every type."""
     import pandas as pd
 
     ordered = sorted(columns, key=lambda column: _LEVELS.index(column.level))
-    # Names in a profile may hold what is no text, which the strings of Arrow refuse.
+    # Names in a profile may be invalid Unicode, which Arrow's strings reject.
     dtypes: dict[type, Any] = {**_DTYPES, str: pd.StringDtype("python")}
     arrays = {}
     for each in ordered:
@@ -150,7 +158,7 @@ def frame(columns: Iterable[Column], data: Data) -> pd.DataFrame:
 
 
 class Declaration(Protocol):
-    """What a result needs of the declaration of its table, a `tfperf.TableSpec`."""
+    """The part of a table's declaration (a `tfperf.TableSpec`) that a result needs."""
 
     @property
     def name(self) -> str:
@@ -161,26 +169,27 @@ class Declaration(Protocol):
         """Return the columns."""
 
     def of(self, data: Data) -> Table:
-        """Return the table of these columns."""
+        """Return a table of these columns."""
 
 
 class DeclaredTable(Shown):
-    """A result that is a table too: `home` names the section and the table that declares its columns."""
+    """A result that is also a table: `home` names the section and the table that declares its columns."""
 
     __slots__ = ()
     home: ClassVar[tuple[str, str]]
 
     @property
     def table(self) -> pd.DataFrame:
-        """Return the table as a DataFrame: the columns that people see first, then the others; times in milliseconds.
+        """Return a DataFrame with the main columns first; times are in milliseconds.
 
-        Its columns are those of docs/csv-files.md, whether there are rows or not. Their types are Int64, Float64,
-        string and boolean; unknown is NA.
+        Its columns are those of docs/csv-files.md, even without rows. Their types are Int64, Float64, string and
+        boolean;
+        unknown values are NA.
         """
         return self.as_table().table
 
     def as_table(self) -> Table:
-        """Return the table as reports have it; without rows if the profile has no such table."""
+        """Return the table of the report; without rows if the profile has no such table."""
         spec, data = self._spec(), self._data()
         if data is None:
             data = {column.key: () for column in spec.columns}
@@ -200,7 +209,9 @@ class DeclaredTable(Shown):
 
 
 class Quantity(Struct, frozen=True):
-    """A number in a text: `key` says what it is, and `of` whose. What has the same key, unit and `of` is one number."""
+    """A number in a text: `key` is its meaning, `of` its subject. Quantities with equal key, unit and `of` are one
+    number.
+    """
 
     key: str
     value: float | None
@@ -208,14 +219,14 @@ class Quantity(Struct, frozen=True):
     of: str = ""
 
     def __str__(self) -> str:
-        """Show it as people read it: `64.4%`, `19.4 ms`."""
+        """Format it with its unit: `64.4%`, `19.4 ms`."""
         if self.value is None:
             return "-"
         return f"{format_percent(self.value)}%" if self.unit == "%" else f"{format_ms(self.value)} ms"
 
 
 class Fact(Shown, Struct, frozen=True):
-    """One named value, shown as a line: `Average step time  15.9 ms`."""
+    """One named value, displayed on a line: `Average step time  15.9 ms`."""
 
     key: str
     title: str
@@ -224,11 +235,11 @@ class Fact(Shown, Struct, frozen=True):
     note: str = ""
     level: Level = "brief"
     quantities: tuple[Quantity, ...] = ()
-    """What it states that stands elsewhere too, and every share in its note."""
+    """Its numbers that other places repeat, and every percentage in its note."""
 
 
 class Finding(Shown, Struct, frozen=True):
-    """One conclusion in words: what was seen (with its number), and what to do about it."""
+    """A conclusion in words with its number, and an action."""
 
     code: str
     severity: Severity
@@ -236,13 +247,13 @@ class Finding(Shown, Struct, frozen=True):
     action: str = ""
     level: Level = "brief"
     causes: tuple[str, ...] = ()
-    """Codes of the causes that it is evidence for: what to do is said there, once, and not here."""
+    """Codes of the causes that it is evidence for; their actions replace its own."""
     quantities: tuple[Quantity, ...] = ()
-    """The numbers that its text and its action state: every share, and every time that stands elsewhere too."""
+    """The numbers in its text and action: every percentage, and every time that other places repeat."""
 
     @property
     def see(self) -> str:
-        """Return where it is said what to do; empty if nowhere."""
+        """Return a reference to the action in the diagnosis; empty if there is none."""
         *others, last = self.causes or ("",)
         named = f"{', '.join(others)} or {last}" if others else last
         return f"{named} in -s diagnosis" if named else ""
@@ -255,9 +266,9 @@ class StepChart(Struct, frozen=True):
     labels: tuple[str, ...]
     series: Mapping[str, Sequence[float]]
     flags: tuple[str, ...]
-    """Per step: empty, or why the step is omitted from averages ("partial", "retrace", ...)."""
+    """Per step: empty, or why it is not averaged ("partial", "retrace", ...)."""
     kinds: tuple[str, ...] = ()
-    """Per step: its kind ("train", "eval"); empty if all steps are of one kind."""
+    """Per step: its kind ("train", "eval"); empty if all have the same."""
     level: Level = "brief"
 
 
@@ -272,7 +283,7 @@ class BarChart(Struct, frozen=True):
 
 
 class GroupedBars(Struct, frozen=True):
-    """Bars side by side for each label, one of each series ("before", "after"); None is unknown."""
+    """Adjacent bars for each label, one per series ("before", "after"); None is unknown."""
 
     title: str
     unit: Unit
@@ -282,7 +293,7 @@ class GroupedBars(Struct, frozen=True):
 
 
 class Sparkline(Struct, frozen=True, kw_only=True):
-    """A value over time in one row: each value holds from its time (ms) to the next; `low` and `high` are the scale."""
+    """A value over time in one row: each value lasts from its time (ms) to the next; `low` and `high` are the scale."""
 
     title: str
     times: tuple[float, ...]
@@ -294,31 +305,31 @@ class Sparkline(Struct, frozen=True, kw_only=True):
 
 
 class LogChart(Struct, frozen=True, kw_only=True):
-    """Points, each with a name, on two logarithmic axes, and lines; what is not above zero has no place there."""
+    """Named points on two logarithmic axes, and lines; values that are not positive are omitted."""
 
     title: str
     x_title: str
     y_title: str
     points: tuple[tuple[str, float, float], ...]
-    """Name, x and y."""
+    """(name, x, y)."""
     lines: Mapping[str, tuple[tuple[float, float], ...]]
     level: Level = "brief"
 
 
 class FlameChart(Struct, frozen=True, kw_only=True):
-    """Boxes inside each other, in preorder, the first around all others: a flame graph, or a tree with bars.
+    """Nested boxes in preorder, the root first: a flame graph, or a tree with bars.
 
-    `starts` and `widths` are in `unit`, `own` is what a box is without those in it. `before`, if any, is how wide each
-    box is in the run that this one is compared with. `omitted` counts narrower boxes that it lacks.
+    `starts` and `widths` are in `unit`; `own` is a box without the boxes inside. `before` is each box's width in the
+    compared
+    run, if any. `omitted` is the number of narrower boxes that are not included.
     """
 
     title: str
     unit: Unit
     names: tuple[str, ...]
     labels: tuple[str, ...]
-    """Their short names."""
     depths: tuple[int, ...]
-    """How many boxes are around each."""
+    """Number of boxes around each."""
     starts: tuple[float, ...]
     widths: tuple[float, ...]
     own: tuple[float, ...]
@@ -328,7 +339,7 @@ class FlameChart(Struct, frozen=True, kw_only=True):
 
 
 class Ribbon(Struct, frozen=True, kw_only=True):
-    """The time of a step by category, one stretch after the other; `category` is an index into `titles`."""
+    """The time of a step by category, in consecutive spans; `category` is an index into `titles`."""
 
     title: str
     titles: tuple[str, ...]
@@ -337,12 +348,12 @@ class Ribbon(Struct, frozen=True, kw_only=True):
     end_ns: Int64s
 
     def title_at(self, start_ns: int) -> str:
-        """Return the category of the stretch that starts then, and not of an empty one before it."""
+        """Return the category of the span that starts at this time, not of an empty one before it."""
         return self.titles[int(self.category[self.start_ns.searchsorted(start_ns, side="right") - 1])]
 
 
 class Lane(Struct, frozen=True, kw_only=True):
-    """A thread, a stream or the like: so many `rows` of blocks, those inside others below them."""
+    """A thread, a stream or similar: `rows` of blocks, nested ones below their parents."""
 
     title: str
     rows: int
@@ -350,21 +361,22 @@ class Lane(Struct, frozen=True, kw_only=True):
 
 
 class LaneGroup(Struct, frozen=True, kw_only=True):
-    """Lanes of one role, the busiest first. `load` is how busy they are in equal stretches of the step, in percent."""
+    """Lanes with the same role, busiest first. `load` is their utilization in equal parts of the step, in percent."""
 
     title: str
     lanes: tuple[Lane, ...]
     is_open: bool
     load: tuple[int, ...]
     omitted: int = 0
-    """How many lanes are not drawn."""
+    """Number of lanes that are not drawn."""
 
 
 class Blocks(Struct, frozen=True, eq=False, kw_only=True):
-    """All blocks at one level of detail: events shorter than `finest_ns` that follow one another are one block.
+    """All blocks at one level of detail: consecutive events shorter than `finest_ns` are one block.
 
-    `row` counts the rows of all lanes of all groups. A block of several events (`count`) has the name of what takes
-    most of it, and `self_ns` is how long they last in all; of one event, its time without those inside it.
+    `row` counts the rows of all lanes of all groups. A block of several events (`count`) has the name that takes most
+    of
+    it, and `self_ns` is their total duration; for one event, its self time.
     """
 
     finest_ns: int
@@ -379,7 +391,7 @@ class Blocks(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class BlockName(Struct, frozen=True):
-    """What blocks of a name have in common: their `kind`, which gives the colour, the type and the name of their op."""
+    """Properties of all blocks with a name: the `kind` (for the color), and the type and name of their op."""
 
     name: str
     kind: str
@@ -388,7 +400,7 @@ class BlockName(Struct, frozen=True):
 
 
 class Links(Struct, frozen=True, eq=False, kw_only=True):
-    """Links from one event to another: `kind` is an index into `kinds`, ends are a row and a time inside the event."""
+    """Links between events: `kind` is an index into `kinds`, ends are a row and a time inside the event."""
 
     kinds: tuple[str, ...]
     kind: Int64s
@@ -400,7 +412,7 @@ class Links(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class MemoryCurve(Struct, frozen=True):
-    """Bytes in use of an allocator; each value holds until the next time."""
+    """Bytes in use of an allocator; each value lasts until the next time."""
 
     title: str
     times_ns: Int64s
@@ -408,18 +420,17 @@ class MemoryCurve(Struct, frozen=True):
 
 
 class StepPicture(Struct, frozen=True, eq=False, kw_only=True):
-    """A step as swim lanes. `levels` are from coarse to fine; `places` say where in the step a cause costs most.
+    """A step as swim lanes, with `levels` from coarse to fine.
 
-    A place is the start and the end of a stretch, and the time of all such stretches in the step.
+    `places` maps a cause to its costliest span in the step: start, end, and the total time of its spans.
     """
 
     title: str
     host: str
     step: int
-    """Its number."""
     duration_ns: int
     categories: Mapping[str, int]
-    """Nanoseconds of each category, by its title, as in the table of steps; unknown ones are not there."""
+    """Nanoseconds per category by title, as in the table of steps; unknown ones are missing."""
     ribbons: tuple[Ribbon, ...]
     groups: tuple[LaneGroup, ...]
     levels: tuple[Blocks, ...]
@@ -429,7 +440,7 @@ class StepPicture(Struct, frozen=True, eq=False, kw_only=True):
     memory: tuple[MemoryCurve, ...] = ()
     places: Mapping[str, tuple[int, int, int]] = {}
     remarks: tuple[str, ...] = ()
-    """What is not drawn, and why."""
+    """Parts that are not drawn, with the reason."""
     level: Literal["brief", "full", "data"] = "brief"
 
 
@@ -437,7 +448,7 @@ Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart | FlameChart |
 
 
 class Section(Shown, Struct, frozen=True):
-    """What one `-s NAME` shows, in the order findings, facts, charts, tables, notes."""
+    """The output of `-s NAME`: findings, facts, charts, tables and notes, in this order."""
 
     name: str
     title: str
@@ -447,17 +458,17 @@ class Section(Shown, Struct, frozen=True):
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     detail_notes: tuple[str, ...] = ()
-    """Notes that a whole report for people omits."""
+    """Notes that whole reports for people omit."""
     pointer: str = ""
-    """Where people read more: the last line of the section in a whole report."""
+    """Where to read more: the last line of the section in a whole report."""
     level: Level = "brief"
-    """full: only where the section is asked for by name, and in JSON and CSV."""
+    """full: only if the section is selected by name, and in JSON and CSV."""
     is_lead: bool = False
-    """Whether the section is the answer: the first screen, and the top of a document that is read from its top."""
+    """Whether the section is the first screen, and comes first in documents."""
 
 
 class Deferred(Mapping[str, Any]):
-    """A mapping that is made when it is first read: only some formats show it."""
+    """A mapping that is computed on first access, because only some formats need it."""
 
     def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
         self._made = cache(make)
@@ -476,15 +487,15 @@ class Deferred(Mapping[str, Any]):
 
 
 class Report(Shown, Struct, frozen=True):
-    """A whole analysis. `source` says what was read, `summary` holds the fixed JSON keys."""
+    """A whole analysis. `source` describes its input, `summary` contains the fixed JSON keys."""
 
     source: Mapping[str, Any]
     summary: Mapping[str, Any]
     sections: tuple[Section, ...] = ()
     omitted: tuple[str, ...] = ()
-    """A line for each section of another package that is missing, with the reason."""
+    """A line with the reason for each unavailable section of another package."""
     documents: Mapping[str, Any] = {}
-    """Objects that stand at the top of the JSON document, by their keys."""
+    """Top-level objects of the JSON document by key."""
 
     def __repr__(self) -> str:
         return cut(

@@ -1,4 +1,4 @@
-"""What of a report a reader is shown: levels, the rows of ranked tables, and of many hosts or devices the worst."""
+"""Select the parts of a report to show: levels, rows of ranked tables, and the worst of many hosts or devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tfperf.report.model import Chart, Column, Fact, Finding, Level, Ranked, Report, Section, Table, table_of
 
 MOST_EACH = 5
-"""So many hosts or devices have a row each; of more, the worst and percentiles are shown."""
+"""Maximum hosts or devices with a row each; for more, the worst and percentiles are shown."""
 
 _ORDER: dict[Level, int] = {"brief": 0, "full": 1, "data": 2}
 
@@ -19,10 +19,9 @@ Part = TypeVar("Part", Section, Finding, Fact, Chart, Table, Column)
 
 
 class Detail(Struct, frozen=True):
-    """How much of a report is shown: `sections` and their `parts` up to a level.
+    """The extent of a report: `sections` and their `parts` up to a level.
 
-    Ranked tables are cut to `top` rows; None is as many as each table says `for_people`, who see their columns only,
-    else all.
+    Ranked tables are cut to `top` rows; None: the table's own number `for_people`, who get main columns only, else all.
     """
 
     sections: Level
@@ -32,18 +31,18 @@ class Detail(Struct, frozen=True):
     apart: bool = True
     """Whether tables are split by their `split_key`."""
     every_row: bool = False
-    """Whether tables with a row for each host or device have them all, and not the worst and percentiles."""
+    """Whether tables with a row per host or device have all rows instead of the worst and percentiles."""
     leads_first: bool = False
-    """Whether sections that lead stand at the top: for a document that is read from its top."""
+    """Whether lead sections come first, for a document."""
     only_leads: bool = False
-    """Whether sections that lead are all that is shown, if there are any."""
+    """Whether only lead sections are shown, if there are any."""
 
 
 EVERYTHING = Detail("data", "data", for_people=False, apart=False, every_row=True)
 
 
 def shown(report: Report, detail: Detail) -> Report:
-    """Return the report with what is to be shown of it."""
+    """Return the selected parts of the report."""
     sections = [_section(section, detail) for section in _up_to(detail.sections, report.sections)]
     leads = [section for section in sections if section.is_lead]
     if detail.only_leads and leads:
@@ -59,7 +58,7 @@ def _up_to(level: Level, parts: Sequence[Part]) -> tuple[Part, ...]:
 
 def _section(section: Section, detail: Detail) -> Section:
     is_brief = detail.parts == "brief"
-    # The answer says where the rest is, unless that follows.
+    # The first screen refers to the rest, unless the rest follows.
     has_pointer = is_brief and section.pointer and (detail.only_leads or not section.is_lead)
     notes = section.notes if is_brief else (*section.notes, *section.detail_notes)
     tables = []
@@ -107,7 +106,7 @@ def _rows_of(table: Table, key: str) -> dict[Any, list[int]]:
 
 
 def _worst(table: Table, ranked: Ranked, detail: Detail) -> list[Table]:
-    """Return the table with its worst rows, and percentiles of all; if it has few, as it is. Unknown ranks as 0."""
+    """Return the worst rows and percentiles of all, or a short table unchanged. Unknown ranks as 0."""
     groups = _rows_of(table, ranked.apart) if ranked.apart else {"": list(range(len(table)))}
     if max(map(len, groups.values()), default=0) <= MOST_EACH:
         return [table]
@@ -118,9 +117,9 @@ def _worst(table: Table, ranked: Ranked, detail: Detail) -> list[Table]:
 
 
 def _percentiles(table: Table, ranked: Ranked, groups: Mapping[Any, Sequence[int]]) -> Table:
-    """Return percentiles of each column of numbers by itself; a percentile is the value of a row (nearest rank).
+    """Return percentiles of each numeric column separately; a percentile is the value of a row (nearest rank).
 
-    They are of the rows whose rank is known, if any is; a column in which such a row lacks its value has none.
+    They are over rows with a known rank, if any; a column with an unknown value in these rows has none.
     """
     shares = {"p50": 50, "p10": 10, "min": 0} if ranked.least_is_worst else {"p50": 50, "p90": 90, "max": 100}
     numbers = [column for column in table.columns if column.dtype in (int, float)]

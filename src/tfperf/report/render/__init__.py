@@ -1,8 +1,8 @@
-"""Renderers: `render(report, "table", options)` turns a Report into text; `write` is the only writer of reports.
+"""Render reports: `render(report, "table", options)` returns text; `write` is the only writer of reports.
 
-`FORMATS` has a record for each format, read by the command line, by `render` and by the tests. A format is imported
-when it is chosen, so that `tfperf --help` lists the formats at once. A file is written beside its place and then moved
-there, so that nobody ever reads half a report.
+`FORMATS` declares all formats for the command line, `render` and the tests. A format is imported on use, so that
+`tfperf --help` is fast. Files are written next to their destination and then moved, so that readers never get a partial
+report.
 """
 
 from __future__ import annotations
@@ -31,34 +31,33 @@ View = Literal["answer", "whole", "sections"]
 
 
 class RenderOptions(Struct, frozen=True):
-    """Width in cells, whether to colour, and who reads."""
+    """Width in cells, colors, and the reader."""
 
     width: int = PIPE_WIDTH
     colour: bool = False
     interactive: bool = False
-    """A person's terminal: long names are cut in the middle. Files and pipes lose nothing."""
+    """For a terminal: long names are cut in the middle. Files and pipes get whole names."""
     view: View = "answer"
-    """How much of a report for people: its answer, all sections in brief, or the sections asked for in full."""
+    """Extent of a report for people: the first screen, all sections in brief, or selected sections in full."""
     top: int | None = None
-    """How many rows of a ranked table people see; None: as many as the table says."""
+    """Rows of a ranked table for people; None: the table's own number."""
 
 
 class Format(Struct, frozen=True):
-    """One format: its name, the suffixes of its files (the first is the usual one), and what renders it.
+    """A format: its name, file suffixes (the usual one first) and renderer.
 
-    `level` is how much it shows: "brief" what people read from top to bottom, "full" what they can browse, "data" all
-    that programs can use.
+    `level` is its extent: "brief" for reading, "full" for browsing, "data" for programs.
     """
 
     name: str
     suffixes: tuple[str, ...]
     level: Level
     answers: bool
-    """Whether it shows the answer alone, unless the whole report is asked for."""
+    """Whether it shows only the first screen by default."""
     renderer: str
-    """`module:function`, imported when the format is chosen; called with the report and RenderOptions."""
+    """`module:function`, imported on use; called with the report and RenderOptions."""
     has_pictures: bool = False
-    """Whether it shows pictures, which are made for it only."""
+    """Whether it shows pictures, which are expensive to prepare."""
 
 
 FORMATS: Mapping[str, Format] = {
@@ -71,17 +70,17 @@ FORMATS: Mapping[str, Format] = {
         Format("html", (".html", ".htm"), "full", False, "tfperf.report.render.page:render_page", has_pictures=True),
     )
 }
-"""Every format by name, in the order of the help."""
+"""Formats by name, in the order of the help."""
 
 
 def format_of_file(path: Location) -> str | None:
-    """Return the name of the format that a file's suffix asks for, or None where it asks for none."""
+    """Return the name of the format for a file's suffix, or None."""
     suffix = path.suffix.lower()
     return next((each.name for each in FORMATS.values() if suffix in each.suffixes), None)
 
 
 def render(report: Report, format_name: str, options: RenderOptions | None = None) -> str:
-    """Return the report as text in one of `FORMATS`; without options, as a file or a pipe gets it."""
+    """Return the report as text in one of `FORMATS`, by default for a file or a pipe."""
     from pkgutil import resolve_name
 
     from tfperf.report.shown import Detail, shown
@@ -104,7 +103,7 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
 
 
 def options_for(screen: Screen) -> RenderOptions:
-    """Return what suits a report on this screen."""
+    """Return the options for a report on this screen."""
     return RenderOptions(width=screen.width, colour=screen.colour, interactive=screen.interactive)
 
 
@@ -112,9 +111,9 @@ STDOUT = Path("-")
 
 
 def write(text: str, destination: Location | None, *, force: bool = False, screen: Screen | None = None) -> None:
-    """Write a report to a file, or to stdout (None or `-`); a file is replaced only with `force`.
+    """Write a report to a file or to stdout (None or `-`); replace a file only with `force`.
 
-    With `screen`, what is longer than it opens the user's pager, if it allows that.
+    Output longer than `screen` opens the user's pager, if the screen allows it.
     """
     if destination is None or destination == STDOUT:
         if destination is None and screen is not None and screen.pages:
@@ -129,12 +128,13 @@ def write(text: str, destination: Location | None, *, force: bool = False, scree
 
 
 def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = False) -> None:
-    """Write files by name into a folder: all of them, or none. A missing folder appears with all of them in it.
+    """Write files into a folder: all of them, or none. A missing folder appears with all of them.
 
-    Raises OutputError if there is no room for all, if one exists (except with `force`), and while another process
-    writes into the folder.
+    Raise OutputError for too little space, for existing files (except with `force`), and while another process writes
+    into
+    the folder.
     """
-    from tfperf.base.files import locked_place, new_folder  # imports what only folders need
+    from tfperf.base.files import locked_place, new_folder  # imported only for folders
 
     targets = {folder / name: _encoded(text) for name, text in files.items()}
     refuse_existing(list(targets), force=force)
@@ -142,7 +142,7 @@ def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = Fa
         write_files(targets)
     elif folder.is_dir():
         with locked_place(folder, folder):
-            refuse_existing(list(targets), force=force)  # another process may have written them by now
+            refuse_existing(list(targets), force=force)  # again, because another process may have written them
             write_files(targets)
     elif folder.exists():
         raise OutputError(f"{folder} is a file; name a folder")
@@ -157,7 +157,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _write_stdout(text: str) -> None:
-    """Write to stdout, what its encoding lacks as escapes; no error if the reader leaves (`| head`)."""
+    """Write to stdout, escaping unsupported characters; a reader that closes the pipe (`| head`) is not an error."""
     stream = sys.stdout
     if stream is None:
         raise OutputError("stdout is closed; name an output file")
@@ -183,10 +183,11 @@ _NO_FILE = -1
 
 
 class WholeOutput(io.RawIOBase):
-    """A file descriptor that gets all that is written, else OutputError is raised, once; then nothing more is written.
+    """A file descriptor that writes everything, or raises OutputError once and then writes nothing more.
 
-    Where PYTHONUNBUFFERED is set, as in many containers, Python's own stdout is a file without a buffer: of a write
-    that the system cuts short (a full disk, `ulimit -f`, a pipe that does not block), it loses the rest in silence.
+    With PYTHONUNBUFFERED, as in many containers, Python's stdout is an unbuffered file: if the system truncates a write
+    (a
+    full disk, `ulimit -f`, a non-blocking pipe), it silently loses the rest.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -201,7 +202,7 @@ class WholeOutput(io.RawIOBase):
         return True
 
     def write(self, data: Any, /) -> int:
-        """Write all bytes; raises OutputError, and BrokenPipeError if the reader has left."""
+        """Write all bytes; raise OutputError, or BrokenPipeError if the reader has closed."""
         left = memoryview(data).cast("B")
         size = len(left)
         while left and not self._is_lost:
@@ -219,9 +220,9 @@ class WholeOutput(io.RawIOBase):
 
 
 def whole_stdout() -> None:
-    """Make stdout a stream that writes all or says that it cannot; not a terminal, which can be gone at any time.
+    """Make stdout a stream that writes everything or fails; not for a terminal, which can disappear at any time.
 
-    Where it is closed (`>&-`), Python has none, and what is printed would be lost in silence.
+    If it is closed (`>&-`), Python has no stdout, and output would be lost silently.
     """
     stdout = sys.stdout
     if stdout is None:
@@ -241,7 +242,7 @@ def whole_stdout() -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Send what is still buffered nowhere, or the interpreter tries again at its end and complains."""
+    """Discard buffered output, which the interpreter would otherwise write again at exit."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -1,4 +1,4 @@
-"""Charts of letters."""
+"""Text charts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, bar_text
 from tfperf.report.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
 
 SMALLEST_SHARE = 0.01
-"""Of the whole; smaller boxes are not shown."""
+"""Share of the whole; smaller boxes are omitted."""
 
 _SPARE_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-"""For categories whose titles have no letter that is free."""
+"""For categories without an unused letter in their title."""
 _LABEL_SHARE = 0.5
 ONLY_ON_PAGES = ("Only a page draws it: -o report.html.",)
 _SMALLEST_BAR = 8
@@ -41,7 +41,7 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
 
 
 def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:
-    """Return the bars as lines of at most `width` cells (for widths of 30 and more), without the title."""
+    """Return the bars as lines of at most `width` cells (if at least 30), without the title."""
     if isinstance(chart, GroupedBars):
         rows = [
             (name if number else f"{label}, {name}", values[group])
@@ -51,7 +51,7 @@ def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: b
         chart = BarChart(chart.title, chart.unit, tuple(row[0] for row in rows), tuple(row[1] for row in rows))
     if not chart.labels:
         return ["nothing to show"]
-    # Units other than % are in the title of the chart.
+    # The chart's title has all units other than %.
     value_text = measure_text if chart.unit == "%" else cell_text
     values = [value_text(value, chart.unit) for value in chart.values]
     right = max(map(cells, values))
@@ -71,7 +71,7 @@ def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: b
 
 
 def sparkline_text(series: Sparkline, width: int, *, interactive: bool) -> str:
-    """Return the series as one line of at most `width` cells: of each stretch of time the largest value."""
+    """Return the series as one line of at most `width` cells, each with the largest value in its time span."""
     marks = SPARK_BLOCKS if interactive else SPARK_ASCII
     span = series.high - series.low
     line = ""
@@ -82,7 +82,7 @@ def sparkline_text(series: Sparkline, width: int, *, interactive: bool) -> str:
 
 
 def _largest_by_cell(series: Sparkline, width: int) -> list[float | None]:
-    """Return the largest value in each stretch of time, that at its start included; None: unknown."""
+    """Return the largest value in each time span, including the value at its start; None: unknown."""
     largest: list[float | None] = [None] * width
     start, duration = (series.times[0], series.times[-1] - series.times[0]) if series.times else (0.0, 0.0)
     held, last = None, 0
@@ -131,18 +131,18 @@ _STYLES = {
 }
 _OTHER_STYLE = "reverse"
 _EDGES = "|:!"
-"""What bars start at: those of the first kind of step, of the second, of others."""
+"""Start of the bars for the first kind of step, the second, and all others."""
 
 
 class Bar(Struct, frozen=True):
-    """One step: milliseconds by category in the order of the chart, and their sum (None: unknown)."""
+    """One step: milliseconds by category in chart order, and their sum (None: unknown)."""
 
     label: str
     values: tuple[float, ...]
     total: float | None
     flag: str
     edge: str
-    """What the bar starts at: each kind of step has its own."""
+    """Start of the bar, by kind of step."""
 
 
 def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
@@ -163,7 +163,7 @@ def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
 
 
 def category_letters(titles: Sequence[str]) -> tuple[str, ...]:
-    """Return one letter per category: the usual one, else the first letter of its title that is free."""
+    """Return one letter per category: the usual one, else the first unused letter of its title."""
     taken = set(_LETTERS.values())
     chosen: list[str] = []
     for title in titles:
@@ -176,7 +176,7 @@ def category_letters(titles: Sequence[str]) -> tuple[str, ...]:
 
 
 def shown_steps(totals: Sequence[float], flags: Sequence[str]) -> list[int]:
-    """Return which steps to show: all, or an even sample with the first, the last and the slowest."""
+    """Return the steps to show: all, or an even sample with the first, the last and the slowest."""
     count = len(totals)
     if count <= MOST_STEPS:
         return list(range(count))
@@ -190,7 +190,7 @@ def shown_steps(totals: Sequence[float], flags: Sequence[str]) -> list[int]:
 
 
 def apportion(values: Sequence[float], size: int) -> list[int]:
-    """Split `size` cells in proportion to the values, whole cells first, the rest by largest remainder."""
+    """Split `size` cells in proportion to the values, by largest remainder."""
     total = sum(values)
     if not total > 0:
         return [0] * len(values)
@@ -253,7 +253,7 @@ def _bar_parts(bar: Bar, letters: Sequence[str], *, scale: float, room: int) -> 
 
 
 def share_bar(shares: Mapping[str, float | None], size: int) -> list[Part]:
-    """Return one bar of letters, whose parts are the shares of a whole by title; unknown ones take no room."""
+    """Return one bar of letters, split by shares of a whole; unknown shares are 0."""
     values = [max(value or 0.0, 0.0) for value in shares.values()]
     widths = zip(category_letters(tuple(shares)), apportion(values, size), strict=True)
     return [Part(letter * count, _STYLES.get(letter, _OTHER_STYLE)) for letter, count in widths if count]
@@ -272,16 +272,14 @@ def legend_lines(categories: Sequence[tuple[str, str]], width: int) -> list[Line
     return list(lines)
 
 
-# --- flame graphs as a tree with bars ---
-
 _BAR, _NARROW_BAR, _NARROW = 16, 8, 70
 _INDENT = "  "
 _SMALLEST_NAME = 20
-"""Rows are indented no further than leaves names so much room."""
+"""Minimum room for names, which limits the indentation."""
 
 
 class _Row(Struct, frozen=True, kw_only=True):
-    """A box, or several of which each has nothing but the next: then the names of all."""
+    """A box, or a chain of boxes with a single child each, with all their names."""
 
     name: str
     level: int
@@ -289,7 +287,7 @@ class _Row(Struct, frozen=True, kw_only=True):
 
 
 def icicle_lines(chart: FlameChart, width: int, *, interactive: bool) -> list[Line]:
-    """Return the tree as lines of at most `width` cells, and how much of it is not shown."""
+    """Return the tree as lines of at most `width` cells, and the omitted share."""
     whole = chart.widths[0] if chart.widths else 0.0
     if whole <= 0:
         return [line_of("nothing to show")]
@@ -312,14 +310,14 @@ def icicle_lines(chart: FlameChart, width: int, *, interactive: bool) -> list[Li
 
 
 def _rows(chart: FlameChart, boxes: Sequence[int]) -> list[_Row]:
-    """Return a row for each box that is shown; a box with all that is in another one is in the row of that."""
+    """Return a row per box; an only child as large as its parent shares the parent's row."""
     rows: list[_Row] = []
-    levels: list[int] = []  # of the rows around, by depth of the boxes
+    levels: list[int] = []  # of the parent rows, by depth of the boxes
     for box in boxes:
         depth = chart.depths[box]
         del levels[depth:]
         name = chart.labels[box]
-        # The root says what all of it is, so it stays alone.
+        # The root is the title, so it has its own row.
         if depth > 1 and rows and chart.widths[box - 1] == chart.widths[box] and chart.depths[box - 1] == depth - 1:
             rows[-1] = _Row(name=f"{rows[-1].name}/{name}", level=rows[-1].level, width=rows[-1].width)
             levels.append(rows[-1].level)
@@ -331,7 +329,7 @@ def _rows(chart: FlameChart, boxes: Sequence[int]) -> list[_Row]:
 
 
 def _cut_lines(chart: FlameChart, boxes: Sequence[int], whole: float) -> list[Line]:
-    """Say how much is in boxes that are not shown: what those around them have beyond their own and what is shown."""
+    """Return how much is in omitted boxes: the part of each parent that is neither its own nor shown."""
     cut = len(chart.widths) + chart.omitted - len(boxes)
     if not cut:
         return []

@@ -1,13 +1,13 @@
 """Reports for programs: one strict JSON document, and CSV files.
 
-docs/json-format.md describes the JSON. The text may be put inside a page's script element as it is: `</` and `<!--`
-never occur, nor the line separators that JavaScript once refused. Characters that a terminal would act on are JSON
-escapes, and so is the first one of `##[` and the like, on which CI runners act.
+docs/json-format.md describes the JSON. The text is safe inside a page's script element: it contains no `</`, `<!--` or
+JavaScript line separators. Characters with an effect on terminals are JSON escapes, and so is the first one of `##[`
+and
+other commands of CI runners.
 
-CSV is as RFC 4180 defines it: CRLF, quotes doubled, column keys as header, numbers with all digits. An unknown value is
-an empty field. Text stays as it was traced, but for NUL, which readers of CSV (and the writer of Python 3.10) refuse
-and which becomes U+FFFD. Files for spreadsheets are made `for_spreadsheets`: text that these would run as a formula has
-an apostrophe in front.
+CSV follows RFC 4180: CRLF, doubled quotes, column keys as header, numbers with all digits. An unknown value is an empty
+field. Text is unchanged except for NUL, which CSV readers (and the writer of Python 3.10) reject and which becomes
+U+FFFD. With `for_spreadsheets`, text that spreadsheets would run as a formula is prefixed with an apostrophe.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tfperf.report.render import RenderOptions
 from tfperf.report.render.values import COMMAND_MARK, encodable, plain, safe
 
 _PLAIN = {str, int, float, bool, type(None)}
-"""Types of values that are written as they are: nearly all. A float that is no number becomes null."""
+"""Types written unchanged, which are nearly all. NaN and infinities become null."""
 _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def render_json(report: Report, _options: RenderOptions) -> str:
-    """Return the whole report as JSON text, which looks the same wherever it goes."""
+    """Return the whole report as JSON text, independent of the destination."""
     document = {
         "format": FORMAT_VERSION,
         "tfperf_version": __version__,
@@ -44,9 +44,9 @@ def render_json(report: Report, _options: RenderOptions) -> str:
     try:
         text = msgspec.json.encode(document).decode()
     except UnicodeEncodeError:
-        # Halves of surrogate pairs become U+FFFD.
+        # Lone surrogates become U+FFFD.
         text = msgspec.json.encode(json.loads(encodable(json.dumps(document, ensure_ascii=False)))).decode()
-    # All of these stand inside strings only, where their escapes mean the same.
+    # All of these occur only inside strings, where their escapes are equivalent.
     text = text.replace("</", "<\\/").replace("<!--", "\\u003c!--")
     if "##" in text:
         text = COMMAND_MARK.sub("\\\\u0023#", text)
@@ -95,7 +95,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return what JSON can hold: containers keep their shape, numpy and odd values become plain ones."""
+    """Convert a value for JSON: containers keep their shape, numpy and other values become plain ones."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Mapping):
@@ -109,11 +109,11 @@ def _jsonable(value: Any) -> Any:
 
 _LINE_END = "\r\n"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""How text starts that a spreadsheet runs, or from which it first removes what is before a formula."""
+"""Prefixes of text that a spreadsheet runs, or removes before it looks for a formula."""
 
 
 def render_csv(report: Report, options: RenderOptions) -> str:
-    """Return the only table as CSV; of several, each below a line `# name`, with blank lines between them."""
+    """Return the only table as CSV; several tables each follow a line `# name`, with blank lines between them."""
     tables = list(report.tables())
     if not tables:
         return f"# this report has no tables{_LINE_END}"
@@ -121,12 +121,12 @@ def render_csv(report: Report, options: RenderOptions) -> str:
         text = table_csv(tables[0])
     else:
         text = _LINE_END.join(f"# {safe(table.name)}{_LINE_END}{table_csv(table)}" for table in tables)
-    # A person's terminal would act on control characters; files and pipes get them as they are.
+    # Control characters would affect a terminal; files and pipes get them unchanged.
     return "\n".join(map(safe, text.split(_LINE_END))) if options.interactive else text
 
 
 def table_csv(table: Table, *, for_spreadsheets: bool = False) -> str:
-    """Return one table, header line first; `for_spreadsheets`: no text of it is a formula."""
+    """Return one table, header first; with `for_spreadsheets`, its texts are not formulas."""
     field = _inert if for_spreadsheets else _field
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator=_LINE_END)
@@ -136,7 +136,7 @@ def table_csv(table: Table, *, for_spreadsheets: bool = False) -> str:
 
 
 def csv_files(report: Report, *, for_spreadsheets: bool = False) -> dict[str, str]:
-    """Return CSV text by file name, one file per table; a name used before gets its section's name in front."""
+    """Return CSV text by file name, one per table; a repeated name is prefixed with its section."""
     files: dict[str, str] = {}
     for section in report.sections:
         for table in section.tables:

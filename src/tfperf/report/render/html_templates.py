@@ -1,4 +1,4 @@
-"""The engine for HTML: every text that a template shows is escaped and cut without the template asking for it."""
+"""The HTML template engine: it escapes and cuts every text automatically."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def policy(style: str, *scripts: str) -> str:
-    """Return what a page may do: use this style sheet and run these scripts, and load nothing at all."""
+    """Return the content security policy of a page: only this style sheet and these scripts, no other resources."""
     allowed = f"script-src {' '.join(map(_hash, scripts))}; style-src {_hash(style)}"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
@@ -25,10 +25,10 @@ def _hash(text: str) -> str:
 
 
 def engine(package: str, *, longest_text: int, longest_cell: int, **options: Any) -> Environment:
-    """Return the engine for the templates in `package`; only what Python marks as `Markup` is put in as it is.
+    """Return the engine for the templates in `package`; only `Markup` from Python is not escaped.
 
-    Texts have at most `longest_text` characters, those with the filter `cell` at most `longest_cell`. `options` are
-    those of Jinja2, which is imported for HTML only.
+    Texts have at most `longest_text` characters, with the filter `cell` at most `longest_cell`. `options` are those of
+    Jinja2, which is imported only for HTML.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -1,4 +1,4 @@
-"""Report -> GitHub Markdown, for a comment in a pull request or a page in a wiki."""
+"""Render GitHub Markdown for pull request comments and wiki pages."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tfperf.report.render.text_table import DOTS, cut_note, plain_text, text_tab
 from tfperf.report.render.values import brief, for_people, measure_text, source_facts
 
 Write = Callable[[str], str]
-"""How a text is written: escaped, whole or shortened."""
+"""Writes a text: escaped, whole or shortened."""
 
 MOST_BYTES = 65_535
-"""GitHub refuses a comment of more than 65,536 characters, and there are never fewer bytes than characters."""
+"""GitHub rejects comments over 65,536 characters; the number of bytes is never smaller."""
 
 _CUT_NOTE = (
     "Note: this report was cut to fit into a GitHub comment (65,536 bytes): table rows, parts of long names and "
@@ -30,23 +30,24 @@ _LONGEST_WHEN_CUT = 200
 _SPECIAL = re.compile(r"[\\`*_~|<>\[\]#$&]")
 _OURS = r"//(?:www\.tensorflow\.org|docs\.jax\.dev|keras\.io|ui\.perfetto\.dev)/"
 _ACTIVE = re.compile(rf"@(?=\w)|\b(?:https?|ftp):(?=//)(?!{_OURS})|(?<![\w/])www\.(?=\w)", re.IGNORECASE)
-"""What GitHub makes a mention or a link of; links to documentation of ours stay."""
+"""Text that GitHub turns into mentions or links; links to tfperf's documentation stay."""
 _BREAK = "<!-- -->"
 _SEVERITIES = {"problem": "Problem", "hint": "Hint", "info": "Info"}
 
 
 def render_markdown(report: Report, options: RenderOptions) -> str:
-    """Return the report as Markdown of less than 65,536 bytes; only charts have a width.
+    """Return the report as Markdown of less than 65,536 bytes; only charts depend on the width.
 
-    What was read stands last, so that the verdict is on top. Where all is too long, long texts lose their middle, then
-    the longest tables rows, then the report its end; a note says so.
+    The source comes last, so that the verdict is on top. If it is too long, first long texts lose their middle, then
+    the
+    longest tables lose rows, then the end of the report is cut, with a note.
     """
     text = _joined(_blocks(report, options, escape))
     return text if _size(text) <= MOST_BYTES else _joined([*_cut_blocks(report, options), _CUT_NOTE])
 
 
 def escape(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line: nobody is mentioned, and nothing becomes a link."""
+    """Escape text for Markdown on one line, without mentions or links."""
     return _ACTIVE.sub(rf"\g<0>{_BREAK}", _SPECIAL.sub(r"\\\g<0>", for_people(text)))
 
 
@@ -74,9 +75,9 @@ def _size(text: str) -> int:
 
 
 def _cut_blocks(report: Report, options: RenderOptions) -> Iterator[str]:
-    """Yield as much of the report as there is room for: the longest tables are halved until it fits.
+    """Yield the part of the report that fits: the longest tables are halved until it does.
 
-    Where not even one row of each table fits, blocks are kept from the first on, and of the last the lines that fit.
+    If one row per table is still too much, the first blocks are kept, and the lines of the last that fit.
     """
     rows = max((len(table) for table in report.tables()), default=0)
     blocks = list(_blocks(report, options, _escape_short))
@@ -88,7 +89,7 @@ def _cut_blocks(report: Report, options: RenderOptions) -> Iterator[str]:
         blocks = list(_blocks(replace(report, sections=tuple(cut)), options, _escape_short))
     room = _ROOM
     for block in blocks:
-        # Of the last one items of a list and rows of a table, but no part of a chart.
+        # Cut lists and tables, but not charts.
         lines = block
         if _size(block) > room:
             fitting = block.encode()[: max(room, 0)].decode(errors="ignore")
@@ -111,7 +112,7 @@ def _section_blocks(section: Section, options: RenderOptions, write: Write) -> I
     if section.facts:
         yield _facts(section.facts, write)
     for chart in section.charts:
-        # Markdown is UTF-8, so bars and sparklines have blocks, as in a person's terminal.
+        # Markdown is UTF-8, so bars and sparklines use block characters, as in a terminal.
         drawn = "\n".join(map(plain_text, chart_lines(chart, options.width, interactive=True)))
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", drawn)), default=0))
         yield f"### {write(chart.title)}\n\n{fence}text\n{drawn}\n{fence}"
@@ -135,6 +136,6 @@ def _facts(facts: Sequence[Fact], write: Write) -> str:
 
 
 def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[bool]) -> str:
-    # Of the two styles that GitHub reads, only `pipe` says which columns are right-aligned.
+    # Of GitHub's two styles, only `pipe` supports right alignment.
     alignment = ["right" if is_number else "left" for is_number in numeric]
     return tabulate(rows, headers, tablefmt="pipe", colalign=alignment, disable_numparse=True)

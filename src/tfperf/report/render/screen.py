@@ -1,9 +1,11 @@
-"""What stdout is: how wide and high, whether a person reads it, whether it shows colours, whether a pager may open.
+"""Properties of stdout: size, colors, whether a person reads it, and whether a pager may open.
 
-The one place where environment variables and terminals decide how a report looks: `screen_of` decides, `screen` asks.
+Only this module derives a report's appearance from environment variables and terminals: `screen_of` is pure, `screen`
+reads this process.
 
-Long reports go through the user's pager. click's `echo_via_pager` differs between the allowed versions of click: some
-print nothing where PAGER cannot be started.
+Long reports open the user's pager. click's `echo_via_pager` differs between versions: some print nothing if PAGER
+cannot
+be started.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PIPE_WIDTH = 80
-"""Width of text that no person's window decides: files, pipes, CI logs."""
+"""Width for files, pipes and CI logs."""
 PIPE_HEIGHT = 24
 NARROWEST, WIDEST = 40, 200
-"""Reports are laid out between these widths; windows of 60 columns and more lose nothing."""
+"""Limits on the width of reports; at 60 columns or more, nothing is cut."""
 Colour = Literal["auto", "always", "never"]
 _DRAWN = "─█…"
-"""What reports for a person are drawn with, where the encoding of the terminal has it."""
+"""Characters used in reports for people, if the terminal's encoding has them."""
 
 
 class Terminal(Struct, frozen=True):
-    """What a process finds: which of its streams are terminals, and the size of the window (0: unknown)."""
+    """State of a process: which streams are terminals, and the window size (0: unknown)."""
 
     stdin: bool = False
     stdout: bool = False
@@ -44,20 +46,20 @@ class Terminal(Struct, frozen=True):
 
 
 class Screen(Struct, frozen=True):
-    """How a report on stdout looks. `interactive`: a person reads it, so long names may lose their middle."""
+    """Appearance of a report on stdout. `interactive`: for a person, so long names may be cut in the middle."""
 
     width: int = PIPE_WIDTH
     height: int = PIPE_HEIGHT
     colour: bool = False
     interactive: bool = False
     pages: bool = False
-    """Whether a report that is longer than the window may open a pager."""
+    """Whether a report longer than the window may open a pager."""
 
 
 def screen_of(
     environment: Mapping[str, str], terminal: Terminal, *, colour: Colour = "auto", pager: bool = True
 ) -> Screen:
-    """Return how a report looks; `colour` and `pager` are what the user asked for."""
+    """Return the appearance of a report; `colour` and `pager` are the user's options."""
     is_dumb = environment.get("TERM") == "dumb"
     columns = _positive(environment.get("COLUMNS")) or (terminal.columns if terminal.stdout else 0) or PIPE_WIDTH
     return Screen(
@@ -70,7 +72,7 @@ def screen_of(
 
 
 def screen(*, colour: Colour = "auto", pager: bool = True) -> Screen:
-    """Return how a report on the stdout of this process looks."""
+    """Return the appearance of a report on this process's stdout."""
     return screen_of(os.environ, _terminal(), colour=colour, pager=pager)
 
 
@@ -79,7 +81,7 @@ def _shows_colour(environment: Mapping[str, str], terminal: Terminal, is_dumb: b
         return False
     if environment.get("FORCE_COLOR", "0") not in ("", "0"):
         return True
-    # The old Windows console prints escape codes as they are; Windows Terminal announces itself.
+    # The old Windows console prints escape codes; Windows Terminal sets WT_SESSION.
     return terminal.stdout and not is_dumb and (os.name != "nt" or "WT_SESSION" in environment)
 
 
@@ -110,11 +112,11 @@ def _can_draw(encoding: str) -> bool:
 
 
 _NOT_STARTED = (126, 127)
-"""Exit codes by which shells say that there is no such program."""
+"""Exit codes of shells for a program that cannot be started."""
 
 
 def pager_command(environment: Mapping[str, str]) -> list[str]:
-    """Return the pager that the user chose, else `less` where it is; empty: no pager."""
+    """Return the user's pager, else `less` if it exists; empty: no pager."""
     chosen = environment.get("PAGER")
     if chosen is None:
         return ["less"] if shutil.which("less") else []
@@ -126,14 +128,11 @@ def pager_command(environment: Mapping[str, str]) -> list[str]:
 
 
 def show_in_pager(text: str, environment: Mapping[str, str]) -> bool:
-    """Show the text in the pager and wait until the user leaves it; return whether there was one.
-
-    A user who leaves early, or presses Ctrl-C in the pager, is no error.
-    """
+    """Show the text in the pager until the user quits it, by any key or Ctrl-C; return whether it started."""
     command = pager_command(environment)
     if not command:
         return False
-    # As for git: colours are shown, a text that fits is not held, and what was read stays on the screen.
+    # Like git: colors are shown, short text is not held, and text stays on the screen.
     variables = {"LESS": "FRX", "LV": "-c", **environment}
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=variables)
@@ -158,7 +157,7 @@ def _ctrl_c_is_for_the_pager() -> Iterator[None]:
 
 
 def is_longer(text: str, width: int, height: int) -> bool:
-    """Tell whether a text needs more lines than a window has, beside the one of the prompt."""
+    """Return whether a text needs more lines than a window has besides the prompt."""
     from tfperf.report.render.text_table import cells
 
     lines = text.splitlines()

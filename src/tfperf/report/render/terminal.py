@@ -1,4 +1,4 @@
-"""Report -> text for a terminal, a pipe or a log; readable at 80 columns, and without colour."""
+"""Render a report for a terminal, a pipe or a log, readable at 80 columns and without color."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tfperf.report.render.text_table import (
 from tfperf.report.render.values import brief, for_people, measure_text, safe, source_facts
 
 Block = Sequence[Line]
-"""Parts with no blank line between them."""
+"""Lines without blank lines between them."""
 
 _LONGEST_LINE = 100
 _LONGEST_TITLE = 34
 _LONGEST_WHOLE_NAME = 400
 
 _NAMES_THE_RUN = ("run", "hosts")
-"""Keys of what was read that stand on the first screen: folders are long."""
+"""Keys of the source on the first screen; folders are too long."""
 
 _MARKS = {"problem": Part("!! ", "bold red"), "hint": Part(" > ", "bold yellow"), "info": Part(" i ", "bold cyan")}
 
@@ -55,7 +55,7 @@ def render_terminal(report: Report, options: RenderOptions) -> str:
 
 
 def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
-    """Yield the sections that lead so that they fit on a screen: no headings, and charts beside facts."""
+    """Yield the lead sections sized for a screen: without headings, with charts next to facts."""
     width = max(options.width, NARROWEST)
     read = [measure_text(fact.value, fact.unit) for fact in source_facts(report) if fact.key in _NAMES_THE_RUN]
     if read:
@@ -74,7 +74,7 @@ def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
 
 
 def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
-    """Yield what was read, then the parts of each section in the order that the model states."""
+    """Yield the source, then the parts of each section in the order of `Section`."""
     width = max(options.width, NARROWEST)
     source = source_facts(report)
     if source:
@@ -105,7 +105,7 @@ def _section_blocks(section: Section, width: int, *, interactive: bool) -> Itera
 
 
 def _paragraph(text: str, width: int, *, first: str = "", style: str = "") -> list[Line]:
-    """Return running text as lines that hang below the end of `first`."""
+    """Return text as lines with a hanging indent after `first`."""
     lines = wrap(for_people(text), min(width, _LONGEST_LINE) - cells(first))
     return [line_of((" " * cells(first) if number else first) + line, style) for number, line in enumerate(lines)]
 
@@ -134,7 +134,7 @@ def _fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
         lines += map(line_of, above)
         for number, line in enumerate(wrap(text, min(width, _LONGEST_LINE) - left - 2)):
             start = "" if number else beside
-            # A value that is longer than a line is bold in its first line only.
+            # Only the first line of a long value is bold.
             bold = "" if number else line[: len(value)]
             lines.append((Part(start + " " * (left + 2 - cells(start))), Part(bold, "bold"), Part(line[len(bold) :])))
     return lines
@@ -156,7 +156,7 @@ def _table_block(table: Table, width: int, *, interactive: bool) -> Block:
 
 
 def _whole_names(table: Table, width: int) -> Block:
-    """Return the key to names that are short in the table: the short one, and below it the whole one, once each."""
+    """Return the whole names of shortened names in the table, once each."""
     lines: list[Line] = []
     for column in main_columns(table):
         if not column.whole_key:
@@ -170,9 +170,9 @@ def _whole_names(table: Table, width: int) -> Block:
 
 
 def parts_that_fit(table: TextTable, width: int) -> list[TextTable]:
-    """Return the table, or where it is too wide, parts of it with the columns that fit, each with the names.
+    """Split a table that is too wide into parts by column, each with the names.
 
-    No line is then broken by the window, which would cut numbers.
+    Otherwise the window would break lines within numbers.
     """
     if fits(table, width):
         return [table]

@@ -1,4 +1,4 @@
-"""Tables as text: fitting cells into a width, and laying out columns."""
+"""Tables as text: fit cells into a width, and lay out columns."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
 PLAIN_ELLIPSIS = "..."
 _AFTER_WORD = re.compile(r"(?<=[^/: _,<])[/: _,<]+")
 _INSIDE_WORD = re.compile(r"(?<=[A-Za-z0-9])(?=[A-Z][a-z])|(?<=[a-z]-)(?=[a-z])")
-"""Where a long name may be broken: after what ends a word, else before a capital."""
+"""Where a long name may be broken: after the end of a word, else before a capital."""
 _WORDS = re.compile(r"[\w.,:;()%'/-]+( [\w.,:;()%'/-]+)+")
-"""Words with spaces between, as sentences have, and no name of a kernel with its template arguments."""
+"""Words with spaces, as in sentences but not in kernel names with template arguments."""
 _MOST_LINES = 3
-"""How many lines of a cell are folded on a person's terminal, about."""
+"""Approximate maximum of folded lines per cell in a terminal."""
 _ONE_CELL_EACH = re.compile("[ -~\xa1-\xac\xae-\u02ff\u2010-\u2027\u2500-\u259f]*")
-"""Latin letters, dashes, dots and lines. To measure anything else, rich is imported, which takes 10 ms."""
+"""Latin letters, dashes, dots and lines. Other text is measured by rich, whose import takes 10 ms."""
 
 
 def cells(text: str) -> int:
-    """Return how many columns of a terminal the text takes."""
+    """Return the number of terminal columns of the text."""
     if text.isascii() or _ONE_CELL_EACH.fullmatch(text):
         return len(text)
     from rich.cells import cell_len
@@ -35,9 +35,8 @@ def cells(text: str) -> int:
 
 
 def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
-    """Return text in at most `width` cells, its middle replaced by `mark` so that both ends stay visible.
-
-    The end gets two thirds: it is where op names differ.
+    """Return text in at most `width` cells, replacing its middle by `mark`; op names differ at the end, which gets two
+    thirds.
     """
     if cells(text) <= width:
         return text
@@ -47,14 +46,15 @@ def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
 
 
 def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
-    """Return text as lines of at most `width` cells, all but the first indented by `hang`; nothing is lost.
+    """Split text into lines of at most `width` cells, all but the first indented by `hang`, without loss.
 
-    Lines end after a slash, colons, a space, a comma or an underscore. A word that is longer than a line is broken
-    before a capital or behind a hyphen, or where the line ends.
+    Lines end after a slash, colons, a space, a comma or an underscore. A longer word is broken before a capital, after
+    a
+    hyphen, or at the end of the line.
     """
     lines: list[str] = []
     indent, start = "", 0
-    # Looking only at what may fit, not at the whole rest, keeps long names from taking quadratic time.
+    # Measure only text that may fit, not the whole rest, to avoid quadratic time for long names.
     while (rest := text[start : start + 4 * width + 1]) and (len(rest) > 4 * width or cells(indent + rest) > width):
         line = begin_of(rest, max(width - len(indent), 1)) or rest[0]
         for border in (_AFTER_WORD, _INSIDE_WORD):
@@ -81,10 +81,10 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def begin_of(text: str, width: int) -> str:
-    """Return the longest start of text that fits into `width` cells."""
+    """Return the longest prefix that fits into `width` cells."""
     if text.isascii():
         return text[:width]
-    # Combining marks take no cell: a line full of them would be measured again for each one.
+    # Combining marks take no cell, so a line could contain any number of them.
     longest = min(len(text), 4 * width)
     return next((text[: end - 1] for end in range(1, longest + 1) if cells(text[:end]) > width), text[:longest])
 
@@ -97,7 +97,7 @@ def _suffix(text: str, width: int) -> str:
 
 
 class Part(Struct, frozen=True):
-    """A piece of a line; `style` is rich's name of it, empty for plain text."""
+    """A piece of a line; `style` is a rich style, empty for plain text."""
 
     text: str
     style: str = ""
@@ -112,17 +112,17 @@ def line_of(text: str, style: str = "") -> Line:
 
 
 def plain_text(line: Line) -> str:
-    """Return what the line says, without styles and without spaces at its end."""
+    """Return the line's text without styles and trailing spaces."""
     return "".join(part.text for part in line).rstrip(" ")
 
 
 def width_of(line: Line) -> int:
-    """Return how many cells the line takes."""
+    """Return the width of the line in cells."""
     return sum(cells(part.text) for part in line)
 
 
 def coloured_text(line: Line) -> str:
-    """Return the line with an escape code before and after each part that has a style."""
+    """Return the line with escape codes around each styled part."""
     from rich.color import ColorSystem
     from rich.style import Style
 
@@ -133,7 +133,7 @@ def coloured_text(line: Line) -> str:
 
 
 def joined(lines: Iterable[Line], *, colour: bool) -> str:
-    """Return the lines as text, each ended by a newline."""
+    """Return the lines as text, each with a newline."""
     as_text = coloured_text if colour else plain_text
     return "".join(f"{as_text(line)}\n" for line in lines)
 
@@ -142,13 +142,13 @@ _GAP = "  "
 _SMALLEST_TEXT = 8
 _LONGEST_HEADER = 16
 _HEADER_LINES = (2, 3)
-"""On how many lines headers stand where they do not fit on one."""
+"""Lines for headers that do not fit on one."""
 Cell = Sequence[str]
 """The lines of one cell."""
 
 
 class TextTable(Struct, frozen=True):
-    """A table as text: one-line cells that are safe to show, and which columns are right-aligned numbers."""
+    """A table as text: one-line cells that are safe to display, and which columns are right-aligned numbers."""
 
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -156,7 +156,7 @@ class TextTable(Struct, frozen=True):
 
 
 class Branches(Struct, frozen=True):
-    """What is drawn before a name in a tree: for the name itself, and for the levels above it."""
+    """Prefixes of names in a tree: for the name itself, and for the levels above it."""
 
     middle: str
     last: str
@@ -167,16 +167,16 @@ class Branches(Struct, frozen=True):
 LINES = Branches("├ ", "└ ", "│ ", "  ")
 ASCII = Branches("|-", "`-", "| ", "  ")
 DOTS = Branches("· ", "· ", "· ", "· ")
-"""For Markdown, which drops leading spaces and reads bars and backticks as its own."""
+"""For Markdown, which drops leading spaces and interprets bars and backticks."""
 
 
 def main_columns(table: Table) -> tuple[Column, ...]:
-    """Return the columns that stand in a table for people; the others are for pages and programs."""
+    """Return the columns of tables for people; the others are for pages and programs."""
     return tuple(column for column in table.columns if column.level != "data")
 
 
 def text_table(table: Table, branches: Branches = ASCII) -> TextTable:
-    """Return the main columns of a table as text; `branches` draws those that are trees."""
+    """Return the main columns of a table as text; `branches` draws trees."""
     columns = main_columns(table)
     texts, numeric = [], []
     for column in columns:
@@ -189,18 +189,18 @@ def text_table(table: Table, branches: Branches = ASCII) -> TextTable:
 
 
 def header(column: Column) -> str:
-    """Return a column's title with its unit, unless the title names it: `ms/step`, `% of step`."""
+    """Return a column's title with its unit, unless the title contains it: `ms/step`, `% of step`."""
     is_named = column.unit in ("", "count", "bytes", *re.split(r"[^\w%]", column.title))
     return for_people(column.title if is_named else f"{column.title} ({column.unit})")
 
 
 def cut_note(table: Table) -> str:
-    """Say how many rows are shown, which, and how to get the others; nothing where all are shown."""
+    """Return how many rows are shown, which, and how to get the others; empty if all are shown."""
     if len(table) >= table.total_rows:
         return ""
     everything = table.all_rows_in or f"--top {table.total_rows}"
     ranked, order = table.ranked, ""
-    # By what the rows of hosts or devices were chosen; the rank of other tables can be seen.
+    # State the ranking of hosts or devices; the ranking of other tables is visible.
     if ranked is not None and ranked.each and any(value is not None for value in table.data[ranked.by]):
         titles = (header(column) for column in table.columns if column.key == ranked.by)
         order = f", the {'least' if ranked.least_is_worst else 'largest'} {next(titles, ranked.by)} first"
@@ -208,7 +208,9 @@ def cut_note(table: Table) -> str:
 
 
 def tree_texts(names: Sequence[str], depths: Sequence[int], branches: Branches) -> list[str]:
-    """Return the names with their branches; `depths` counts levels from 0, each name below the last of less depth."""
+    """Return the names with their branches; `depths` are levels from 0, and a name's parent is the last one of less
+    depth.
+    """
     texts = []
     for row, (name, depth) in enumerate(zip(names, depths, strict=True)):
         above = (
@@ -220,16 +222,16 @@ def tree_texts(names: Sequence[str], depths: Sequence[int], branches: Branches) 
 
 
 def _level_continues(depths: Sequence[int], row: int, level: int) -> bool:
-    """Tell whether another name of this level follows before one of a lower level."""
+    """Return whether another name of this level follows before one of a lower level."""
     return next((depth for depth in depths[row + 1 :] if depth <= level), 0) == level
 
 
 def table_lines(table: TextTable, width: int, *, interactive: bool) -> list[Line]:
-    """Return the table as styled lines; a wide cell is cut for a person's terminal and folded elsewhere."""
+    """Return the table as styled lines; a wide cell is cut for a terminal and folded elsewhere."""
     widths = column_widths(table, width)
     bodies = zip(zip(*table.rows, strict=True), widths, strict=True)
     columns = [_fitted(texts, size, interactive=interactive) for texts, size in bodies]
-    # Files and pipes get ASCII: the encoding of their reader is unknown.
+    # Files and pipes get ASCII, because their encoding is unknown.
     rule = _GAP.join(("─" if interactive else "-") * size for size in widths)
     headers = [wrap(header, size) for header, size in zip(table.headers, widths, strict=True)]
     depth = max(map(len, headers))
@@ -242,13 +244,13 @@ def table_lines(table: TextTable, width: int, *, interactive: bool) -> list[Line
 
 
 def fits(table: TextTable, width: int) -> bool:
-    """Tell whether the lines of the table are at most `width` cells wide."""
+    """Return whether the lines of the table are at most `width` cells wide."""
     widths = column_widths(table, width)
     return sum(widths) + len(_GAP) * (len(widths) - 1) <= width
 
 
 def column_widths(table: TextTable, width: int) -> list[int]:
-    """Return the width of each column in cells, so that with the gaps they fill `width` if that can be."""
+    """Return the width of each column in cells; with the gaps, they fill `width` if possible."""
     bodies = [max(map(cells, column), default=0) for column in zip(*table.rows, strict=True)]
     full = [max(cells(header), body) for header, body in zip(table.headers, bodies, strict=True)]
     room = width - len(_GAP) * (len(full) - 1)
@@ -271,15 +273,15 @@ def column_widths(table: TextTable, width: int) -> list[int]:
 
 
 def header_width(header: str, lines: int) -> int:
-    """Return the least width at which a header stands on so many lines, broken at spaces."""
+    """Return the smallest width at which a header takes at most this number of lines, broken at spaces."""
     widths = range(max(map(cells, header.split(" "))), cells(header))
     return next((width for width in widths if len(wrap(header, width)) <= lines), cells(header))
 
 
 def _shared(widths: list[int], room: int) -> list[int]:
-    """Return widths that fill the room: columns within an equal part keep theirs, the others share the rest.
+    """Return widths that fill the room: narrow columns keep theirs, the others share the rest.
 
-    Of these the widest, usually the name of an op, gets twice as much.
+    The widest of these, usually the name of an op, gets twice as much.
     """
     wide = list(range(len(widths)))
     while narrow := [column for column in wide if widths[column] <= max(room, 0) // len(wide)]:
@@ -294,9 +296,9 @@ def _shared(widths: list[int], room: int) -> list[int]:
 
 
 def _fitted(texts: Sequence[str], width: int, *, interactive: bool) -> list[Cell]:
-    """Return a column's cells: one line each for a person, unless two names would look the same; else folded.
+    """Return a column's cells: one line each in a terminal, unless two names would look equal; else folded.
 
-    Words are folded for a person too, if a few lines have room for them: without their middle they say nothing.
+    Sentences are folded in a terminal too, if a few lines suffice: they are unreadable without their middle.
     """
     cut = [shorten(text, width) for text in texts]
     meanings = Counter(short for short, _ in set(zip(cut, texts, strict=True)))
@@ -320,7 +322,7 @@ def _side_by_side(row: Sequence[Cell], widths: Sequence[int], numeric: Sequence[
 
 
 def bar_text(share: float, room: int, *, interactive: bool) -> str:
-    """Return a bar; what is more than nothing shows at least the smallest mark."""
+    """Return a bar; a positive value has at least the smallest mark."""
     if not interactive:
         return BAR_ASCII * max(round(share * room), 1)
     eighths = max(round(share * room * 8), 1)

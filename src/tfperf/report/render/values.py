@@ -1,4 +1,4 @@
-"""Values as text, and text that is safe to show."""
+"""Format values as text, and make text safe to display."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encodable(text: str) -> str:
-    """Return text that can be written as UTF-8: halves of surrogate pairs become U+FFFD."""
+    """Replace lone surrogates by U+FFFD, so that text can be written as UTF-8."""
     return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def safe(text: str) -> str:
     r"""Return text with every unprintable character as a visible escape: `\n`, `\x1b`, `\u202e`, `\udc80`.
 
-    Unprintable is what `str.isprintable` says: control characters, bidi overrides and other invisible
-    formatting, line separators, lone surrogates, unusual spaces. The result is one line that no terminal acts on.
+    Unprintable is defined by `str.isprintable`: control characters, bidi overrides and other invisible formatting, line
+    separators, lone surrogates, unusual spaces. The result is one line without effect on terminals.
     """
     if text.isprintable():
         return text
@@ -34,10 +34,10 @@ COMMAND_MARK = re.compile(r"##(?=\w*\[)")
 
 
 def without_commands(text: str) -> str:
-    r"""Return text on which no CI runner acts, wherever its names come from.
+    r"""Escape text from any source that CI runners would interpret as commands.
 
-    GitHub's runner takes each line that starts with `::` as a command, whatever blanks are before, and `##[...]`
-    anywhere in a line; Azure's takes `##vso[...]`, TeamCity `##teamcity[...]`. A backslash breaks them: `\::`, `#\#[`.
+    GitHub's runner interprets each line that starts with blanks and `::`, and `##[...]` anywhere in a line; Azure's
+    `##vso[...]`, TeamCity `##teamcity[...]`. A backslash breaks them: `\::`, `#\#[`.
     """
     return COMMAND_MARK.sub(r"#\\#", COMMAND_LINE.sub(r"\1\\::", text))
 
@@ -47,9 +47,9 @@ _LONGEST_NAME, _LONGEST_SENTENCE = 400, 4000
 
 
 def for_people(text: str) -> str:
-    """Return text on one safe line that somebody can read: a long name in it loses its middle, and so does a long text.
+    """Return text on one safe, readable line; long names and long texts lose their middle.
 
-    Whatever a message, a sentence or a cell for people holds goes through here. Files for programs have all of it.
+    All messages, sentences and cells for people use it. Files for programs have whole texts.
     """
     if len(text) > _LONGEST_NAME:
         text = _LONG_NAME.sub(lambda name: without_middle(name[0], _LONGEST_NAME, ELLIPSIS), text)
@@ -58,9 +58,9 @@ def for_people(text: str) -> str:
 
 
 def brief(text: str, limit: int) -> str:
-    """Return text on one safe line of at most `limit` characters: longer text loses its middle.
+    """Return text on one safe line of at most `limit` characters, cutting the middle.
 
-    Characters are counted, not cells: outside a terminal there are no cells, and measuring them is slow.
+    Characters are counted instead of cells, which exist only in a terminal and are slow to measure.
     """
     return without_middle(safe(text), limit, ELLIPSIS)
 
@@ -73,7 +73,7 @@ _LISTED_ITEMS = 4
 
 
 def plain(value: Any) -> Plain:
-    """Return a Python value for a numpy scalar; NaN and the infinities are unknown: None."""
+    """Convert a numpy scalar to a Python value; NaN and infinities are unknown: None."""
     item = value.item() if hasattr(value, "item") else value
     if isinstance(item, float):
         return item if math.isfinite(item) else None
@@ -81,7 +81,7 @@ def plain(value: Any) -> Plain:
 
 
 def cell_text(value: Any, unit: str) -> str:
-    """Show one value without its unit, on one line and safe to print."""
+    """Format one value without its unit, on one safe line."""
     item = plain(value)
     if item is None:
         return UNKNOWN
@@ -97,27 +97,27 @@ def cell_text(value: Any, unit: str) -> str:
         return format_bytes(item)
     if isinstance(item, float) and item.is_integer() and abs(item) < 1e15:
         item = int(item)
-    # Only counts get thousands separators, ids and step numbers do not.
+    # Only counts have thousands separators, ids and step numbers do not.
     if isinstance(item, int):
         return f"{item:,}" if unit == "count" else str(item)
     return format_number(item) if unit == "count" else f"{item:.6g}"
 
 
 def measure_text(value: Any, unit: str) -> str:
-    """Show one value with its unit: `15.9 ms`, `63.4%`, `1,234`."""
+    """Format one value with its unit: `15.9 ms`, `63.4%`, `1,234`."""
     text = cell_text(value, unit)
     return text if text == UNKNOWN else text + unit_mark(unit)
 
 
 def unit_mark(unit: str) -> str:
-    """Return what stands behind a number: ` ms`, `%`; nothing if the number has no unit, or names it itself."""
+    """Return the unit after a number: ` ms`, `%`; empty if the number has no unit or contains it."""
     if unit in ("", "count", "bytes"):
         return ""
     return "%" if unit == "%" else f" {unit}"
 
 
 def source_facts(report: Report) -> tuple[Fact, ...]:
-    """Return what was read as facts, titled by the words of the keys: `run_name` is `Run name`."""
+    """Return the source as facts with titles from its keys: `run_name` is `Run name`."""
     facts = []
     for key, value in report.source.items():
         if isinstance(value, (list, tuple)):

@@ -1,1 +1,1 @@
-"""Flame graphs: one drawing for a page of its own, a picture, and pages of reports; and stacks for other programs."""
+"""Flame graphs for HTML reports, standalone pages and pictures; and stacks for other programs."""

@@ -1,4 +1,4 @@
-"""What is drawn of each box of a flame graph: its place in percent of the width, its texts, its colour."""
+"""The drawing of each box of a flame graph: its position in percent of the width, texts and color."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tfperf.report.render.values import measure_text
 ROW_HEIGHT = 19
 _COLOURS = 6
 _KIND = re.compile(r"[^:/\d]*")
-"""What gives a box its colour: its short name without the number, so that layers of one class look alike."""
+"""Key of a box's color: its short name without the number, so that layers of one class look alike."""
 _SAME, _STRONGEST = 2.0, 4
 _STRENGTHS = (10.0, 30.0, 60.0)
-"""Up to so many percent of difference, a box has the first, second or third shade."""
+"""Maximum difference in percent for the first, second and third shade."""
 
 
 class FlameBox(Struct, frozen=True, kw_only=True):
-    """A box: `level` counts those around it, `colour` is a class of the style sheet; `change` says what differs."""
+    """A box: `level` is its depth, `colour` a class of the style sheet; `change` describes the difference."""
 
     name: str
     label: str
@@ -38,7 +38,7 @@ class FlameBox(Struct, frozen=True, kw_only=True):
 
 
 def flame_boxes(chart: FlameChart) -> Iterator[FlameBox]:
-    """Iterate over the boxes of a chart, in its order."""
+    """Yield the boxes of a chart in order."""
     whole = chart.widths[0] if chart.widths else 0.0
     for box, width in enumerate(chart.widths):
         yield FlameBox(
@@ -57,12 +57,12 @@ def flame_boxes(chart: FlameChart) -> Iterator[FlameBox]:
 
 
 def height_of(chart: FlameChart) -> int:
-    """Return the height of the drawing."""
+    """Return the height of the drawing in pixels."""
     return ROW_HEIGHT * (1 + max(chart.depths, default=0))
 
 
 def _percent(value: float, whole: float) -> str:
-    # Nine digits behind the point: a difference of a thousandth of a pixel would be seen after zooming in.
+    # Nine decimals: after zooming in, a difference of a thousandth of a pixel is visible.
     return f"{100 * value / whole:.9f}".rstrip("0").rstrip(".")
 
 
@@ -72,12 +72,12 @@ def _colour(label: str) -> str:
 
 
 def changed_percent(now: float, before: float) -> float | None:
-    """Return the difference in percent of before; None where there was nothing."""
+    """Return the difference in percent of `before`, or None if that was 0."""
     return 100 * (now - before) / before if before > 0 else None
 
 
 def _shade(now: float, before: float) -> str:
-    """Return the shade of a difference: red where there is more than before, blue where there is less."""
+    """Return the shade of a difference: red for an increase, blue for a decrease."""
     larger = max(now, before)
     difference = 100 * abs(now - before) / larger if larger > 0 else 0.0
     if difference < _SAME:

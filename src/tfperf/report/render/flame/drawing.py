@@ -1,7 +1,7 @@
-"""Flame graphs as markup: the boxes for a page, a page of its own, and a picture.
+"""Flame graphs as markup: boxes for a page, a standalone page, and a picture.
 
-Places are percent of the width, so the same boxes fit a window of any width, and a picture with a width of its own.
-Every text is made safe and cut by the engine, and escaped. Nothing of it needs a script; one zooms and searches.
+Positions are in percent, so boxes fit any window, and pictures with a fixed width. The template engine escapes and cuts
+every text. Scripts are optional: they zoom and search.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _THEMED = r"(--\w+): light-dark\((#\w+), (#\w+)\)"
 _LONGEST_NAME = 500
 _LONGEST_LABEL = 200
 _WIDTH = 1200
-"""Of a picture, in pixels."""
+"""Width of a picture in pixels."""
 _READY = 'openFlames();\ndocument.documentElement.dataset.state = "ready";'
 _MARGIN, _LINE, _LETTER = 10, 18, 6.9
 _LONGEST_LINE = 170
@@ -40,7 +40,7 @@ HOW_TO_READ_CHANGES = "Red boxes have more than before, blue ones less; pale one
 
 
 class FlameDocument(Struct, frozen=True, kw_only=True):
-    """Flame graphs under one title, and sentences about them."""
+    """Flame graphs with a common title, and sentences about them."""
 
     title: str
     sentences: tuple[str, ...]
@@ -53,17 +53,17 @@ def flame_markup(chart: FlameChart) -> Markup:
 
 
 def style_sheet() -> str:
-    """Return what a page needs so that boxes have colours: its own sheet declares `--text`, `--raised` and the like."""
+    """Return the style sheet of boxes; the page's own sheet must declare `--text`, `--raised` and others."""
     return _static("flame.css")
 
 
 def script() -> str:
-    """Return what makes the drawings of a page zoom and search: it calls `openFlames()`."""
+    """Return the script for zooming and searching; it calls `openFlames()`."""
     return _static("flame.js")
 
 
 def flame_page(document: FlameDocument) -> str:
-    """Return a page that asks for nothing: its policy lets it run the script that is in it, and load nothing at all."""
+    """Return a standalone page; its policy allows its own script and no other resources."""
     style = f"{_static('flame_page.css')}\n{style_sheet()}"
     code = f'"use strict";\n{script()}\n{_READY}\n'
     return (
@@ -83,7 +83,7 @@ def flame_page(document: FlameDocument) -> str:
 
 
 def flame_picture(document: FlameDocument) -> str:
-    """Return a picture that any viewer shows: an SVG document without scripts."""
+    """Return an SVG document without scripts, for any viewer."""
     sentences = [line for text in (*document.sentences, *_reading(document)) for line in _lines(text)]
     top = _MARGIN + _LINE * (2 + len(sentences))
     graphs = []
@@ -109,7 +109,7 @@ def flame_picture(document: FlameDocument) -> str:
 
 
 def omitted_text(chart: FlameChart) -> str:
-    """Say what is not drawn; empty if all is."""
+    """Return the number of omitted boxes as text; empty if there are none."""
     if not chart.omitted:
         return ""
     return f"Not drawn: {counted(chart.omitted, 'box', 'boxes')} narrower than all these."
@@ -126,7 +126,7 @@ def _reading(document: FlameDocument) -> list[str]:
 
 
 def _graph(chart: FlameChart, *, fit: bool = False) -> str:
-    """Return the boxes; `fit` cuts their names to the width that they have in a picture."""
+    """Return the boxes; `fit` cuts names to their width in a picture."""
     boxes = list(flame_boxes(chart))
     labels = [_fitted(box.label, float(box.width)) if fit else brief(box.label, _LONGEST_LABEL) for box in boxes]
     return (
@@ -151,7 +151,6 @@ def _fitted(label: str, percent: float) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Return a sentence as lines that fit the picture."""
     import textwrap
 
     return textwrap.wrap(brief(text, 10 * _LONGEST_LINE), _LONGEST_LINE, placeholder=PLAIN_ELLIPSIS)
@@ -159,7 +158,7 @@ def _lines(text: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _picture_style() -> str:
-    """Return the style sheet with colours in the place of their names, which not every viewer knows."""
+    """Return the style sheet with colors instead of variables, which some viewers do not support."""
     declared = f"{_static('flame_page.css')}{style_sheet()}"
     _, _, rules = style_sheet().partition(".box {")
     rules = f"{_static('flame_picture.css')}.box {{{rules}"

@@ -1,4 +1,4 @@
-"""Flame graphs for other programs: stacks with whole numbers, bounded in number and safe in every line."""
+"""Flame graphs for other programs: a limited number of stacks with whole numbers, safe in every line."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tfperf.report.flame_tree import FlameScale, FlameTree, Stack
 from tfperf.report.render.values import brief
 
 MOST_STACKS = 50_000
-"""Of one graph; what others add up to is a stack of its own, so that sums stay."""
+"""Maximum stacks per graph; a further one holds the rest, so that sums stay equal."""
 _LONGEST_FRAME = 500
 
 
 class Flame(Struct, frozen=True, kw_only=True):
-    """A flame graph as a tree; `name` is the short one of its two titles."""
+    """A flame graph as a tree; `name` is its short title."""
 
     name: str
     title: str
     scale: FlameScale
     tree: FlameTree
     other: FlameTree | None = None
-    """Of the run that this one is compared with."""
+    """The tree of the compared run."""
 
 
 class StackRow(Struct, frozen=True):
-    """A stack from the name of its graph inward, and what its innermost name has itself."""
+    """A stack that starts with the graph's name, and the self value of its innermost frame."""
 
     frames: tuple[str, ...]
     own: int
 
 
 def stack_rows(name: str, tree: FlameTree) -> list[StackRow]:
-    """Return the stacks with any value of their own, in the order of the tree; frames are safe to show."""
+    """Return the stacks with a self value, in tree order; frames are safe to display."""
     with_own = np.flatnonzero(tree.own > 0)
     kept = np.sort(with_own[np.argsort(-tree.own[with_own], kind="stable")[:MOST_STACKS]])
     rows = [StackRow((name, *_frames(tree.stacks[box])), int(tree.own[box])) for box in kept.tolist()]
@@ -51,7 +51,7 @@ def _frames(stack: Stack) -> tuple[str, ...]:
 
 
 def whole_numbers(values: Sequence[int], divisor: int) -> list[int]:
-    """Return values divided, as whole numbers whose running sums are off by half of one at most."""
+    """Return the values divided and rounded, so that each running sum is off by at most 0.5."""
     rounded, until, before = [], 0, 0
     for value in values:
         until += value

@@ -1,10 +1,11 @@
-"""A report as one HTML page that needs nothing else: no server, no network, no other file.
+"""Render a report as one self-contained HTML page, without a server, network or other files.
 
-Jinja2 fills `templates/`, and the scripts and the style sheet in `static/` are put into the page as they are.
+Jinja2 fills `templates/`; the scripts and the style sheet in `static/` are embedded unchanged.
 
-ECharts draws the charts: `static/echarts.common.min.js` is `dist/echarts.common.min.js` of the npm package echarts
-6.1.0, unchanged, with its licence (Apache 2.0), its notice and the licence of the parts of d3 in it beside it. To renew
-it: `npm pack echarts@VERSION`, copy these four files, and put the new SHA-256 into
+ECharts draws the charts: `static/echarts.common.min.js` is the unmodified `dist/echarts.common.min.js` of the npm
+package
+echarts 6.1.0, next to its license (Apache 2.0), its notice and the license of its parts of d3. To update it, run
+`npm pack echarts@VERSION`, copy these four files, and put the new SHA-256 into
 tests/report/render/page/test_page.py.
 """
 
@@ -46,13 +47,13 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
 LIMIT_BYTES = 4_900_000
-"""Below 5 MB, whatever is in the report."""
+"""Less than 5 MB for any report."""
 LONGEST_TEXT = 2_000
-"""Characters of a sentence; a longer one loses its middle."""
+"""Characters of a sentence; the middle of a longer one is cut."""
 OPEN_SECTIONS = 2
-"""How many sections are unfolded when the page is opened without a link to another one."""
+"""Sections that are open without a link to another one."""
 FIRST_ROWS = 10
-"""Rows of a table that are there without scripts."""
+"""Table rows that are visible without scripts."""
 
 _LONGEST_CELL = 120
 _STATIC = (
@@ -60,17 +61,17 @@ _STATIC = (
     *("picture_data.js", "picture.js", "page.js"),
 )
 _REMARK_BYTES = 400
-"""What the remarks of a table that is cut may take."""
+"""Bytes reserved for the remarks of a cut table."""
 _ANCHOR = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _HINT = re.compile(r"(PATH )?-s ([a-z0-9_]+)\b(?! --)")
-"""The option that shows a section in a terminal; with more before it or behind it, it is part of a command."""
+"""An option that shows a section in a terminal; with more text around it, it is part of a command."""
 _OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSON has them."
 
 
 class PageChart(Struct, frozen=True):
-    """A chart: its data for the script, and its words; bars have their numbers beside them, other charts do not.
+    """A chart: its data for the script, and a description; only bars show their numbers.
 
-    `drawing` is that of a flame graph, which is there without scripts.
+    `drawing` is a flame graph's markup, which works without scripts.
     """
 
     id: str
@@ -79,12 +80,12 @@ class PageChart(Struct, frozen=True):
     has_numbers: bool
     data: JsonObject
     rows: Sequence[tuple[str, str, str]] = ()
-    """Of a picture: what it says as a table, for readers who do not see it."""
+    """For a picture: a table for screen readers."""
     drawing: Markup | None = None
 
 
 class PageTable(NamedTuple):
-    """A table of a section, as it travels, and with the bars that are drawn above it, if any."""
+    """A table of a section in its packed form, and its bars, if any."""
 
     id: str
     table: Table
@@ -93,17 +94,17 @@ class PageTable(NamedTuple):
 
     @property
     def data(self) -> Markup:
-        """Return the table as it travels, for a script element."""
+        """Return the packed table for a script element."""
         return Markup(self.packed.base64)
 
     @property
     def first_rows(self) -> TextTable:
-        """Return the rows that are there without scripts."""
+        """Return the rows that are visible without scripts."""
         return text_table(self.table.head(FIRST_ROWS), LINES)
 
     @property
     def cut_note(self) -> str:
-        """Return how many rows the report has, if not all."""
+        """Return a note with the report's number of rows, if the table is cut."""
         return cut_note(self.table)
 
 
@@ -117,17 +118,17 @@ class PageSection(NamedTuple):
 
     @property
     def gist(self) -> str:
-        """Return what is read while the section is folded: its first finding."""
+        """Return the summary of a folded section: its first finding."""
         return self.section.findings[0].text if self.section.findings else ""
 
     def all_charts(self) -> Iterator[PageChart]:
-        """Yield the charts of the section and of its tables, in the order of the page."""
+        """Yield the charts of the section and of its tables, in page order."""
         yield from self.charts
         yield from (table.chart for table in self.tables if table.chart)
 
 
 def render_page(report: Report, _options: RenderOptions) -> str:
-    """Return the report as one page of at most `LIMIT_BYTES`; cut tables say so, and so do omitted sections."""
+    """Return the report as one page of at most `LIMIT_BYTES`; cut tables and omitted sections are noted."""
     sections = page_parts(report.sections)
     if sum(len(table.packed.base64) for part in sections for table in part.tables) < LIMIT_BYTES:
         page = _page(report, sections)
@@ -159,9 +160,9 @@ def _with_tables(sections: Sequence[PageSection], packed: Sequence[PackedTable])
 def _page(report: Report, sections: Sequence[PageSection]) -> str:
     style, library, script = _style_and_scripts()
     drawn = [chart.data for part in sections for chart in part.all_charts()]
-    # Nothing in it ends the script element.
+    # The JSON does not contain the end of a script element.
     charts = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
-    # What was read first tells windows apart.
+    # The title starts with the source, to distinguish windows.
     name = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
     template = environment().get_template("page.html")
     page = template.render(
@@ -177,13 +178,13 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         places=_places(sections),
         charts=Markup(COMMAND_MARK.sub(r"\\u0023#", charts.replace("<", r"\u003c"))),
     )
-    # Nothing of it is in scripts and the style sheet, where entities mean nothing. The library is most of a page.
+    # Skip the library, which is most of the page; it contains no such text.
     before, _, after = page.partition(library)
     return f"{_without_commands(before)}{library}{_without_commands(after)}"
 
 
 def _places(sections: Sequence[PageSection]) -> dict[str, tuple[str, int, int, str]]:
-    """Return, for each cause, the picture in which its categories take most, their longest stretch, and which it is."""
+    """Return for each cause the picture where its categories take most time, with their longest span and its index."""
     best: dict[str, tuple[int, str, int, int, str]] = {}
     for part in sections:
         for page_chart, chart in zip(part.charts, part.section.charts, strict=True):
@@ -208,7 +209,7 @@ def _style_and_scripts() -> tuple[str, str, str]:
 def page_parts(sections: Sequence[Section]) -> list[PageSection]:
     """Return the parts of the page, numbered from 0.
 
-    Where a section has bars, its tables get none: they would show the same.
+    If a section has bars, its tables get none, because they would be duplicates.
     """
     chart_numbers, table_numbers = count(), count()
 
@@ -229,14 +230,14 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
             bars = None if has_bars else table_bars(table)
             name = f"table-{next(table_numbers)}"
             tables.append(PageTable(name, table, pack(table), numbered(bars) if bars else None))
-        # Links end with names, so that they stay right; with numbers where a name is odd.
+        # Links use names, so that they stay valid; numbers replace unusual names.
         is_good = bool(_ANCHOR.fullmatch(section.name)) and names.count(section.name) == 1
         parts.append(PageSection(f"section-{section.name if is_good else number}", section, charts, tables))
     return parts
 
 
 def _linked(context: Context, text: str) -> Markup:
-    """Return a text in which `-s NAME` is a link to that section of the page, by its title where it is no command."""
+    """Return a text in which `-s NAME` links to that section, by its title unless it is part of a command."""
     parts, after = Markup(), 0
     text, sections = brief(text, LONGEST_TEXT), context.get("links", {})
     for hint in _HINT.finditer(text) if "-s " in text else ():

@@ -1,23 +1,24 @@
-"""What a page draws: charts, tables and pictures of steps as data, and charts in words for readers who do not see them.
+"""Page data: charts, tables and pictures of steps as JSON, and descriptions of charts for screen readers.
 
-Charts. Only what is drawn travels; static/charts.js draws it. Of very many steps the longest of every few in a row is
-drawn, so that outliers stay; a long series of values over time keeps the largest of each stretch.
+Charts. The data contains only drawn values; static/charts.js draws them. With very many steps, the longest of each few
+consecutive ones is drawn, so that outliers stay; a long series over time keeps the largest value of each span.
 
-Tables. Columns, strings once, numbers with the digits that are shown, compressed.
+Tables. Columns, each string once, numbers with the displayed digits, compressed.
 
     {"columns": [{"title", "unit", "main", "tree", "whole", "kind", ...}], "depths": [0, 1, ...] or null}
 
-`whole` is the number of the column that has the whole names of what a column shortens, or null. A column of kind
-`number` has `values`, null for what is unknown. One of kind `text` has `words`, all different, and `places`: for each
-row the place of its word, or -1. In a long table numbers are cut to six digits, two more than are shown.
+`whole` is the index of the column with the whole names of a shortened column, or null. A column of kind `number` has
+`values`, null for unknown ones. One of kind `text` has distinct `words`, and `places`: each row's word index, or -1. In
+a long table, numbers are cut to six digits, two more than displayed.
 
-Pictures of a step. Columns of small numbers, compressed, that static/picture_data.js reads.
+Pictures of a step. Columns of small numbers, compressed, read by static/picture_data.js.
 
     {"duration", "ribbons": [...], "groups": [...], "levels": [{"finest", "row", "start", "duration", "name", "count",
     "self", "note"}], "names": [[name, kind, type, op], ...], "notes": [...], "links": {...}, "memory": [...]}
 
-Times are nanoseconds; the `start` of a block is told as the difference to the block before it. A picture takes at most
-`MOST_BYTES`: where it would take more, its finest level stays away.
+Times are nanoseconds; a block's `start` is the difference to the previous one. A picture takes at most `MOST_BYTES`:
+its
+finest level is omitted if it would take more.
 """
 
 from __future__ import annotations
@@ -50,21 +51,21 @@ from tfperf.report.render.text_table import header, main_columns
 from tfperf.report.render.values import Plain, brief, cell_text, measure_text, plain
 
 LONGEST_NAME = 500
-"""Characters of a name in a table or a chart; CSV files have the whole of it."""
+"""Characters of a name in a table or a chart; CSV files have whole names."""
 JsonObject = dict[str, Any]
 MOST_STEPS = 1_500
 MOST_BARS = 15
 _MOST_POINTS = 2_000
 _NAMED = 5
-"""How many names a sentence lists."""
+"""Names per sentence."""
 _CUT_FROM = 1.5
 _CUT_AT = 1.15
 _MARKS = 7
-"""At most so many marks has an axis, as in static/charts.js."""
+"""Maximum ticks per axis, as in static/charts.js."""
 
 
 def chart_data(chart: Chart) -> JsonObject:
-    """Return what the page draws."""
+    """Return the chart's data for the page."""
     if isinstance(chart, StepChart):
         return _step_data(chart)
     if isinstance(chart, Sparkline):
@@ -83,7 +84,7 @@ def chart_data(chart: Chart) -> JsonObject:
 
 
 def table_bars(table: Table) -> BarChart | None:
-    """Return the first rows of the table as bars; None where it asks for none, or fewer than two are above zero."""
+    """Return the first rows as bars; None if the table has no bars, or fewer than two are positive."""
     column = next((column for column in table.columns if column.key == table.bar_key), None)
     if column is None:
         return None
@@ -92,7 +93,7 @@ def table_bars(table: Table) -> BarChart | None:
     columns = [each for each in main_columns(table) if not each.unit]
     if not columns or len(rows) < 2:
         return None
-    # The first whose texts tell these rows apart; else the first with texts.
+    # The first column with distinct texts for these rows; else the first with texts.
     distinct = (each for each in columns if len({table.data[each.key][row] for row in rows}) == len(rows))
     naming = next(distinct, columns[0])
     names = [cell_text(table.data[naming.key][row], naming.unit) for row in rows]
@@ -103,17 +104,20 @@ def table_bars(table: Table) -> BarChart | None:
 
 
 def step_totals(chart: StepChart) -> list[float]:
-    """Return the milliseconds of each step, unknown values as 0."""
+    """Return the milliseconds of each step, with unknown values as 0."""
     rows = zip(*map(_numbers, chart.series.values()), strict=True)
     return [sum(value or 0.0 for value in row) for row in rows] or [0.0] * len(chart.labels)
 
 
 def cut_limit(chart: StepChart, totals: Sequence[float]) -> float | None:
-    """Return where bars are cut, in ms: one long flagged step (the first, a traced one) must not make others tiny."""
+    """Return the limit at which bars are cut, in ms, so that a long flagged step (the first, a traced one) does not
+    shrink
+    the others.
+    """
     longest = max((total for total, flag in zip(totals, chart.flags, strict=True) if not flag), default=0.0)
     if not 0 < _CUT_FROM * longest < max(totals):
         return None
-    # At the next mark of the axis: a multiple of 1, 2 or 5 and a power of ten.
+    # At the next tick of the axis: a multiple of 1, 2 or 5 and a power of ten.
     value = _CUT_AT * longest
     power = 10.0 ** math.floor(math.log10(value / _MARKS))
     size = next(step * power for step in (1, 2, 5, 10) if step * power * _MARKS >= value)
@@ -121,7 +125,7 @@ def cut_limit(chart: StepChart, totals: Sequence[float]) -> float | None:
 
 
 def steps_per_bar(count: int) -> int:
-    """Return of how many steps in a row the longest is drawn."""
+    """Return the number of consecutive steps of which only the longest is drawn."""
     return -(-count // MOST_STEPS)
 
 
@@ -149,7 +153,7 @@ def _step_data(chart: StepChart) -> JsonObject:
 
 
 def _line_data(chart: Sparkline) -> JsonObject:
-    """Return all values over time; of very many the first and the largest of each few in a row, and the last."""
+    """Return all values over time, or the first and the largest of each span of a long series, and the last."""
     count = len(chart.times)
     points: Sequence[int] = range(count)
     if count > _MOST_POINTS:
@@ -166,7 +170,7 @@ def _line_data(chart: Sparkline) -> JsonObject:
 
 
 def _six_digits(value: Any) -> float | None:
-    """Return a number with two digits more than are shown, None for what is unknown."""
+    """Return a number with two more digits than displayed, None for unknown."""
     item = plain(value)
     return float(f"{item:.6g}") if isinstance(item, (int, float)) else None
 
@@ -204,7 +208,7 @@ def _flame_words(chart: FlameChart) -> str:
 
 
 def chart_words(chart: Chart) -> str:
-    """Return the chart in words."""
+    """Describe the chart."""
     if isinstance(chart, StepChart):
         return _step_words(chart)
     if isinstance(chart, Sparkline):
@@ -293,7 +297,7 @@ def _shares(chart: StepChart, steps: Sequence[int]) -> str:
 
 
 _EXACT = 10**15
-"""Larger whole numbers travel as text: the page shows them as floats, and soon JavaScript cannot tell them apart."""
+"""Larger integers are sent as text, because JavaScript's floats cannot represent them all."""
 _LONG = 2_000
 _MANY_CELLS = 2_000_000
 _SMALLEST_SHARE = 0.5
@@ -301,7 +305,7 @@ _SPARE = 0.95
 
 
 class PackedTable(NamedTuple):
-    """A table as it travels: `table` may have fewer rows and columns than the report's own."""
+    """A table in packed form; `table` may have fewer rows and columns than the report's."""
 
     table: Table
     base64: str
@@ -310,17 +314,17 @@ class PackedTable(NamedTuple):
 
 
 def pack(table: Table) -> PackedTable:
-    """Return the whole table, or that with the main columns if the whole could never fit into a page."""
-    # Encoding what does not fit takes seconds.
+    """Return the whole table, or only its main columns if the whole could never fit into a page."""
+    # Encoding an oversized table would take seconds.
     if len(table) * len(table.columns) > _MANY_CELLS:
         return _without_other_columns(table)
     return PackedTable(table, _encoded(_table_data(table)))
 
 
 def fit(tables: Sequence[PackedTable], room: int) -> list[PackedTable]:
-    """Return the tables in at most `room` bytes: the largest lose first all but their main columns, then rows.
+    """Reduce the tables to `room` bytes: the largest first lose their secondary columns, then rows.
 
-    What a table without any row takes stays, so a room of nothing at all is not kept.
+    Tables keep their size without rows, so a very small `room` can be exceeded.
     """
     packed = list(tables)
     while (excess := sum(len(each.base64) for each in packed) - room) > 0:
@@ -331,7 +335,7 @@ def fit(tables: Sequence[PackedTable], room: int) -> list[PackedTable]:
         if len(main_columns(each.table)) < len(each.table.columns):
             packed[largest] = _without_other_columns(each.table)
             continue
-        # Half of its rows at least.
+        # Keep at least half of its rows.
         size = len(each.base64)
         share = max((size - excess) / size * _SPARE, _SMALLEST_SHARE)
         shorter = each.table.head(int(len(each.table) * share))
@@ -340,7 +344,7 @@ def fit(tables: Sequence[PackedTable], room: int) -> list[PackedTable]:
 
 
 def plain_items(values: Sequence[Any]) -> list[Any]:
-    """Return `plain` of each value; what is so already, as most columns are, is not looked at one by one."""
+    """Return `plain` of each value; columns of plain values, which are most, are returned unchanged."""
     items = values.tolist() if hasattr(values, "tolist") else list(values)
     if set(map(type, items)) <= {int, str, type(None)}:
         return items
@@ -354,7 +358,7 @@ def _without_other_columns(table: Table) -> PackedTable:
 
 def _encoded(data: JsonObject) -> str:
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    # With the time of packing in it, two pages of one report would differ.
+    # No timestamp, so that pages of the same report are equal.
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
@@ -388,7 +392,7 @@ def _column_data(values: Sequence[Any], column: Column, *, is_long: bool) -> Jso
 
 
 def _words(items: Sequence[Plain], column: Column) -> JsonObject:
-    """Return distinct texts and where they stand; what differs only in a part that is cut away becomes one."""
+    """Return distinct texts and row indices; texts that differ only in a cut part become one."""
 
     @lru_cache(maxsize=None, typed=True)
     def text(item: Plain) -> str:
@@ -404,7 +408,7 @@ MOST_BYTES = 490_000
 
 
 def picture_data(picture: StepPicture) -> JsonObject:
-    """Return what the page draws."""
+    """Return the picture's data for the page."""
     levels = picture.levels
     packed = _packed(picture, levels)
     while len(packed) > MOST_BYTES and len(levels) > 1:
@@ -414,7 +418,7 @@ def picture_data(picture: StepPicture) -> JsonObject:
 
 
 def picture_words(picture: StepPicture) -> str:
-    """Return the picture in words; its table of categories stands beside it."""
+    """Describe the picture; its table of categories is separate."""
     groups = [f"{group.title} ({counted(len(group.lanes) + group.omitted, 'lane')})" for group in picture.groups]
     more = f", and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
     lanes = f"Lanes: {', '.join(groups[:_NAMED])}{more}." if groups else "No events."
@@ -423,7 +427,7 @@ def picture_words(picture: StepPicture) -> str:
 
 
 def picture_rows(picture: StepPicture) -> list[tuple[str, str, str]]:
-    """Return the table of the step: each category that takes time, its time, and its share."""
+    """Return a row per category of the step: its title, time and share."""
     whole = max(picture.duration_ns, 1)
     rows = sorted(picture.categories.items(), key=lambda row: -row[1])
     return [
@@ -489,8 +493,8 @@ def _packed(picture: StepPicture, levels: Sequence[Blocks]) -> str:
 
 
 def _used(columns: Sequence[Any]) -> tuple[list[int], Any]:
-    """Return the numbers that occur, ascending, and for each number its place among them; -1 stays -1."""
-    import numpy as np  # where there is no picture, a page is made without
+    """Return the distinct numbers, ascending, and each number's index; -1 stays -1."""
+    import numpy as np  # not imported for pages without pictures
 
     every = np.concatenate([*columns, np.zeros(0, np.int32)])
     occurs = np.bincount(every[every >= 0], minlength=1) > 0
