@@ -82,10 +82,7 @@ def text_index(texts: Sequence[str]) -> tuple[list[str], Int64s]:
 
 
 def distinct_index(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64s]:
-    """Return the distinct values, ascending, and the index of each value among them.
-
-    Small numbers use a lookup table, which is much faster than sorting.
-    """
+    """Return the sorted distinct values, and each value's index; small numbers use a lookup table, which is faster."""
     if values.dtype.kind == "i" and len(values) and values.min() >= 0 and (most := int(values.max())) < _LARGEST_TABLE:
         present = np.zeros(most + 1, np.bool_)
         present[values] = True
@@ -95,10 +92,7 @@ def distinct_index(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64s]:
 
 
 def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
-    """Return a row order that groups equal rows, and the position at which each group begins.
-
-    Columns are packed into one number if it fits, which sorts several times faster.
-    """
+    """Return a row order that groups equal rows, and the start of each group; packing the columns speeds up sorting."""
     count = len(columns[0])
     if not count:
         return NO_NUMBERS, NO_NUMBERS
@@ -223,10 +217,7 @@ def touches(flat: Intervals, start: Int64s, end: Int64s) -> Bools:
 
 
 def intersection(first: Intervals, second: Intervals) -> Intervals:
-    """Return the intersection of two flat sets as a flat set.
-
-    Both sets cover the time from one start to the end that precedes the next start.
-    """
+    """Return the intersection of flat sets: both cover the time from one start to the end before the next start."""
     start = np.sort(np.concatenate((first.start, second.start)), kind="stable")[1:]
     end = np.sort(np.concatenate((first.end, second.end)), kind="stable")[:-1]
     covered = start < end

@@ -97,10 +97,7 @@ def _replacement(target: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_files(targets: Sequence[Path]) -> Iterator[list[BinaryIO]]:
-    """Open files that replace their targets once all are complete; raise OutputError.
-
-    A signal during the moves is delayed until the last one.
-    """
+    """Open files that replace their targets once all are complete; signals wait for the moves. Raise OutputError."""
     with ExitStack() as stack:
         opened = []
         for target in targets:
@@ -141,10 +138,7 @@ def replace_file(target: Path, data: bytes) -> None:
 
 @contextmanager
 def new_file(path: Location) -> Iterator[BinaryIO]:
-    """Open a file that replaces its target once it is complete; raise OutputError.
-
-    A device or a named pipe (/dev/null, a shell's >(...)) is written to, not replaced.
-    """
+    """Open a file that replaces its target once complete, or a device or named pipe in place; raise OutputError."""
     if isinstance(path, RemotePath):
         from tfperf.base.storage.upload import new_remote_file  # imported only for remote files
 
@@ -213,10 +207,7 @@ def _types_of(targets: Sequence[Location]) -> dict[Location, Literal["file", "di
 
 
 def refuse_unwritable(target: Location) -> None:
-    """Raise OutputError if a file cannot be written, which is tested by creating and removing one next to it.
-
-    Remote destinations are not tested.
-    """
+    """Raise OutputError if a file cannot be written, by creating and removing one next to it; not for addresses."""
     if isinstance(target, RemotePath):
         return
     try:

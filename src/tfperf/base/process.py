@@ -58,9 +58,7 @@ class _Limit(NamedTuple):
 
 
 def available_bytes(root: Path = Path("/")) -> float:
-    """Return the available memory in bytes, the least of free memory, cgroup limit and `ulimit -v`; infinity if
-    unknown.
-    """
+    """Return the least of free memory, cgroup limit and `ulimit -v`, in bytes; infinity if unknown."""
     return min(_limits(root)).left
 
 
@@ -70,10 +68,7 @@ def shortage(where: str = "", root: Path = Path("/")) -> str:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether an error, or one of its causes, is an out-of-memory error.
-
-    Libraries report it with many messages, some of which look like a damaged file or a missing package.
-    """
+    """Return whether an error is out of memory, or caused by it; its message may suggest a damaged file."""
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
@@ -113,8 +108,7 @@ def keep_freed_memory() -> None:
     """Keep the memory of one batch of events for the next instead of returning it to the system page by page.
 
     Returning it takes 1/15 of the time of a large profile, and half of it in processes started by dask, which
-    configures
-    glibc to return each block at once. Only glibc has this setting.
+    configures glibc to return each block at once. Only glibc has this setting.
     """
     with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -182,8 +176,7 @@ def can_fork() -> bool:
 def forked(work: Callable[[], Iterable[Any]]) -> Iterator[Callable[[], list[Any] | None]]:
     """Run `work` in a copy of this process; yield a function that waits for its results.
 
-    It returns None if the copy could not be created or failed. Returned arrays are read-only. The copy ends with the
-    block.
+    It returns None if the copy could not be created or failed. Arrays are read-only. The copy ends with the block.
     """
     if not (_is_allowed.get() and can_fork()):
         yield lambda: None
@@ -214,10 +207,7 @@ def forked(work: Callable[[], Iterable[Any]]) -> Iterator[Callable[[], list[Any]
 
 
 def in_two(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Return the results of at most 256 tasks, some computed by a copy of this process where copies are allowed.
-
-    Each of the two processes takes the next task as soon as it is free.
-    """
+    """Return the results of at most 256 tasks; if copies are allowed, a copy and this process take tasks in turn."""
     reader, writer = os.pipe()
     os.write(writer, bytes(range(len(tasks))))
     os.close(writer)

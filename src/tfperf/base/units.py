@@ -128,10 +128,7 @@ def natural(text: str) -> tuple[tuple[str, int, str], ...]:
 
 
 def without_middle(text: str, limit: int, mark: str = "...") -> str:
-    """Shorten text to `limit` characters by cutting its middle.
-
-    Two thirds of the rest are from the end, where names of ops differ.
-    """
+    """Shorten text to `limit` characters, keeping twice as much of its end, where names of ops differ."""
     if len(text) <= limit:
         return text
     head = limit // 3
@@ -142,10 +139,7 @@ _AS_CLOSE = 0.8
 
 
 def did_you_mean(word: str, known: Iterable[str], shown_as: Mapping[str, str] | None = None) -> str:
-    """Return a question with the known names similar to `word`, or a list of all names if there are few.
-
-    `shown_as` maps a compared name to its displayed form.
-    """
+    """Return similar known names as a question, or all if few; `shown_as` maps a name to its displayed form."""
     import difflib
 
     names = list(known)

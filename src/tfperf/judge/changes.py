@@ -31,9 +31,8 @@ _NUMBER = re.compile(r"_\d+(?=[/:]|$)")
 class EntryChange(Struct, frozen=True):
     """One entry in two runs, in milliseconds per step; None is unknown.
 
-    A new entry took 0 ms before, and a removed one takes 0 ms after. `may_be_cut`: one of the lists was cut, so the
-    entry
-    may be among its omitted ones, and its time there is unknown.
+    A new entry took 0 ms before, and a removed one takes 0 ms after. `may_be_cut`: a list was cut, and the entry may be
+    among its omitted ones, so its time there is unknown.
     """
 
     before: RankedEntry | None
@@ -141,10 +140,9 @@ def _pairs(
 
 
 class RunComparison(Struct, frozen=True, kw_only=True):
-    """A comparison of runs; the first and the last are compared in full.
+    """Runs compared with the first by `step_comparisons` and `differences`; the last one in full.
 
-    `step_comparisons` and `differences` compare each later run with the first. `runs` are unscaled; all other times are
-    per step, or per 1,000 examples if `per` is "example".
+    `runs` are unscaled; all other times are per step, or per 1,000 examples if `per` is "example".
     """
 
     runs: tuple[RunSummary, ...]
@@ -220,11 +218,8 @@ class Difference(Struct, frozen=True):
 
 
 def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tuple[Difference, ...]:
-    """Return the differences of two runs, unfair ones first; their times are per `per`.
-
-    An unknown value is not a difference: some profiles do not show the batch size, and only tfperf's captures record
-    the
-    TensorFlow version and the host's CPU.
+    """Return the differences of two runs, unfair ones first; their times are per `per`. Unknown values are not
+    differences.
     """
     runs = (before, after)
     has_steps = all(any(host.step_ms for host in run.hosts) for run in runs)

@@ -90,16 +90,11 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
 
     `named` are its options with limits (`max_input_bound="10%"`, `fail_on=["compilation", "input_wait"]`,
     `max_cost="compilation=10%"`, `max_regression="5%"`), `limits` those of `--limit`, `by_kind` is the kind of steps to
-    check
-    (default: the main one), `baseline` is one or more files of `tfperf analyze --save-baseline`. An unknown limit is
-    not an
-    error: the outcome's `exit_code` is 0 if all limits pass, 3 if one is breached, else 1. With `allow_doubt`, figures
-    are
-    checked even if the profile may be incomplete or wrong; `doubt` of each limit states the reason. Raise LimitError
-    for an
-    invalid limit, for no limits, and for `max_regression` without a baseline; TfperfError if steps of `by_kind` are
-    missing
-    but others exist; and the errors of `tfperf.load`.
+    check (default: the main one), `baseline` is one or more files of `tfperf analyze --save-baseline`. An unknown limit
+    is not an error: the outcome's `exit_code` is 0 if all limits pass, 3 if one is breached, else 1. With
+    `allow_doubt`, figures are checked even if the profile may be incomplete or wrong; `doubt` of each limit states the
+    reason. Raise LimitError for an invalid limit, for no limits, and for `max_regression` without a baseline;
+    TfperfError if steps of `by_kind` are missing but others exist; and the errors of `tfperf.load`.
     """
     options: dict[str, Any] = {**named}
     max_regression = options.pop("max_regression", None)
@@ -126,10 +121,7 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
 
 
 def needed_sections(config: CheckConfig) -> tuple[str, ...]:
-    """Return the sections needed for the check; those that explain a breach are read on demand.
-
-    Raise LimitError for a tolerance without a baseline, because that limit would always pass.
-    """
+    """Return the sections to measure; raise LimitError for a tolerance without a baseline, which would always pass."""
     if config.baseline:
         from tfperf.judge.summarize import summary_sections
 

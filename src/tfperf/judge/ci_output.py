@@ -2,8 +2,7 @@
 
 In JUnit, each limit is a test: a breach is a failure, an unknown limit an error. There are no times, because nothing
 was run. GitHub reads workflow commands, lines such as `::error title=...::message`, from stdout and stderr, shows ten
-of
-a kind, and cuts messages at 4,096 characters; it rejects summaries over 1 MiB.
+of a kind, and cuts messages at 4,096 characters; it rejects summaries over 1 MiB.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ _HEAD_BYTES = 200
 
 
 def annotation_text(outcome: Outcome) -> str:
-    """Return a workflow command per line for each limit that is breached, unknown, or checked despite doubt.
-
-    Results that decide the exit code are errors; unknown limits are warnings if another is breached.
-    """
+    """Return a workflow command per breached, unknown or doubtful limit; an error if it decides the exit code."""
     commands = [
         workflow_command(
             "error", f"{judged.limit.text} is breached", [sentence(judged), *_advice(judged.evidence[:1], "Try")]

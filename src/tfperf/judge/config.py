@@ -59,9 +59,8 @@ class CheckConfig(Struct, frozen=True, kw_only=True):
 def find_config(start: Path) -> Path | None:
     """Return the nearest configuration file between a folder and the root of its project; None if there is none.
 
-    tfperf.toml precedes pyproject.toml in the same folder. Raise ConfigError for invalid TOML, so that its limits are
-    not
-    silently lost; TfperfError for a file of another user.
+    tfperf.toml precedes pyproject.toml. Raise ConfigError for invalid TOML, so that its limits are not silently lost;
+    TfperfError for a file of another user.
     """
     for folder in _project_folders(start.absolute()):
         own_file, shared_file = folder / "tfperf.toml", folder / _SHARED_FILE
@@ -73,10 +72,7 @@ def find_config(start: Path) -> Path | None:
 
 
 def _project_folders(start: Path) -> Sequence[Path]:
-    """Return the folders from `start` to the root of its repository, else to the nearest pyproject.toml, else `start`.
-
-    Folders above, such as /tmp, may belong to other users.
-    """
+    """Return the folders up to the repository or a pyproject.toml; any user may write to those above (/tmp)."""
     folders = (start, *start.parents)
     for names in (_REPOSITORY, (_SHARED_FILE,)):
         for number, folder in enumerate(folders, start=1):
@@ -101,11 +97,9 @@ def _refuse_of_others(file: Path) -> None:
 
 
 def read_config(path: Path, *, is_named: bool = True) -> CheckConfig:
-    """Return the limits and settings of a file; its paths are relative to its folder.
+    """Return the limits and settings of a file with paths relative to it; raise ConfigError with file and key.
 
-    A file that was found automatically (not `is_named`) must not cause remote access. Raise ConfigError with the file
-    and
-    the key.
+    A file that was found automatically (not `is_named`) must not cause remote access.
     """
     table, name = _check_table(path)
     settings: dict[str, Any] = {}

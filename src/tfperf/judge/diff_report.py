@@ -58,8 +58,7 @@ def diff(*runs: AnyRun, stat: StepStatistic = "mean", skip_first: int = 0) -> Re
 
     Each run is a loaded profile, its path, or a baseline (`tfperf analyze --save-baseline`). `stat` is the compared
     statistic of step times; the first `skip_first` steps of each profile are omitted. The report's `summary` contains
-    the
-    ratio of step times with its interval. Raise TfperfError for fewer than two runs, and the errors of `load`.
+    the ratio of step times with its interval. Raise TfperfError for fewer than two runs, and the errors of `load`.
     """
     return diff_report(run_summaries(runs, skip_first=skip_first), stat=stat)
 

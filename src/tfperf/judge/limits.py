@@ -63,9 +63,7 @@ class Metric(Struct, frozen=True):
 
 
 class Limit(Struct, frozen=True):
-    """The condition `metric` `relation` `bound`. `text` is the user's input, `origin` its source (command line, a
-    file).
-    """
+    """The condition `metric` `relation` `bound`; `text` is the user's input, `origin` the command line or a file."""
 
     text: str
     metric: Metric
@@ -78,10 +76,7 @@ class Limit(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """A figure that a limit can name without a table.
-
-    An option of `tfperf check` with the same name as a key in files sets its limit.
-    """
+    """A figure that limits can name without a table; set by an option of `tfperf check`, or the same key in a file."""
 
     name: str
     title: str
@@ -311,10 +306,7 @@ class NamedLimits(TypedDict, total=False):
 
 
 def named_limit(name: str, value: str, origin: str = COMMAND_LINE, *, place: str = "") -> Limit:
-    """Return the limit of an option or key, such as `max-input-bound` and `10%`; raise LimitError.
-
-    `place` is its location in messages, by default the origin with the name.
-    """
+    """Return the limit of an option or key, such as `max-input-bound=10%`; raise LimitError with its `place`."""
     name, value = name.replace("_", "-"), value.strip()
     if name not in NAMED:
         raise LimitError(f"{origin}: there is no limit {quoted(name)}: {did_you_mean(name, NAMED)}")
@@ -392,10 +384,7 @@ _FACTORS: Mapping[str, Mapping[str, int]] = {
 
 
 def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> float:
-    """Parse a number in `unit`; raise ValueError with the reason.
-
-    `bare` allows a number without its unit, `signed` a minus sign.
-    """
+    """Parse a number in `unit`, which `bare` makes optional; `signed` allows a minus sign. Raise ValueError."""
     text = text.strip()
     negative = text.startswith("-")
     quantity = split_quantity(text[1:] if negative else text)

@@ -39,10 +39,8 @@ def lint(
     """Check the shapes and ops of a model; raise LintFindingsError for findings at or above the level `fail_on`.
 
     `model` is the path of a SavedModel or graph, a Keras model, a concrete function of TensorFlow, or a serialized
-    GraphDef.
-    `batch` replaces unknown batch sizes. With `fail_on=None`, all findings are returned without an error. Raise
-    TfperfError
-    if nothing could be checked.
+    GraphDef. `batch` replaces unknown batch sizes. With `fail_on=None`, all findings are returned without an error.
+    Raise TfperfError if nothing could be checked.
     """
     result = lint_model(model, LintOptions(device=device, batch=batch, rules=(*rules,), ignore=(*ignore,)))
     if fail_on is None:

@@ -66,8 +66,8 @@ class Measurement(Struct, frozen=True):
     """The value of a metric on one host or on all together; `Judged` is the result of its limit.
 
     `gap` states the unknown part of the value, or is empty. With a gap, `value` is the smallest possible one (for an
-    upper
-    limit) or the largest (for a lower one): if even it breaches a limit, the limit is breached. None if it is unknown.
+    upper limit) or the largest (for a lower one): if even it breaches a limit, the limit is breached. None if it is
+    unknown.
     """
 
     value: float | None
@@ -262,10 +262,7 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
 def judged_hosts(
     results: Results, *, stat: StepStatistic, skip_first: int, min_steps: int, kind: str = "", allow_doubt: bool = False
 ) -> tuple[JudgedHost, ...]:
-    """Return each host alone, then, if there are several, all of them together.
-
-    Only steps of `kind` count; figures are over the main kind by default.
-    """
+    """Return each host alone, then all together if there are several; `kind` selects steps, by default the main."""
     judged, whole = whole_steps(results, skip_first, kind), whole_steps(results)
     several = results.has_several_hosts
     others = []
@@ -511,10 +508,7 @@ def retraces(host: JudgedHost, _: Metric) -> Measurement:
 
 
 def retraces_of(function: FunctionStats) -> int | None:
-    """Return a function's retracing calls in the capture; None if it is unknown whether one was the first.
-
-    Functions with the same name count as one: if each call creates a new one, all but the first retrace.
-    """
+    """Return a function's retracing calls; None if one may be the first call. Functions of one name count as one."""
     traced = function.calls.get("traced", 0)
     if not traced:
         return 0

@@ -364,9 +364,7 @@ def _why_sections(outcome: Outcome) -> list[Section]:
 def shown_together(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
     """Format both with the usual digits, or with as many as are needed to compare them correctly.
 
-    Sizes include their unit; the caller adds ms, us and %. A bound keeps its original form, except for sizes, which may
-    be
-    written in other units.
+    Sizes include their unit; the caller adds others. A bound keeps its original form, except for sizes.
     """
     if not (math.isfinite(measured) and math.isfinite(bound)):
         return cell_text(measured, unit), cell_text(bound, unit)

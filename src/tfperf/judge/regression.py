@@ -2,9 +2,9 @@
 
 Several baselines. The steps of one capture do not show how much the machine varies between captures; several captures
 of the same version do: without a change, the new run is another draw from the same distribution. Let m and s be the
-mean and standard deviation of the logarithms of the step times of k baselines. The new logarithm is then within
-t(k - 1) s sqrt(1 + 1/k) of m (the prediction interval of a normal sample). On each side, the wider of this interval and
-the interval from the noise within the captures counts.
+mean and standard deviation of the logarithms of the step times of k baselines. The new logarithm is then within t(k -
+1) s sqrt(1 + 1/k) of m (the prediction interval of a normal sample). On each side, the wider of this interval and the
+interval from the noise within the captures counts.
 
 The interval of a ratio is from a block bootstrap. Steps of one job resemble their neighbors (caches, clocks, garbage
 collection, other jobs on the machine), so single steps must not be drawn as if they were independent. Blocks of
@@ -58,10 +58,7 @@ class Ratio(Struct, frozen=True):
     high: float
     confidence: float
     steps: float | None = None
-    """Effective steps per run for the width: if the runs differ in length, the one that adds more to the width counts
-    more.
-    None for a ratio to several runs.
-    """
+    """Effective steps per run for the interval's width; None for a ratio to several runs."""
 
     @property
     def half_width(self) -> float:
@@ -69,11 +66,10 @@ class Ratio(Struct, frozen=True):
         return (self.high - self.low) / 2
 
     def steps_needed(self, tolerance: float) -> int | None:
-        """Return about how many steps per run reduce the half-width to `tolerance`, in two digits.
+        """Return about how many steps per run reduce the half-width to `tolerance`, with two significant digits.
 
-        The width decreases with the square root of the steps. None if it is narrow enough, or if more than
-        `MOST_STEPS_NEEDED`
-        are needed.
+        The width decreases with the square root of the steps. None if it is narrow enough, or needs more than
+        `MOST_STEPS_NEEDED`.
         """
         if self.steps is None or tolerance <= 0 or self.half_width <= tolerance:
             return None
@@ -109,9 +105,8 @@ class StepComparison(Struct, frozen=True, kw_only=True):
     """Whether a run is slower than one or several others by more than `tolerance` (0.05: 5%).
 
     `ratio` is None if a run has too few steps for an interval. `steps_needed` is the number of steps per run for a
-    verdict,
-    or None if there are enough or it is unknown. `why` explains `verdict` in one sentence. The compared hosts are the
-    slowest of each run.
+    verdict, or None if there are enough or it is unknown. `why` explains `verdict` in one sentence. The compared hosts
+    are the slowest of each run.
     """
 
     verdict: RegressionVerdict
@@ -136,10 +131,9 @@ def compare_steps(
     """Compare the steps of two runs: is `after` slower than `before` by more than `tolerance` (0.05: 5%)?
 
     Slower: the whole interval of the ratio is above 1 + tolerance. Not slower: its upper end is not, or half its width
-    is at
-    most the tolerance, so that a clear regression would show. Equal step times are always "not slower". Each run is
-    represented by its slowest host; its times are per `per`. The interval covers the noise within the two captures, not
-    changes of the machine between them.
+    is at most the tolerance, so that a clear regression would show. Equal step times are always "not slower". Each run
+    is represented by its slowest host; its times are per `per`. The interval covers the noise within the two captures,
+    not changes of the machine between them.
     """
     hosts = slowest_host(before, stat), slowest_host(after, stat)
     before_ms, after_ms = (host.step_ms if host else () for host in hosts)
@@ -314,7 +308,7 @@ def bootstrap_ratio(
 ) -> Ratio | None:
     """Return statistic(after) / statistic(before) with its bootstrap interval; deterministic.
 
-    Times are in any unit. None if a series has fewer than two steps, or times that are not positive and finite.
+    None if a series has fewer than two steps, or times that are not positive and finite.
     """
     series = [np.asarray(times, np.float64) for times in (before, after)]
     if not all(len(times) > 1 and bool((times > 0).all()) and bool(np.isfinite(times).all()) for times in series):
@@ -381,10 +375,7 @@ def _normal(confidence: float) -> float:
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return Student's two-sided quantile for the central share `confidence`.
-
-    Exact for one degree of freedom, else the Cornish-Fisher expansion: within 2% from two degrees on (for 0.9).
-    """
+    """Return Student's two-sided quantile: exact for one degree, else Cornish-Fisher, within 2% (for 0.9)."""
     if freedom == 1:
         return math.tan(math.pi * confidence / 2)
     z, v = _normal(confidence), freedom

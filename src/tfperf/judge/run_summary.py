@@ -42,10 +42,7 @@ class RankedEntry(Struct, frozen=True):
     detail: Name
     """The type of an op, or the name of a stage; else empty."""
     ms: Number | None
-    """Milliseconds per step: self time of ops (summed over threads or streams) and tf.functions, time of kernels and
-    copies,
-    time that the step waits for this stage, idle time of a device.
-    """
+    """ms per step: self time of ops and tf.functions, time of kernels and copies, waiting for stages, idle time."""
     count: Number | None = None
     """Count per step; for tf.functions, tracings in the capture."""
     element_ms: Number | None = None
@@ -133,10 +130,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     tensorflow_version: Name = ""
     """Empty if unknown."""
     wall_step_ms: Number | None = None
-    """Longest wall time per step of a host, including time between steps and steps that are not averaged; None if
-    unknown, as
-    in baselines of earlier versions.
-    """
+    """Longest wall time per step of a host, with gaps and steps not averaged; None if unknown, as in old baselines."""
     doubt: Name = ""
     """Why the step times are doubtful or wrong; empty if they are not, and in baselines of earlier versions."""
 
@@ -181,10 +175,7 @@ def baseline_text(run: RunSummary) -> str:
 
 
 def read_baseline(path: Location) -> RunSummary:
-    """Read a summary that `baseline_text` wrote.
-
-    Raise TraceNotFoundError if the file cannot be opened, TraceFormatError if it is not a baseline or damaged.
-    """
+    """Read a result of `baseline_text`; raise TraceNotFoundError, or TraceFormatError if it is invalid."""
     try:
         with open_anywhere(path) as file:
             data = file.read(_READ_BYTES + 1)

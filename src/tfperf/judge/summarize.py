@@ -84,8 +84,7 @@ def summary_sections() -> tuple[str, ...]:
 
 
 def whole_steps(results: _Results, skip_first: int = 0, kind: str = "") -> _Results:
-    """Return the results without truncated steps, the first `skip_first` steps of each host, and other kinds than
-    `kind`.
+    """Return the results without truncated steps, the first `skip_first` of each host, and kinds other than `kind`.
 
     A report may use truncated steps if there are no others, with a note; a verdict may not.
     """
@@ -105,8 +104,7 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
 
     `kind` is the kind of its steps, by default the main one. Rankings are over all averaged steps of it, including the
     first `skip_first`. `label` may be a path; only its last part is kept. The files are read again unless the analysis
-    has
-    all `summary_sections()`.
+    has all `summary_sections()`.
     """
     from tfperf.base import __version__
 
@@ -160,10 +158,7 @@ def _count(value: int | None) -> int | None:
 
 
 def short_name(text: str) -> str:
-    """Return a name for a summary: valid Unicode of at most `LONGEST_NAME` characters.
-
-    A long name keeps both ends and a short hash, so that names that differ in the middle stay distinct.
-    """
+    """Return a valid Unicode name of at most `LONGEST_NAME` characters; a hash keeps shortened names distinct."""
     text = encodable(text)
     if len(text) <= LONGEST_NAME:
         return text
@@ -276,10 +271,7 @@ Rows = dict[tuple[str, str], tuple[int, float]]
 
 
 class StepSums(Struct, frozen=True):
-    """Sums over the `step_count` averaged steps of one kind, of all hosts, by `RankingName`.
-
-    Stages: time that the steps wait for them. Ops and functions: self time.
-    """
+    """Sums per `RankingName` over the averaged steps of one kind, of all hosts: waiting for stages, or self time."""
 
     step_count: int
     rankings: dict[str, Rows]

@@ -107,11 +107,10 @@ def _numbers(values: list[int]) -> Int64s:
 
 
 def placed(depth: Int64s, total: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the start and width of each box, given the depths and totals in preorder.
+    """Return the start and width of each box in preorder.
 
     A box begins at the end of its previous sibling, or at the start of its parent. Widths are non-negative and cover
-    the
-    boxes inside, whatever was recorded.
+    the boxes inside, whatever was recorded.
     """
     around = _boxes_around(depth)
     width = np.maximum(total, 0).tolist()
@@ -145,10 +144,7 @@ def widest(width: Int64s, most: int) -> Int64s:
 
 
 class FlameScale(Struct, frozen=True, kw_only=True):
-    """The scale of a tree: `divisor` of its numbers are one `unit`.
-
-    A box's whole name is its path, joined by `separator`; without a separator, it is its own name.
-    """
+    """A tree's scale: `divisor` is one `unit`. Whole names are paths joined by `separator`, or own names without it."""
 
     unit: Unit
     divisor: int

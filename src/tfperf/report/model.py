@@ -26,17 +26,14 @@ FORMAT_VERSION = 1
 Severity = Literal["problem", "hint", "info"]
 Level = Literal["brief", "full", "data"]
 """Where a part of a report appears. brief: in whole reports for people, and in all others. full: if a section is
-selected
-by name. data: in JSON, CSV and HTML.
+selected by name. data: in JSON, CSV and HTML.
 """
 Data = Mapping[str, Sequence[Any]]
 """Table columns by key, with equal lengths."""
 
 
 class Column(Shown, Struct, frozen=True):
-    """A declared column: `key` is its name in JSON, CSV and SQL (including the unit), `title` its heading for
-    people.
-    """
+    """A declared column: `key` is its name in JSON, CSV and SQL with the unit, `title` its heading for people."""
 
     key: str
     title: str
@@ -61,12 +58,10 @@ def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[C
 
 
 class Ranked(Shown, Struct, frozen=True):
-    """The ranking of a table by the column `by`, largest first: people get `top` rows unless they request another
-    number.
+    """A table's ranking by the column `by`, largest first: people get `top` rows unless they set a number.
 
-    `each` is set if the table has a row for each item: "hosts", "devices". Rows are then in any order; if there are
-    many,
-    people get the worst rows, and percentiles of all.
+    `each` ("hosts", "devices") if each has a row. Rows are then in any order; of many, people get the worst, and
+    percentiles.
     """
 
     by: str
@@ -74,10 +69,7 @@ class Ranked(Shown, Struct, frozen=True):
     each: str = ""
     least_is_worst: bool = False
     apart: str = ""
-    """A column whose values are ranked separately: worst hosts are those for its first value, and each value has its
-    own
-    percentiles.
-    """
+    """A column whose values are ranked separately, with percentiles each; its first value selects the worst hosts."""
 
 
 class Table(Shown, Struct, frozen=True):
@@ -90,9 +82,7 @@ class Table(Shown, Struct, frozen=True):
     total_rows: int
     note: str = ""
     bar_key: str = ""
-    """Column that the HTML report draws as bars; empty: none. Labels are from the first unitless column with distinct
-    texts.
-    """
+    """Column drawn as bars in HTML, labeled by the first unitless column with distinct texts; empty: none."""
     level: Level = "brief"
     ranked: Ranked | None = None
     """The ranking. A table without one is not cut to a requested number of rows."""
@@ -180,11 +170,9 @@ class DeclaredTable(Shown):
 
     @property
     def table(self) -> pd.DataFrame:
-        """Return a DataFrame with the main columns first; times are in milliseconds.
+        """Return a DataFrame with the main columns first, as in docs/csv-files.md; times are in milliseconds.
 
-        Its columns are those of docs/csv-files.md, even without rows. Their types are Int64, Float64, string and
-        boolean;
-        unknown values are NA.
+        Even without rows, it has all columns, of type Int64, Float64, string or boolean; unknown values are NA.
         """
         return self.as_table().table
 
@@ -209,9 +197,7 @@ class DeclaredTable(Shown):
 
 
 class Quantity(Struct, frozen=True):
-    """A number in a text: `key` is its meaning, `of` its subject. Quantities with equal key, unit and `of` are one
-    number.
-    """
+    """A number in a text: one quantity per `key` (its meaning), unit and `of` (its subject)."""
 
     key: str
     value: float | None
@@ -320,8 +306,7 @@ class FlameChart(Struct, frozen=True, kw_only=True):
     """Nested boxes in preorder, the root first: a flame graph, or a tree with bars.
 
     `starts` and `widths` are in `unit`; `own` is a box without the boxes inside. `before` is each box's width in the
-    compared
-    run, if any. `omitted` is the number of narrower boxes that are not included.
+    compared run, if any. `omitted` is the number of narrower boxes that are not included.
     """
 
     title: str
@@ -375,8 +360,7 @@ class Blocks(Struct, frozen=True, eq=False, kw_only=True):
     """All blocks at one level of detail: consecutive events shorter than `finest_ns` are one block.
 
     `row` counts the rows of all lanes of all groups. A block of several events (`count`) has the name that takes most
-    of
-    it, and `self_ns` is their total duration; for one event, its self time.
+    of it, and `self_ns` is their total duration; for one event, its self time.
     """
 
     finest_ns: int
@@ -420,10 +404,7 @@ class MemoryCurve(Struct, frozen=True):
 
 
 class StepPicture(Struct, frozen=True, eq=False, kw_only=True):
-    """A step as swim lanes, with `levels` from coarse to fine.
-
-    `places` maps a cause to its costliest span in the step: start, end, and the total time of its spans.
-    """
+    """A step as swim lanes, `levels` from coarse to fine. `places`: a cause's costliest span, and its total time."""
 
     title: str
     host: str

@@ -154,10 +154,7 @@ def call(
     function: Callable[[], Answer],
     failed: Callable[[RemotePath, Exception], TfperfError] = reading_failed,
 ) -> Answer:
-    """Call a function that sends requests; retry if the server is busy or the connection breaks.
-
-    Raise TfperfError instead of fsspec's errors; KeyboardInterrupt is not delayed.
-    """
+    """Call a function that sends requests; retry if the server is busy or the connection breaks. Raise TfperfError."""
     tries = 0
     while True:
         try:

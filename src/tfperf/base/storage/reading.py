@@ -34,10 +34,9 @@ def look_up(path: RemotePath) -> RemotePath:
 
 
 def list_files(path: RemotePath, file_suffix: str | tuple[str, ...]) -> list[RemotePath]:
-    """Return all files below an address, sorted, or the address itself if it is a file.
+    """Return all files below an address, sorted, or the address itself if it is a file; raise TfperfError for none.
 
-    Addresses that end with `file_suffix` (or one of several) are files and are not listed. Raise TfperfError if nothing
-    exists there.
+    Addresses that end with `file_suffix` (or one of several) are files and are not listed.
     """
     if path.name.endswith(file_suffix):
         return [look_up(path)]
@@ -110,10 +109,7 @@ _OF_STREAM = 1 << 20
 
 
 def download(path: RemotePath) -> BinaryIO:
-    """Return an open file with the content of a remote file, positioned at its start.
-
-    Raise TfperfError if the file cannot be read, and TraceFormatError if it is replaced during the download.
-    """
+    """Return an open copy of a remote file; raise TfperfError, or TraceFormatError if it changes meanwhile."""
     files = file_system(path)
     listed = path.listed or look_up(path).listed or Listed()
     size = listed.size_bytes
@@ -154,8 +150,7 @@ def _copy_parts(files: Any, path: RemotePath, size: int, target: BinaryIO) -> No
     """Copy a file in parts, `IN_FLIGHT` at a time; each part is retried separately.
 
     The last part requests one byte beyond the known size: if it arrives, the file has grown. The first part is
-    requested
-    alone, because a web server may ignore the range and send the whole file.
+    requested alone, because a web server may ignore the range and send the whole file.
     """
     name, starts = files._strip_protocol(path.url), list(range(0, size, PART_BYTES))
     while starts:

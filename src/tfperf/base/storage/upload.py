@@ -17,10 +17,7 @@ FileType = Literal["file", "directory"]
 
 
 def types_of(paths: Sequence[RemotePath]) -> dict[RemotePath, FileType | None]:
-    """Return the type of each address, or None if it is missing; all are in one folder.
-
-    Raise OutputError if the service does not report it.
-    """
+    """Return the type of each address in one folder, or None if it is missing; raise OutputError if unknown."""
     refuse_unwritable(paths[0])
     if len(paths) == 1:
         return {paths[0]: call(paths[0], partial(_type_of, paths[0]), writing_failed)}
@@ -53,10 +50,7 @@ def refuse_unwritable(path: RemotePath) -> None:
 
 @contextlib.contextmanager
 def new_remote_file(path: RemotePath) -> Iterator[BinaryIO]:
-    """Open a local file that is sent to an address once it is complete; raise OutputError.
-
-    Services show a file only after all of it has arrived. If the block fails, nothing is sent.
-    """
+    """Open a local file that is sent to an address if the block succeeds; raise OutputError."""
     refuse_unwritable(path)
     with tempfile.TemporaryDirectory(prefix="tfperf-") as folder:
         local = Path(folder, "output")

@@ -32,10 +32,7 @@ Counting = Literal["xla", "corrected"]
 
 
 class Cost(Struct, frozen=True, gc=False):
-    """The cost of one run of an instruction or computation; `corrected` includes called computations.
-
-    None is unknown or partly unknown; `work` contains the known part.
-    """
+    """Cost of one run, including callees if `corrected`. None: partly unknown; `work` has the known part."""
 
     work: Work
 

@@ -288,10 +288,7 @@ def library_work(site: Site) -> Work:
 
 
 def kernel_product(instruction: Instruction, operands: Sequence[Shape]) -> Product | None:
-    """Return the product that a TPU kernel computes if its name and shapes determine one, else None.
-
-    The program does not describe a kernel in any other way. The kernel reads its operands at least once.
-    """
+    """Return the product of a TPU kernel if its name and shapes, the only evidence in the program, determine one."""
     name = f"{instruction.name} {instruction.metadata.op_name.rpartition('/')[2]}"
     shapes = (*operands, instruction.shape)
     if (
@@ -324,10 +321,7 @@ def product_dims(instruction: Instruction) -> DotDims | None:
 
 
 def sizes_of(instruction: Instruction, operands: Sequence[Shape]) -> Mapping[str, int]:
-    """Return the sizes tiled by matrix units: M, N, K of a product, or channels of a convolution.
-
-    Empty for other instructions (including fusions) and unknown dimensions.
-    """
+    """Return M, N, K of a product or the channels of a convolution, as tiled by matrix units; empty if unknown."""
     if len(operands) < 2 or not all(shape.is_known for shape in (*operands[:2], instruction.shape)):
         return {}
     if instruction.opcode == "dot" or instruction.target in MATRIX_CALLS:
@@ -342,10 +336,7 @@ def sizes_of(instruction: Instruction, operands: Sequence[Shape]) -> Mapping[str
 
 
 def roles_of(instruction: Instruction, operands: Sequence[Shape]) -> tuple[Shape, Shape, Shape]:
-    """Return image, kernel and result of the forward convolution; a library call may be its gradient.
-
-    Raise IndexError if there are fewer than two operands.
-    """
+    """Return image, kernel, result of a library call's forward convolution; raise IndexError without two operands."""
     one, other, result = operands[0], operands[1], next(instruction.shape.leaves(), instruction.shape)
     return {"__cudnn$convBackwardInput": (result, other, one), "__cudnn$convBackwardFilter": (one, result, other)}.get(
         instruction.target, (one, other, result)
@@ -385,10 +376,7 @@ def _whole_numbers(values: Any) -> list[int] | None:
 
 
 ALIGNED_BYTES = 16
-"""Tensor cores are fastest at sizes that are multiples of this (NVIDIA, Deep Learning Performance: matrix
-multiplication
-background).
-"""
+"""Tensor cores are fastest at sizes that are multiples of this (NVIDIA Deep Learning Performance guide)."""
 Dims = Sequence[int]
 _MATRIX = 2
 
@@ -457,10 +445,8 @@ def valid_pairs(size: int, window: int, output: int, dim: WindowDim) -> int | No
     """Count pairs of a window position and an output that read an element of the input.
 
     In dilated coordinates, window position k and output o read position `o * stride + k * window_dilation - low`. It is
-    an
-    element if it is a multiple of the base dilation within `size` elements. None if both the stride and the base
-    dilation
-    are large: real programs have no such window, and counting would take too long.
+    an element if it is a multiple of the base dilation within `size` elements. None if both the stride and the base
+    dilation are large: real programs have no such window, and counting would take too long.
     """
     stride, dilation, base = dim.stride, dim.window_dilation, dim.base_dilation
     if min(stride, dilation, base) < 1 or min(size, window, output) < 1:

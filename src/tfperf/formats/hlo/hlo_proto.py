@@ -210,10 +210,7 @@ def _record(kind: type, message: str) -> Callable[[Any], Any]:
 
 
 def _buffer_sizes(serialized: bytes) -> dict[int, BufferSizes]:
-    """Add up the allocations of each memory space by the first rule that applies.
-
-    Thread-local allocations are not counted. A parameter that may be live out shares its memory with a result.
-    """
+    """Sum allocations per memory space by the first matching rule; live-out parameters are reused by results."""
     sizes: dict[int, BufferSizes] = {}
     for each in XLA.message_class("BufferAssignment").FromString(serialized).buffer_allocations:
         if each.is_thread_local or not each.size:

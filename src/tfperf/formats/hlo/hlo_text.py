@@ -443,11 +443,7 @@ class _Reader:
 
 
 def _frames(tables: dict[str, list[str]]) -> Frames:
-    """Return the stacks of the tables.
-
-    XLA prints the calling frame's number plus one, so 1 means no caller. If a table contains 0, its numbers are used
-    unchanged.
-    """
+    """Return the stacks of the tables. XLA prints the caller's number plus one; with a 0, numbers are unchanged."""
 
     def rows(table: str, *keys: str) -> list[Any]:
         return [tuple(_whole(row.get(key, "")) for key in keys) for row in map(pairs, tables.get(table, ()))]

@@ -51,8 +51,7 @@ class Shape(Struct, frozen=True, dict=True):
     """An array of a type, or a tuple of shapes (`type` is "tuple").
 
     Dynamic dimensions have their bound; their actual sizes are stored after the elements, 4 bytes per dimension.
-    `layout`
-    is minor to major, or empty if the program has none.
+    `layout` is minor to major, or empty if the program has none.
     """
 
     type: str
@@ -89,9 +88,7 @@ class Shape(Struct, frozen=True, dict=True):
 
     @cached_property
     def bytes(self) -> int:
-        """Return the bytes of the elements of all arrays, without padding; raise ProgramError if a dimension is
-        unknown.
-        """
+        """Return the bytes of all elements, without padding; raise ProgramError if a dimension is unknown."""
         if self.is_tuple:
             return sum(part.bytes for part in self.parts)
         bits = self.element_bits or max(BITS[self.type], 8 if self.type != "token" else 0)
@@ -343,10 +340,7 @@ class FoundComputation(Struct):
 
 
 def link(name: str, found: Sequence[FoundComputation], entry: Hashable, **facts: Any) -> Module:
-    """Return the module; `facts` are its other fields.
-
-    Raise ProgramError for a missing or cyclic reference, a computation without a root, or an excessive size.
-    """
+    """Return the module with fields `facts`; raise ProgramError for missing or cyclic references, or excessive size."""
     if not found:
         raise ProgramError(f"module {name[:200]!r} holds no computations")
     count = sum(len(each.instructions) for each in found)
@@ -415,9 +409,7 @@ _MOST_FRAMES = 64
 
 
 class Frames:
-    """The stack tables of a module: source frames stored once and referenced by number. Numbers start at 1; 0 is
-    none.
-    """
+    """Stack tables: source frames stored once per module, numbered from 1; 0 is none."""
 
     def __init__(
         self,

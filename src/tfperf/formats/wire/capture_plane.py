@@ -67,8 +67,7 @@ def longest_recording_s(event_count: int, costly_count: int) -> float:
     """Return how long recording the events can take, in seconds: 1 us per event, 3 us per costly one.
 
     Kernels and Python calls are costly. A larger increase of the step time has another reason, such as a busy machine,
-    or
-    an input pipeline whose buffers the first steps emptied.
+    or an input pipeline whose buffers the first steps emptied.
     """
     return (event_count - costly_count) * _SECONDS_PER_EVENT + costly_count * _SECONDS_PER_COSTLY_EVENT
 
@@ -140,9 +139,8 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
         return CaptureFacts(**{name: value for name, value in known.items() if value is not None})
 
     def to_bytes(self, record: PythonRecord | None = None, start_ns: int | None = None) -> bytes:
-        """Return the plane as an XSpace field, which adds a plane if appended to a trace file.
-
-        Trace times count from `start_ns`; without it, the record is omitted.
+        """Return the plane as bytes to append to a trace file; without `start_ns`, the trace's origin, omit the
+        record.
         """
         space: Any = message_class("XSpace")()
         plane = space.planes.add(name=CAPTURE_PLANE.encode())

@@ -16,10 +16,7 @@ _LARGER = np.array([1 << 7 * size for size in range(1, 10)], np.uint64)
 
 
 class Cells(Struct, frozen=True):
-    """Bytes of messages, one row each. `parts` are adjacent (bytes, used mask); `size` counts the used bytes per row.
-
-    Parts are joined only when they are laid out.
-    """
+    """Messages, one row each: adjacent `parts` (bytes, used mask), joined late; `size` is used bytes per row."""
 
     parts: tuple[tuple[Uint8s, Bools], ...]
     size: Int64s
@@ -114,10 +111,7 @@ def sums(counts: Numbers, items: Cells) -> Int64s:
 
 
 def below(heads: Cells, *repeated: tuple[Numbers, Cells]) -> bytes:
-    """Return the bytes of each head, followed by its items.
-
-    `repeated` has the number of items per head, and the items ordered by head; groups are written in turn.
-    """
+    """Return each head's bytes followed by its items; `repeated` has items per head, and all items in order."""
     everything = [heads, *(items for _, items in repeated)]
     width = max(cells.width for cells in everything)
     count = sum(len(cells.size) for cells in everything)

@@ -139,8 +139,7 @@ class StatRows(Struct, frozen=True):
     """All stats of all events, one row per stat, ordered by event.
 
     `event` is the event's row, `key` an index into `keys`. `kind` (a `StatKind`) defines `value`: a number, the bits of
-    a
-    uint64 or float64, an index into `texts`, or the number of bytes.
+    a uint64 or float64, an index into `texts`, or the number of bytes.
     """
 
     event: Int32s
@@ -163,11 +162,9 @@ class EventColumns(Struct, frozen=True):
     """Events of some lines, in file order.
 
     `name` indexes the event names; `start_ps` counts from the line's timestamp. `aggregated` marks events that
-    represent
-    several without their own times. `continued`: the first line continues the last line of the previous columns.
-    `every`
-    contains all stats, if requested. `stat_names` are the names of all stats on these events; `nameless_stats` counts
-    those whose name is not in the file.
+    represent several without their own times. `continued`: the first line continues the last line of the previous
+    columns. `every` contains all stats, if requested. `stat_names` are the names of all stats on these events;
+    `nameless_stats` counts those whose name is not in the file.
     """
 
     lines: tuple[Line, ...]
@@ -246,10 +243,7 @@ def lines_of(parts: Sequence[EventColumns]) -> list[tuple[Line, list[Rows]]]:
 
 
 def join_columns(parts: list[EventColumns], order: Sequence[int] | None = None) -> EventColumns:
-    """Join consecutive columns of a file. Empty the list, so that no column is stored twice.
-
-    `order` has indices of `lines_of`; None: file order.
-    """
+    """Join consecutive columns and empty the list to save memory; `order` indexes `lines_of`, None: file order."""
     found = lines_of(parts)
     lines, pieces, first = [], list[Rows](), 0
     for index in range(len(found)) if order is None else order:

@@ -67,9 +67,7 @@ _MOST_FIELDS = 10_000
 
 
 def line_groups(lines: tuple[Span, ...], limit: int) -> Iterator[tuple[int, int] | Span]:
-    """Group adjacent lines into byte ranges (including tags); a line longer than `limit` is yielded alone, as a
-    span.
-    """
+    """Group adjacent lines into byte ranges with tags; yield a line longer than `limit` alone, as a span."""
     start = stop = -1
     for line in lines:
         large = line.stop - line.start > limit
@@ -194,8 +192,8 @@ def read_events(
     """Yield the events of a plane in batches of about `BATCH_BYTES`.
 
     An event's `name` indexes `header.event_names`; the length of that list means no name. `plane` is the plane's index
-    in
-    the trace. Where allowed, a copy of this process decodes part of a large plane, because the decoder holds the GIL.
+    in the trace. Where allowed, a copy of this process decodes part of a large plane, because the decoder holds the
+    GIL.
     """
     stats_of: dict[Callable[[Sequence[str]], Bools], list[str]] = {}
     for stat, accepted in wanted.only_on.items():
@@ -366,10 +364,7 @@ class SerializedStats(Struct, frozen=True, dict=True):
         return _stat_ids(self.flat)
 
     def named(self, names: Mapping[int, str]) -> tuple[frozenset[str], int]:
-        """Return the `names` that the stats use, and the number of stats with a nameless id below 2^14.
-
-        If some ids cannot be read, all names count as used.
-        """
+        """Return the used names, or all if some ids are unreadable, and the number of nameless ids below 2^14."""
         if not len(self.flat):
             return frozenset(), 0
         present = np.zeros(_TABLE_SIZE + 1, np.bool_)
@@ -470,10 +465,7 @@ def _choose(serialized: SerializedStats, ids: Mapping[int, str], narrowed: Seque
 
 
 def _stat_ids(flat: Any) -> npt.NDArray[np.int16]:
-    """Read the metadata id of each serialized XStat if it is below 2^14, else return -1.
-
-    An XStat starts with tag 0x08 and the id as a varint; other forms must be decoded.
-    """
+    """Return each XStat's metadata id if it is a varint below 2^14 after tag 0x08, else -1: it must be decoded."""
     ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, length, last = ends[:-1], np.diff(ends), len(data) - 1
     first, second = data[np.minimum(start, last)], data[np.minimum(start + 1, last)]
@@ -549,10 +541,7 @@ _LONGEST_VARINT, _ID_TAG = 10, 0x08
 
 
 def _kinds(flat: Any) -> Uint8s:
-    """Return the kind of each stat by its value's tag, since a decoded zero does not show the arm.
-
-    The value follows the stat's id, or comes first if the id is 0 and therefore omitted.
-    """
+    """Return the kinds by value tag (after the id, if not 0), since a decoded zero does not show its arm."""
     ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, last = ends[:-1].astype(np.int64), len(data) - 1
     has_id = data[np.minimum(start, last)] == _ID_TAG
@@ -569,9 +558,7 @@ def _kinds(flat: Any) -> Uint8s:
 def check_planes(file: TraceFile, space: SpaceSpans, names: Sequence[str]) -> None:
     """Raise TraceFormatError if the file is not an XSpace; `names` are its plane names.
 
-    A known plane name is sufficient. Without one, every field must be declared, every text must be valid, and there
-    must
-    be a recorded item.
+    A known plane name is sufficient. Without one, every field must be declared, every text valid, and an item recorded.
     """
     if any(name.startswith(PLANE_NAMES) for name in names):
         return

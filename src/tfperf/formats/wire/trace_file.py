@@ -121,10 +121,7 @@ def _unpacked(packed: BinaryIO, path: Location) -> BinaryIO:
 
 
 class TraceFile:
-    """An open trace file; `read` returns exactly the requested bytes or raises TraceFormatError.
-
-    Positions in a compressed file (`*.gz`) refer to its unpacked content.
-    """
+    """An open trace file; `read` returns exactly the requested (unpacked) bytes or raises TraceFormatError."""
 
     def __init__(self, path: Location) -> None:
         self.path = path
@@ -254,10 +251,7 @@ def _varint(file: TraceFile, position: int, stop: int) -> tuple[int, int]:
 
 
 def fields(file: TraceFile, start: int, stop: int) -> Iterator[tuple[int, Span]]:
-    """Yield (field number, span) of the message in [start, stop); numbers of fields without bytes are negative.
-
-    A field with an unexpected wire type is unknown, as in protobuf; only bytes fields are expected here.
-    """
+    """Yield (field number, span); negative numbers are not bytes: unexpected wire types are unknown fields."""
     position = start
     while position < stop:
         tag_at = position
@@ -280,11 +274,8 @@ def fields(file: TraceFile, start: int, stop: int) -> Iterator[tuple[int, Span]]
 
 
 def walk_plane(file: TraceFile, start: int, stop: int, *, every_field: bool = False) -> PlaneSpan:
-    """Find the lines of a plane.
-
-    Writers emit fields in number order, so everything after the first event metadata (field 4) is assumed to be header.
-    A
-    header that contains lines is walked again with `every_field`.
+    """Find the lines of a plane. Everything after the first event metadata (field 4) is assumed to be header, because
+    writers order fields by number; a header with lines is walked again with `every_field`.
     """
     lines: list[Span] = []
     header: list[tuple[int, int]] = []

@@ -86,10 +86,7 @@ def report_of_failure(reports: Iterable[str]) -> tuple[str, MissingGpu] | None:
 def missing_gpu_work(
     event_names: Iterable[str], threads: Iterable[str] = (), *, has_launches: bool = False
 ) -> MissingGpu | None:
-    """Return why host events of a GPU have no device events; None if the job shows no use of a GPU.
-
-    `threads` are the names of threads with events; `has_launches`: some events have a launch id.
-    """
+    """Return why a GPU's events are missing, or None; `threads` have events, `has_launches`: some have launch ids."""
     work = [name for name in event_names if re.search(_GPU_WORK, name)]
     if any(re.match(_ROCM_WORK, name) for name in work):
         return MissingGpu("the job used a GPU, but ROCm's tracer recorded no events", ROCM_FIX)

@@ -44,10 +44,7 @@ class RenderOptions(Struct, frozen=True):
 
 
 class Format(Struct, frozen=True):
-    """A format: its name, file suffixes (the usual one first) and renderer.
-
-    `level` is its extent: "brief" for reading, "full" for browsing, "data" for programs.
-    """
+    """A format, its usual suffix first. `level`: "brief" for reading, "full" for browsing, "data" for programs."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -111,10 +108,7 @@ STDOUT = Path("-")
 
 
 def write(text: str, destination: Location | None, *, force: bool = False, screen: Screen | None = None) -> None:
-    """Write a report to a file or to stdout (None or `-`); replace a file only with `force`.
-
-    Output longer than `screen` opens the user's pager, if the screen allows it.
-    """
+    """Write a report to a file or stdout (None or `-`), through a pager if `screen` allows; replace with `force`."""
     if destination is None or destination == STDOUT:
         if destination is None and screen is not None and screen.pages:
             sys.stdout.flush()
@@ -128,11 +122,9 @@ def write(text: str, destination: Location | None, *, force: bool = False, scree
 
 
 def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = False) -> None:
-    """Write files into a folder: all of them, or none. A missing folder appears with all of them.
+    """Write all files into a folder, or none; create a missing folder together with its files.
 
-    Raise OutputError for too little space, for existing files (except with `force`), and while another process writes
-    into
-    the folder.
+    Raise OutputError for too little space, existing files without `force`, or another process writing into the folder.
     """
     from tfperf.base.files import locked_place, new_folder  # imported only for folders
 
@@ -186,8 +178,7 @@ class WholeOutput(io.RawIOBase):
     """A file descriptor that writes everything, or raises OutputError once and then writes nothing more.
 
     With PYTHONUNBUFFERED, as in many containers, Python's stdout is an unbuffered file: if the system truncates a write
-    (a
-    full disk, `ulimit -f`, a non-blocking pipe), it silently loses the rest.
+    (a full disk, `ulimit -f`, a non-blocking pipe), it silently loses the rest.
     """
 
     def __init__(self, descriptor: int) -> None:

@@ -2,8 +2,7 @@
 
 docs/json-format.md describes the JSON. The text is safe inside a page's script element: it contains no `</`, `<!--` or
 JavaScript line separators. Characters with an effect on terminals are JSON escapes, and so is the first one of `##[`
-and
-other commands of CI runners.
+and other commands of CI runners.
 
 CSV follows RFC 4180: CRLF, doubled quotes, column keys as header, numbers with all digits. An unknown value is an empty
 field. Text is unchanged except for NUL, which CSV readers (and the writer of Python 3.10) reject and which becomes

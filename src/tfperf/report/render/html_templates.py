@@ -25,10 +25,9 @@ def _hash(text: str) -> str:
 
 
 def engine(package: str, *, longest_text: int, longest_cell: int, **options: Any) -> Environment:
-    """Return the engine for the templates in `package`; only `Markup` from Python is not escaped.
+    """Return an engine for the templates in `package` with Jinja2 `options`; only `Markup` is not escaped.
 
-    Texts have at most `longest_text` characters, with the filter `cell` at most `longest_cell`. `options` are those of
-    Jinja2, which is imported only for HTML.
+    Texts have at most `longest_text` characters, with the filter `cell` at most `longest_cell`.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -39,8 +39,7 @@ def render_markdown(report: Report, options: RenderOptions) -> str:
     """Return the report as Markdown of less than 65,536 bytes; only charts depend on the width.
 
     The source comes last, so that the verdict is on top. If it is too long, first long texts lose their middle, then
-    the
-    longest tables lose rows, then the end of the report is cut, with a note.
+    the longest tables lose rows, then the end of the report is cut, with a note.
     """
     text = _joined(_blocks(report, options, escape))
     return text if _size(text) <= MOST_BYTES else _joined([*_cut_blocks(report, options), _CUT_NOTE])
@@ -75,10 +74,7 @@ def _size(text: str) -> int:
 
 
 def _cut_blocks(report: Report, options: RenderOptions) -> Iterator[str]:
-    """Yield the part of the report that fits: the longest tables are halved until it does.
-
-    If one row per table is still too much, the first blocks are kept, and the lines of the last that fit.
-    """
+    """Yield the part that fits: halve the longest tables, then keep the first blocks and the last one's first lines."""
     rows = max((len(table) for table in report.tables()), default=0)
     blocks = list(_blocks(report, options, _escape_short))
     while rows > 1 and _size(_joined(blocks)) > _ROOM:

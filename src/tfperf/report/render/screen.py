@@ -4,8 +4,7 @@ Only this module derives a report's appearance from environment variables and te
 reads this process.
 
 Long reports open the user's pager. click's `echo_via_pager` differs between versions: some print nothing if PAGER
-cannot
-be started.
+cannot be started.
 """
 
 from __future__ import annotations

@@ -170,10 +170,7 @@ def _whole_names(table: Table, width: int) -> Block:
 
 
 def parts_that_fit(table: TextTable, width: int) -> list[TextTable]:
-    """Split a table that is too wide into parts by column, each with the names.
-
-    Otherwise the window would break lines within numbers.
-    """
+    """Split a wide table by column, repeating the names, so that the window does not break lines within numbers."""
     if fits(table, width):
         return [table]
     name = next((number for number, is_number in enumerate(table.numeric) if not is_number), 0)

@@ -35,9 +35,7 @@ def cells(text: str) -> int:
 
 
 def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
-    """Return text in at most `width` cells, replacing its middle by `mark`; op names differ at the end, which gets two
-    thirds.
-    """
+    """Fit text into `width` cells, replacing its middle by `mark`; two thirds are the end, where op names differ."""
     if cells(text) <= width:
         return text
     room = max(width - cells(mark), 0)
@@ -49,8 +47,7 @@ def fold(text: str, width: int, *, hang: int = 0) -> list[str]:
     """Split text into lines of at most `width` cells, all but the first indented by `hang`, without loss.
 
     Lines end after a slash, colons, a space, a comma or an underscore. A longer word is broken before a capital, after
-    a
-    hyphen, or at the end of the line.
+    a hyphen, or at the end of the line.
     """
     lines: list[str] = []
     indent, start = "", 0
@@ -208,9 +205,7 @@ def cut_note(table: Table) -> str:
 
 
 def tree_texts(names: Sequence[str], depths: Sequence[int], branches: Branches) -> list[str]:
-    """Return the names with their branches; `depths` are levels from 0, and a name's parent is the last one of less
-    depth.
-    """
+    """Return the names with their branches; a name's parent is the last one of less depth, counted from 0."""
     texts = []
     for row, (name, depth) in enumerate(zip(names, depths, strict=True)):
         above = (
@@ -279,10 +274,7 @@ def header_width(header: str, lines: int) -> int:
 
 
 def _shared(widths: list[int], room: int) -> list[int]:
-    """Return widths that fill the room: narrow columns keep theirs, the others share the rest.
-
-    The widest of these, usually the name of an op, gets twice as much.
-    """
+    """Return widths that fill the room: narrow columns keep theirs, the widest (usually op names) gets two shares."""
     wide = list(range(len(widths)))
     while narrow := [column for column in wide if widths[column] <= max(room, 0) // len(wide)]:
         room -= sum(widths[column] for column in narrow)
@@ -296,10 +288,7 @@ def _shared(widths: list[int], room: int) -> list[int]:
 
 
 def _fitted(texts: Sequence[str], width: int, *, interactive: bool) -> list[Cell]:
-    """Return a column's cells: one line each in a terminal, unless two names would look equal; else folded.
-
-    Sentences are folded in a terminal too, if a few lines suffice: they are unreadable without their middle.
-    """
+    """Return a column's cells, folded except in a terminal, where long names that stay distinct are cut."""
     cut = [shorten(text, width) for text in texts]
     meanings = Counter(short for short, _ in set(zip(cut, texts, strict=True)))
     fitted: list[Cell] = []

@@ -47,10 +47,7 @@ _LONGEST_NAME, _LONGEST_SENTENCE = 400, 4000
 
 
 def for_people(text: str) -> str:
-    """Return text on one safe, readable line; long names and long texts lose their middle.
-
-    All messages, sentences and cells for people use it. Files for programs have whole texts.
-    """
+    """Return a message, sentence or cell as one safe, readable line; long names and long texts lose their middle."""
     if len(text) > _LONGEST_NAME:
         text = _LONG_NAME.sub(lambda name: without_middle(name[0], _LONGEST_NAME, ELLIPSIS), text)
         text = without_middle(text, _LONGEST_SENTENCE, ELLIPSIS)
@@ -58,10 +55,7 @@ def for_people(text: str) -> str:
 
 
 def brief(text: str, limit: int) -> str:
-    """Return text on one safe line of at most `limit` characters, cutting the middle.
-
-    Characters are counted instead of cells, which exist only in a terminal and are slow to measure.
-    """
+    """Return text on one safe line of at most `limit` characters (not cells, which are slow to measure)."""
     return without_middle(safe(text), limit, ELLIPSIS)
 
 

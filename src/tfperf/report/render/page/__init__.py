@@ -3,9 +3,8 @@
 Jinja2 fills `templates/`; the scripts and the style sheet in `static/` are embedded unchanged.
 
 ECharts draws the charts: `static/echarts.common.min.js` is the unmodified `dist/echarts.common.min.js` of the npm
-package
-echarts 6.1.0, next to its license (Apache 2.0), its notice and the license of its parts of d3. To update it, run
-`npm pack echarts@VERSION`, copy these four files, and put the new SHA-256 into
+package echarts 6.1.0, next to its license (Apache 2.0), its notice and the license of its parts of d3. To update it,
+run `npm pack echarts@VERSION`, copy these four files, and put the new SHA-256 into
 tests/report/render/page/test_page.py.
 """
 
@@ -69,10 +68,7 @@ _OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSO
 
 
 class PageChart(Struct, frozen=True):
-    """A chart: its data for the script, and a description; only bars show their numbers.
-
-    `drawing` is a flame graph's markup, which works without scripts.
-    """
+    """A chart's data and description; only bars show numbers. `drawing` is a flame graph, drawn without scripts."""
 
     id: str
     title: str
@@ -207,10 +203,7 @@ def _style_and_scripts() -> tuple[str, str, str]:
 
 
 def page_parts(sections: Sequence[Section]) -> list[PageSection]:
-    """Return the parts of the page, numbered from 0.
-
-    If a section has bars, its tables get none, because they would be duplicates.
-    """
+    """Return the parts of the page, numbered from 0; tables of sections with bars have no bars of their own."""
     chart_numbers, table_numbers = count(), count()
 
     def numbered(chart: Chart) -> PageChart:

@@ -17,8 +17,7 @@ Pictures of a step. Columns of small numbers, compressed, read by static/picture
     "self", "note"}], "names": [[name, kind, type, op], ...], "notes": [...], "links": {...}, "memory": [...]}
 
 Times are nanoseconds; a block's `start` is the difference to the previous one. A picture takes at most `MOST_BYTES`:
-its
-finest level is omitted if it would take more.
+its finest level is omitted if it would take more.
 """
 
 from __future__ import annotations
@@ -110,10 +109,7 @@ def step_totals(chart: StepChart) -> list[float]:
 
 
 def cut_limit(chart: StepChart, totals: Sequence[float]) -> float | None:
-    """Return the limit at which bars are cut, in ms, so that a long flagged step (the first, a traced one) does not
-    shrink
-    the others.
-    """
+    """Return the limit of bars in ms, so that a long flagged step (the first, a traced one) does not shrink others."""
     longest = max((total for total, flag in zip(totals, chart.flags, strict=True) if not flag), default=0.0)
     if not 0 < _CUT_FROM * longest < max(totals):
         return None
@@ -322,10 +318,7 @@ def pack(table: Table) -> PackedTable:
 
 
 def fit(tables: Sequence[PackedTable], room: int) -> list[PackedTable]:
-    """Reduce the tables to `room` bytes: the largest first lose their secondary columns, then rows.
-
-    Tables keep their size without rows, so a very small `room` can be exceeded.
-    """
+    """Reduce tables to about `room` bytes: the largest first lose secondary columns, then rows, but not headers."""
     packed = list(tables)
     while (excess := sum(len(each.base64) for each in packed) - room) > 0:
         largest = max(range(len(packed)), key=lambda number: len(packed[number].base64))
