@@ -226,7 +226,8 @@ class ProfileNode(Struct, kw_only=True):
     total_float_ops: int = 0
     total_run_count: int = 0
     total_definition_count: int = 0
-    shape: tuple[int, ...] = ()  # of a variable
+    shape: tuple[int, ...] = ()
+    """Shape of a variable."""
     devices: tuple[str, ...] = ()
     graph_nodes: list[ProfileNode] = field(default_factory=list)
     children: list[ProfileNode] = field(default_factory=list)
