@@ -118,8 +118,7 @@ class PendingReply:
 class ProfilerClient:
     """A channel to one profiler server; `with` closes it and ends the calls in progress.
 
-    `tls_ca` is a file of trusted certificates, and encrypts the channel. Replies larger than `max_reply_bytes` are
-    refused. Each call raises CaptureError with the cause.
+    `tls_ca`, a file of trusted certificates, encrypts it. Calls raise CaptureError, also above `max_reply_bytes`.
     """
 
     def __init__(self, address: Address, *, tls_ca: Path | None = None, max_reply_bytes: int = LARGEST_MESSAGE) -> None:
@@ -375,10 +374,7 @@ Value = TypeVar("Value")
 
 
 class DaemonThreads(Executor):
-    """A fixed number of daemon threads, all started at once.
-
-    Python 3.12 starts no thread after the main thread has ended, when a server may still get calls.
-    """
+    """Daemon threads, all started at once, because Python 3.12 starts no thread after the main one has ended."""
 
     def __init__(self, count: int, name: str) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()

@@ -114,8 +114,7 @@ class Collector:
     ) -> Any:
         """Return the result of `session.run`; trace the run if it is due.
 
-        `step` is the number of this step; by default, steps are counted from 0. `options` and `run_metadata` are those
-        of `session.run`. Raises the errors of `session.run`.
+        `step` is by default counted from 0; `options`, `run_metadata` and errors are those of `session.run`.
         """
         step = self._next_step if step is None else step
         self._next_step = step + 1
@@ -143,8 +142,7 @@ class Collector:
     def add_function(self, function: Any) -> Collected:
         """Write the graph and the log of a concrete function, `function.get_concrete_function(...)`.
 
-        Float operations exclude called functions and loops. A folder holds one graph. Raises ValueError for other
-        objects.
+        Float operations exclude called functions and loops. A folder holds one graph. Raises ValueError for others.
         """
         if not hasattr(getattr(function, "graph", None), "captures"):
             raise ValueError(

@@ -226,8 +226,6 @@ class ProfileCallback:
         self.unwatch()
         self._end_count()
 
-    # Models without hooks
-
     def watch(self, model: Any) -> None:
         """Count and mark each call of `train_on_batch`, `test_on_batch` and `predict_on_batch` as a step."""
         for mode, name in ON_BATCH.items():
@@ -275,8 +273,6 @@ class ProfileCallback:
             self._is_inside_watched = False
             if self._profile.is_done:
                 self.unwatch()
-
-    # Shared by the hooks
 
     @_harmless
     def _open(self, mode: str, logs: Any = None) -> None:
@@ -361,8 +357,6 @@ class ProfileCallback:
             for line in lines:
                 # The current line may contain a progress bar.
                 print(f"{chr(10) if sys.stderr.isatty() else ''}tfperf: {line}", file=sys.stderr, flush=True)
-
-    # The hooks of Keras
 
     def set_params(self, params: dict[str, Any]) -> None:
         """Store the parameters of the call."""

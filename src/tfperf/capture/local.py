@@ -1,7 +1,6 @@
 """Profiling from inside the job: `start`, `stop`, `profile` and `step`; `SafeProfile` does the same and never raises.
 
-TensorFlow allows one profiling session per process. Here, a second start raises an error, a session ends at interpreter
-exit, and a trace is written completely or not at all.
+TensorFlow allows one session per process: a second start raises an error. Sessions end at exit; traces are atomic.
 """
 
 from __future__ import annotations

@@ -360,10 +360,7 @@ _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
 def _cgroups(machine: Machine, controller: str) -> Iterator[str]:
-    """Yield the folders of the cgroup of this process and of its parents.
-
-    A container may see its own cgroup as the root, without the path from the kernel; missing files mean no limit.
-    """
+    """Yield the cgroup folders of this process and its parents; missing ones (in containers) mean no limit."""
     for line in machine.text("proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

@@ -155,10 +155,7 @@ def missing_gpu_message(contents: Contents, *, is_here: bool, port: int = 0) -> 
 
 
 def missing_gpu(contents: Contents, machine: Machine | None, process: int | str = "self") -> MissingGpu | None:
-    """Return why GPU events are missing; None if there are some, or the job uses no GPU.
-
-    `machine` is the job's, None if it is not accessible; `process` is the job, if known.
-    """
+    """Return why GPU events are missing, None if not or without a GPU; `machine` is the job's, if accessible."""
     if gpu_event_count(contents):
         return None
     if report := report_of_failure((*contents.errors, *contents.warnings)):

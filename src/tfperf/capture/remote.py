@@ -475,10 +475,7 @@ class Ending(Struct):
 def on_each(
     clients: Sequence[ProfilerClient], work: Callable[[ProfilerClient], object], stop: threading.Event
 ) -> tuple[list[ProfilerClient], dict[ProfilerClient, CaptureError]]:
-    """Run `work` for all clients in parallel until the stop; return the successful clients, and the errors of others.
-
-    A client that is still at work at the stop has the error `interrupted`.
-    """
+    """Run `work` for all clients in parallel; return the successful ones, and errors (`interrupted` at the stop)."""
     done: list[ProfilerClient] = []
     # Daemon threads, so that an unresponsive host cannot block exit.
     with DaemonThreads(min(len(clients), _MAX_THREADS), "tfperf-client") as threads:

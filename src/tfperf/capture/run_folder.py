@@ -1,7 +1,4 @@
-"""Run folders: their names, agreement on a name between the processes of a job, and writing traces into them.
-
-Processes that cannot communicate agree by a marker file next to their runs.
-"""
+"""Run folders: names, agreement on a name by a marker file between the processes of a job, and writing traces."""
 
 from __future__ import annotations
 
@@ -66,10 +63,7 @@ def local_folder(logdir: str | Path) -> Path:
 
 
 class RunFolder:
-    """The folder of one profiling session, created with its first trace. `save` is thread-safe.
-
-    A folder with a given or agreed name is shared with other processes, and joined if it exists.
-    """
+    """The folder of a session, created with its first trace, or joined if it has a shared name; thread-safe."""
 
     def __init__(self, logdir: str | Path, run: RunName = RunName()) -> None:  # noqa: B008 - it is immutable
         self._logdir, self._run = local_folder(logdir), run
@@ -170,10 +164,7 @@ class RunFolder:
             self.drop_if_empty()
 
     def _make_room(self, stack: contextlib.ExitStack, name: str) -> tuple[Path, Path]:
-        """Return paths for a file and an existing temporary file, which the stack removes.
-
-        Retried, because other processes that share the folder may remove it while it is empty.
-        """
+        """Return a file's path and an existing temporary file; retry if other processes remove the empty folder."""
         for _ in range(_TRIES):
             target = self.make() / name
             temporary = stack.enter_context(temporary_beside(target))

@@ -1,7 +1,4 @@
-"""The process of a script that `tfperf run` profiles: it waits for the start, runs the script, and reports the result.
-
-The script runs as without tfperf, with the same arguments, modules, output, signals and exit code.
-"""
+"""The process of a script: runs it as without tfperf, profiles it at the planned time, and reports the result."""
 
 from __future__ import annotations
 
@@ -116,7 +113,6 @@ class _ScriptJob:
             self._timed.finish()
 
     def conclude(self) -> None:
-        """End a running profile and write the final result."""
         if os.getpid() != self._process:
             return  # A forked child.
         with contextlib.suppress(Exception):
@@ -216,7 +212,6 @@ class _TimedProfile:
         self._stop(note)
 
     def run(self) -> None:
-        """Wait for the start time and profile, until there is a result."""
         pause_s = self._after_s
         # Importing takes long, and training comes after it.
         while self._plan.steps:

@@ -126,10 +126,7 @@ class _Watch:
             self._process.kill()
 
     def _hangs_within(self, seconds: float) -> bool:
-        """Wait until the script ends, hangs, or the time is over; return whether it hangs.
-
-        TensorFlow's destructors may wait for a thread that waits for the GIL while an exception ends the script.
-        """
+        """Wait; return whether the script hangs, because TensorFlow's destructors can deadlock with the GIL."""
         now_s = time.monotonic()
         until_s, beat, alive_s, cpu_s = now_s + seconds, 0, now_s, _cpu_seconds(self._process.pid)
         while now_s < until_s and not self._is_over.wait(_LOOK_SECONDS):
@@ -187,8 +184,7 @@ STEPS = (10, 209)
 class Plan(Struct, frozen=True, kw_only=True):
     """When to profile a script: at `steps` of its training (first and last), or `after_s` seconds after its start.
 
-    With both, time counts only if no training step has started by then. After `enough_s`, unless None, the profile may
-    end before the last step.
+    With both, time counts only without a training step by then. `enough_s`, unless None, may end the profile early.
     """
 
     logdir: str

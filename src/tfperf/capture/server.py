@@ -97,9 +97,8 @@ class Server:
 def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
     """Start a profiler server in this job, and print to stderr the command that profiles it.
 
-    Port 0 selects a free port. Only this machine can connect unless `host` is changed; any client of a profiler server
-    can read the job. The server accepts at most 32 connections, and closes silent ones. Raises CaptureError with reason
-    `no_tensorflow`, `port_taken` or `bad_address`.
+    Port 0 selects a free port. Only this machine can connect unless `host` is changed; any client can read the job. At
+    most 32 connections are open; silent ones end. Raises CaptureError `no_tensorflow`, `port_taken` or `bad_address`.
     """
     require_tensorflow()
     _check_address(host, port)

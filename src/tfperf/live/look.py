@@ -119,10 +119,7 @@ def _input_percent(worker: WorkerView) -> float:
 
 
 def _by_trouble(worker: WorkerView) -> tuple[object, ...]:
-    """Return a key to sort by problems: no answer, then the longest steps, then the largest share of input.
-
-    Step times within 10% of each other are equal, or workers that train in lockstep would change places each time.
-    """
+    """Return a sort key: no answer, long steps, input share. Steps within 10% are equal, so the order is stable."""
     step_ms = _step_ms(worker)
     has_problem = worker.last is not None and worker.last.measured is None and worker.last.reason != "idle"
     size = -round(7 * math.log2(step_ms)) if step_ms else 0

@@ -1,7 +1,6 @@
 """One sample of a worker: the figures of its trace and their cost, or why there is none.
 
-`measure` runs in its own low-priority process, because the job may run here, a trace may be malicious, and the screen
-must not wait.
+`measure` runs in its own low-priority process: the job may run here, traces may be malicious, the screen must not wait.
 """
 
 from __future__ import annotations
@@ -200,8 +199,7 @@ def _file_of(trace: bytes) -> Iterator[Path]:
 def stay_in_the_background() -> None:
     """Reduce the priority of this process to a tenth of the CPU share of others, and discard its output.
 
-    The lowest priority would leave almost no CPU time next to a job that keeps all cores busy. Output would damage the
-    screen; exceptions are returned to the calling process.
+    The lowest priority would get almost no CPU time next to a busy job. Output would damage the screen.
     """
     with contextlib.suppress(OSError, AttributeError):  # Windows does not have these priorities.
         os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), _PRIORITY))

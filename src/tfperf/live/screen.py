@@ -142,7 +142,7 @@ class Frame(Struct, frozen=True):
         return max(min(first_s, self.now_s - _LEAST_HISTORY_S), self.now_s - HISTORY_S)
 
     def begin(self, text: str, width: int) -> str:
-        """Return the start of a text in a number of cells: for sentences, it is more useful than the middle."""
+        """Return the first cells of a text: the most informative part of sentences, unlike names."""
         text, mark = safe(text), ELLIPSIS if self.interactive else PLAIN_ELLIPSIS
         if cells(text) <= width:
             return text
