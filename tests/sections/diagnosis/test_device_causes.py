@@ -12,21 +12,17 @@ from hlo_builders import F32, computation, instruction, program, shape
 from places import TRACES
 from protobytes import field, message
 from real_runs import analysis_of
-from sections.diagnosis.bounds import bounds, most
+from sections.diagnosis.made import bounds, cause_of, causes_of, found_in, marks, most, read_back
 from synthetic_tpu import Offload, offload_tpu
 from tpu_twin import tpu_twin
 
-from tfperf.sections.diagnosis.cause import Cause, Diagnosis
+from tfperf.sections.diagnosis.cause import Cause
 from tfperf.sections.diagnosis.section import build
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.read import read_host
 
-STEPS = [event("train", 100 * n, 100, step_num=n) for n in range(5)]
-
-
-def causes_of(tmp_path: Path, *planes: Plane) -> dict[str, Cause]:
-    found: Diagnosis = results_of(trace_of(tmp_path, *planes))["diagnosis"]
-    return {cause.code: cause for cause in found.causes}
+STEPS = marks()
+PEAKS = {"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0}
+ON_DEVICE = line("Steps", *(event(str(n), 100 * n, 100) for n in range(5)), id=1)
 
 
 def kernels(*parts: tuple[str, str, float, float], hlo: bool = False) -> Plane:
@@ -85,14 +81,7 @@ def core(category: str, flops: int, moved: int, name: str = "work.1", duration: 
     text = f"%{name} = bf16[8] {category}(bf16[8] %p)"
     stats = {"program_id": 7, "hlo_category": category, "flops": flops, "bytes_accessed": moved, "tf_op": "net/mul:Mul"}
     runs = [event(text, 100 * n + 10, duration) for n in range(5)]
-    steps: list[Event] = [event(str(n), 100 * n, 100) for n in range(5)]
-    return plane(
-        "/device:TPU:0",
-        line("Steps", *steps, id=1),
-        line("XLA Ops", *runs, id=2),
-        stats={"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0},
-        name_stats={text: stats},
-    )
+    return plane("/device:TPU:0", ON_DEVICE, line("XLA Ops", *runs, id=2), stats=PEAKS, name_stats={text: stats})
 
 
 def test_elementwise_work_at_half_the_bandwidth_is_bound_by_memory(tmp_path: Path) -> None:
@@ -127,7 +116,7 @@ def test_what_is_neither_bound_by_memory_nor_too_small(tmp_path: Path, plane: Pl
 @pytest.mark.skipif(not TRACES.exists(), reason="test input that is no part of the project is not here")
 def test_transposes_of_a_real_trace_take_more_than_its_convolution() -> None:
     found = analysis_of(TRACES / "jax_mi300x" / "jax_conv_minimal_08")["diagnosis"]
-    cause = next(each for each in found.causes if each.code == "layout_conversion")
+    cause = cause_of(found, "layout_conversion")
     assert "15.0 ms of the capture, convolutions 12.5 ms" in cause.detail
 
 
@@ -255,9 +244,9 @@ def products(**sizes: tuple[int, int, int, float]) -> tuple[Plane, Plane]:
         start += takes
     core = plane(
         "/device:TPU:0",
-        line("Steps", *(event(str(step), 100 * step, 100) for step in range(5)), id=1),
+        ON_DEVICE,
         line("XLA Ops", *sorted(events, key=lambda each: each.start_us), id=2),
-        stats={"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0},
+        stats=PEAKS,
         name_stats=facts,
     )
     return core, programs(id_7=program(computation("main", *made, root=3 * len(sizes))))
@@ -286,20 +275,16 @@ def test_ops_of_a_tpu_that_only_run_before_the_steps_cost_no_time_of_them(tmp_pa
     stats = {"program_id": 7, "hlo_category": "loop fusion", "flops": 1_000_000, "bytes_accessed": 400_000_000}
     steps = line("Steps", *(event(str(n), 1000 + 100 * n, 100) for n in range(5)), id=1)
     ops = line("XLA Ops", event(text, 0, 800), *(event("tiny", 1000 + 100 * n, 100) for n in range(5)), id=2)
-    peaks = {"peak_teraflops_per_second": 100.0, "peak_hbm_bw_gigabytes_per_second": 1000.0}
     facts = {text: stats, "tiny": {"program_id": 7, "hlo_category": "loop fusion"}}
-    assert "memory_bound" not in causes_of(tmp_path, plane("/device:TPU:0", steps, ops, stats=peaks, name_stats=facts))
+    assert "memory_bound" not in causes_of(tmp_path, plane("/device:TPU:0", steps, ops, stats=PEAKS, name_stats=facts))
 
 
-def found_in(trace: HostTrace) -> dict[str, Cause]:
-    found: Diagnosis = results_of(trace)["diagnosis"]
-    return {cause.code: cause for cause in found.causes}
+def causes_in(trace: HostTrace) -> dict[str, Cause]:
+    return {cause.code: cause for cause in found_in(trace).causes}
 
 
 def offload(folder: Path) -> HostTrace:
-    path = folder / "tpu.xplane.pb"
-    path.write_bytes(offload_tpu(Offload(steps_line=True)))
-    return read_host(path)
+    return read_back(folder, offload_tpu(Offload(steps_line=True)))
 
 
 def ranges(cause: Cause) -> dict[str, tuple[float, float] | None]:
@@ -310,7 +295,7 @@ def ranges(cause: Cause) -> dict[str, tuple[float, float] | None]:
 
 def test_waiting_for_arrays_in_host_memory(tmp_path: Path) -> None:
     """Of 800 ms, cores wait for 720, and compute for 80; copies to the device are in flight for 520."""
-    found = found_in(offload(tmp_path))
+    found = causes_in(offload(tmp_path))
     cause = found["host_copies"]
     assert bounds(cause.cost_ms) == pytest.approx((720, 720))
     assert "input_copy" not in found
@@ -322,9 +307,7 @@ def test_waiting_for_arrays_in_host_memory(tmp_path: Path) -> None:
 
 def test_arrays_without_a_name_are_counted_and_not_said_to_go_back(tmp_path: Path) -> None:
     """Names of parameters stand in the program, which is not in the profile."""
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(offload_tpu(Offload(programs=False)))
-    detail = found_in(read_host(path))["host_copies"].detail
+    detail = causes_in(read_back(tmp_path, offload_tpu(Offload(programs=False))))["host_copies"].detail
     assert "2 arrays f32[256,1024,1024] (1.07 GB each) come from the host in each step" in detail
     assert "2 arrays f32[256,1024,1024] (1.07 GB each) go to the host in each step" in detail
     assert "go back" not in detail
@@ -332,7 +315,7 @@ def test_arrays_without_a_name_are_counted_and_not_said_to_go_back(tmp_path: Pat
 
 def test_what_to_do_about_it_has_ranges(tmp_path: Path) -> None:
     """Half of the bytes also may halve the time of computing. At best, the link to the device is always busy."""
-    cause = found_in(offload(tmp_path))["host_copies"]
+    cause = causes_in(offload(tmp_path))["host_copies"]
     after = ranges(cause)
     assert [*after] == ["keep_on_device", "halve_copies", "overlap_copies"]
     assert after["keep_on_device"] == pytest.approx((80, 80))
@@ -356,10 +339,9 @@ HBM, VMEM, HOST = "f32[1024,1024]{1,0}", "f32[1024,1024]{1,0:S(1)}", "f32[1024,1
 
 def job(folder: Path, *ops: tuple[str, str, float, float], more: Sequence[Event] = ()) -> HostTrace:
     """Five steps of 100 us, in which a core runs ops: name, category, start and duration."""
-    steps = line("Steps", *(event(str(n), 100 * n, 100) for n in range(5)), id=1)
     events = [event(name, 100 * n + at, takes) for n in range(5) for name, _, at, takes in ops]
     facts = {name: {"hlo_category": category} for name, category, _, _ in ops}
-    core = plane("/device:TPU:0", steps, line("XLA Ops", *events, id=2), name_stats=facts)
+    core = plane("/device:TPU:0", ON_DEVICE, line("XLA Ops", *events, id=2), name_stats=facts)
     return trace_of(folder, core, host(event("tpu::System::Execute", 0, 1), *more))
 
 
@@ -372,7 +354,7 @@ def copy(to: str, source: str, at: float, takes: float, until: float) -> tuple[t
 
 def test_arrays_that_only_go_to_the_host(tmp_path: Path) -> None:
     trace = job(tmp_path, ("fusion", "loop fusion", 0, 60), *copy(HOST, HBM, 60, 35, 100))
-    cause = found_in(trace)["host_copies"]
+    cause = causes_in(trace)["host_copies"]
     assert most(cause) == pytest.approx(35)
     assert "1 array f32[1024,1024]" in cause.detail
     assert "goes to the host in each step: 4.19 MB at 105 to 120 GB/s" in cause.detail
@@ -383,7 +365,7 @@ def test_arrays_that_only_go_to_the_host(tmp_path: Path) -> None:
 
 def test_waiting_for_copies_on_the_chip(tmp_path: Path) -> None:
     trace = job(tmp_path, ("fusion", "loop fusion", 0, 60), *copy(VMEM, HBM, 60, 30, 95))
-    found = found_in(trace)
+    found = causes_in(trace)
     assert "host_copies" not in found
     cause = found["chip_copies"]
     assert most(cause) == pytest.approx(30)
@@ -395,22 +377,20 @@ def test_batches_that_pass_through_host_memory_are_input(tmp_path: Path) -> None
     """The host transfers as many bytes in each step."""
     transfers = [event("tpu::System::TransferToDevice", 100 * n + 2, 5, size=4 << 20) for n in range(5)]
     ops = ("fusion", "loop fusion", 60, 40), *copy(HBM, HOST, 0, 50, 55)
-    found = found_in(job(tmp_path, *ops, more=transfers))
+    found = causes_in(job(tmp_path, *ops, more=transfers))
     assert "host_copies" not in found
     assert "input_copy" in found
-    assert "host_copies" in found_in(job(tmp_path, *ops))
+    assert "host_copies" in causes_in(job(tmp_path, *ops))
 
 
 def test_copies_that_are_done_before_they_are_awaited_cost_nothing(tmp_path: Path) -> None:
     trace = job(tmp_path, ("fusion", "loop fusion", 2, 95), *copy(HBM, HOST, 0, 1, 98))
-    assert not {"host_copies", "chip_copies"} & found_in(trace).keys()
+    assert not {"host_copies", "chip_copies"} & causes_in(trace).keys()
 
 
 def test_a_kernel_that_waits_for_its_blocks(tmp_path: Path) -> None:
     """Three runs of 75.75 us; the kernel marks waiting for 57.8 of them. It moves 32 MiB at least, of 54 % of HBM."""
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(tpu_twin())
-    cause = found_in(read_host(path))["kernel_waits"]
+    cause = causes_in(read_back(tmp_path, tpu_twin()))["kernel_waits"]
     assert cause.cost_ms is not None
     assert "matmul_optimized.1 waits 76.3% of its time, mostly in ep_wait_in" in cause.detail
     assert "by its shapes, it reaches 12.4% of the peak and at least 27.0% of the bandwidth" in cause.detail
@@ -422,12 +402,11 @@ def test_a_kernel_that_waits_for_its_blocks(tmp_path: Path) -> None:
 
 
 def test_barriers_are_told_from_exchanging(tmp_path: Path) -> None:
-    steps = line("Steps", *(event(str(n), 100 * n, 100) for n in range(5)), id=1)
     ops = [("all-reduce", 40, 30), ("fusion", 70, 30)]
     events = [event(name, 100 * n + at, takes) for n in range(5) for name, at, takes in ops]
-    marks = line("XLA TraceMe", *(event("barrier-cores", 100 * n, 40) for n in range(5)), id=3)
+    barriers = line("XLA TraceMe", *(event("barrier-cores", 100 * n, 40) for n in range(5)), id=3)
     facts = {"all-reduce": {"hlo_category": "all-reduce"}, "fusion": {"hlo_category": "loop fusion"}}
-    core = plane("/device:TPU:0", steps, line("XLA Ops", *events, id=2), marks, name_stats=facts)
-    cause = found_in(trace_of(tmp_path, core))["collectives"]
+    core = plane("/device:TPU:0", ON_DEVICE, line("XLA Ops", *events, id=2), barriers, name_stats=facts)
+    cause = causes_in(trace_of(tmp_path, core))["collectives"]
     assert most(cause) == pytest.approx(70)
     assert cause.detail.endswith("; 40.0% of the step is waiting at a barrier for cores that come later")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sections.diagnosis.bounds import bounds
+from sections.diagnosis.made import bounds
 from sections.hosts.jobs import FETCH, OP, job
 
 from tfperf.analysis.load import Analysis
@@ -80,9 +80,3 @@ def test_the_exchange_of_healthy_hosts(tmp_path: Path) -> None:
     assert found["collectives_bound"].cost_percent is None
     assert found["collectives_bound"].detail.startswith("without waiting for the last one, it takes 20.0% of the step")
     assert {"straggler", "skewed_input"}.isdisjoint(found)
-
-
-def test_who_waits_is_judged_only_where_it_is_known(tmp_path: Path) -> None:
-    unjudged = job(tmp_path, sections=ALL, a=[0] * 4)["diagnosis"].unjudged
-    assert unjudged["straggler"].startswith("there is only one host")
-    assert "straggler" not in job(tmp_path / "two", sections=ALL, a=[0] * 4, b=[0] * 4)["diagnosis"].unjudged

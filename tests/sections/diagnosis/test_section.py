@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from builders import logdir_of
-from click.testing import Result
 from places import ROOT, TRACES
 from real_runs import analysis_of
-from synthetic_tpu import JUMP, Offload, offload_tpu
 
-import tfperf
 from tfperf.base.units import format_percent
 from tfperf.report.model import BarChart, Fact, Finding, Quantity, Report
 from tfperf.report.render import render
 from tfperf.report.render.text_table import cells
 from tfperf.report.render.values import measure_text
 from tfperf.sections.diagnosis.cause import Action, Cause, Range
-from tfperf.sections.diagnosis.diagnose import NEEDS
 from tfperf.sections.diagnosis.section import finding_of
 from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.sections.overview.summary import of_steps
-from tfperf.trace.steps.breakdown import NO_DEVICE
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 PARTS = {
@@ -44,12 +37,6 @@ def every_trace(root: Path) -> list[Path]:
     """Return the run folders of the sample traces, and of the test input where it lies beside this checkout."""
     files = [*(root / "sample_traces").rglob("*.xplane.pb"), *TRACES.rglob("*.xplane.pb")]
     return sorted({file.parent for file in files if file.parent.name != "corrupt_tpu"})
-
-
-def document(result: Result) -> dict[str, Any]:
-    assert result.exit_code == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -90,20 +77,33 @@ def table_cells(report: Report) -> Iterator[tuple[Key, float | None, str]]:
     """Yield the cells of tables that hold quantities."""
     tables = {table.name: table for table in report.tables()}
     kind, judged = report.summary["step_kind"], judged_of(report)
+
+    def owner(cause: dict[str, Any]) -> str:
+        return "wall time" if cause["of"] != "step" else judged if cause["kind"] == kind else ""
+
     idle = {fact.key: fact.quantities[0].of for fact in facts(report, "idle") if fact.quantities}.get(
         "idle_percent", ""
     )
     waiting = next((each.quantities[0].of for each in findings(report, "tfdata") if each.code == "tfdata_slow"), "")
     of_columns: list[tuple[str, Callable[[dict[str, Any]], dict[str, Key]]]] = [
-        ("categories", lambda row: shares(CATEGORY_KEYS[row["category"]], of_steps(kind), "percent", "average_ms")),
+        (
+            "categories",
+            lambda row: {
+                column: (CATEGORY_KEYS[row["category"]], of_steps(kind), unit)
+                for column, unit in (("percent", "%"), ("average_ms", "ms"))
+            },
+        ),
         ("kinds", lambda row: times_and_input(of_steps(row["kind"]))),
         ("steps_by_host", lambda row: times_and_input(of_steps(kind, row["host"]))),
-        (
-            "causes",
-            lambda row: {"cost_high_percent": (row["code"], owner(row, judged if row["kind"] == kind else ""), "%")},
-        ),
+        ("causes", lambda row: {"cost_high_percent": (row["code"], owner(row), "%")}),
         ("idle_causes", lambda row: {"step_percent": (f"idle: {IDLE_KEYS[row['cause']]}", idle, "%")}),
-        ("what_if", lambda row: after(row["change"], waiting)),
+        (
+            "what_if",
+            lambda row: {
+                column: (f"input_wait: {row['change']}, {name}", waiting, "ms")
+                for column, name in (("low_ms", "at best"), ("high_ms", "at worst"))
+            },
+        ),
     ]
     for name, keys in of_columns:
         for values in tables[name].rows() if name in tables else ():
@@ -111,22 +111,8 @@ def table_cells(report: Report) -> Iterator[tuple[Key, float | None, str]]:
             yield from ((key, row[column], f"table {name}: {column}") for column, key in keys(row).items())
 
 
-def owner(cause: dict[str, Any], judged: str) -> str:
-    """Whose the cost of a cause is: the average step, or the wall time."""
-    return judged if cause["of"] == "step" else "wall time"
-
-
-def shares(part: str, of: str, percent: str, ms: str) -> dict[str, Key]:
-    return {percent: (part, of, "%"), ms: (part, of, "ms")}
-
-
 def times_and_input(of: str) -> dict[str, Key]:
     return {"average_ms": ("step_time", of, "ms"), "input_percent": ("input", of, "%")}
-
-
-def after(change: str, of: str) -> dict[str, Key]:
-    names = {"low_ms": "at best", "high_ms": "at worst"}
-    return {column: (f"input_wait: {change}, {name}", of, "ms") for column, name in names.items()}
 
 
 def bars(report: Report) -> Iterator[tuple[Key, float | None, str]]:
@@ -239,30 +225,6 @@ def test_what_a_cause_rests_on_is_there(reports: list[tuple[Path, Report]]) -> N
                 assert any(evidence["row"] in values for values in table.data.values()), (path, cause["code"], evidence)
 
 
-@pytest.mark.parametrize("sample", ["custom_loop", "input_bound", "input_fixed", "retracing"])
-def test_the_first_sentence_is_the_headline(sample: str, samples: Path, run_tfperf: Callable[..., Result]) -> None:
-    headline = document(run_tfperf("analyze", samples / sample, "--format", "json"))["diagnosis"]["headline"]
-    screen = " ".join(run_tfperf("analyze", samples / sample).stdout.split())
-    assert screen.index(headline) < 60
-
-
-def test_json_tells_what_is_not_there_from_what_was_not_judged(
-    samples: Path, run_tfperf: Callable[..., Result]
-) -> None:
-    found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))["diagnosis"]
-    unjudged = {each["code"]: each["why"] for each in found["unjudged"]}
-    assert unjudged["launch_bound"] == NO_DEVICE
-    assert "compilation" not in unjudged
-    assert unjudged.keys() <= NEEDS.keys()
-
-
-def test_all_sections_are_shown_when_asked_for(samples: Path, run_tfperf: Callable[..., Result]) -> None:
-    whole = run_tfperf("analyze", samples / "retracing", "--full").stdout
-    assert whole.index("Diagnosis\n=") < whole.index("Overview\n=") < whole.index("tf.functions\n=")
-    refused = run_tfperf("analyze", samples / "retracing", "--full", "-s", "steps")
-    assert (refused.exit_code, "--full" in refused.stderr) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("high_ms", "expected"),
     [
@@ -292,12 +254,3 @@ def test_a_range_above_the_step_of_today_says_why(high_ms: float, expected: str)
         step_ms=10.0,
     )
     assert finding_of(cause).action == expected
-
-
-def test_chips_and_clocks_of_a_tpu_are_on_the_first_screen(tmp_path: Path) -> None:
-    """Two of the four chips of the program are in the profile, whose clock jumps once."""
-    logdir = logdir_of(tmp_path, a=offload_tpu(Offload(jumps=(JUMP,))))
-    section = tfperf.load(logdir).report().sections[0]
-    (note,) = (fact.note for fact in section.facts if fact.key == "step_time")
-    assert note.endswith("on 2 of 4 chips")
-    assert "Clocks jump in the file (once, by 200 ms): times are the chips' own." in section.notes
