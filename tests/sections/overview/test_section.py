@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from builders import STEPS_LINE, Event, Plane, event, host, line, plane, results_of, trace_of
-from sections.diagnosis.made import FETCH, OP, shared_cores, steps
+from sections.diagnosis.made import FETCH, OP, steps
+from sections.diagnosis.test_diagnose import shared_cores
 
 from tfperf.report.model import Finding
 from tfperf.sections.overview.section import InputCost, build, input_cost, report_summary, verdict_of
