@@ -40,7 +40,7 @@ def step_name(step: int) -> str:
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """The traced steps, the bytes of their files, and a note on missing data (times, for a function) or a stop."""
+    """Collected files: the traced steps, their bytes, and a note on missing data (times, for a function) or a stop."""
 
     folder: Path
     steps: tuple[int, ...] = ()

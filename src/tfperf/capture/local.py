@@ -212,6 +212,7 @@ class profile:  # noqa: N801 - used like a function
         self._options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
         self._session: _RunningSession | None = None
         self.result: Captured | None = None
+        """The result, after the end of the block."""
 
     def __enter__(self) -> profile:
         with _lock:
