@@ -1,4 +1,4 @@
-"""Which stats of events there are, what each is read for, and on which events it means something."""
+"""The known stats of events: what each is read for, and the events for which it is meaningful."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tfperf.trace.host_trace import TPU_KINDS, PlaneKind
 
 
 class KnownStat(Struct, frozen=True):
-    """The type of a stat, and where it means something: on which host events by name (None: all), and on devices.
+    """The type of a stat, and the events that it is read from: host events by name (None: all), and devices.
 
-    `device` is False for a stat of hosts alone, "tpu" for one that only TPUs have besides.
+    `device` is False for a stat of hosts alone, "tpu" for one that of the devices only TPUs have.
     """
 
     type: StatType
@@ -51,7 +51,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number"), ("tracing_count", "step_num", "group_id", "correlation_id")),
     (KnownStat("number"), ("is_eager", "is_func", "program_id")),
     (KnownStat("number", device="tpu"), ("run_id",)),
-    # Nearly every event of a host carries an id, which costs time; those of iterators, functions and executors link.
+    # Nearly every host event has an id, which is slow to read; only those of iterators, functions and executors link.
     (KnownStat("number", carries_run_id), ("id",)),
     (KnownStat("number", device=False), ("iter_num", "_a")),
     (KnownStat("number", device="tpu"), ("_pt", "_ct")),
@@ -61,7 +61,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", device=False), ("group_key", "instance_key")),
     (KnownStat("number", is_transfer_to_tpu, device=False), ("size",)),
     (KnownStat("text", names_its_task, device=False), ("device", "key")),
-    # Not read on hosts: launches repeat them, and old files hold uninitialised memory there.
+    # Not read on hosts: launches repeat them, and old files contain uninitialized memory there.
     (KnownStat("text", is_memory), ("tf_op", "shape")),
     (KnownStat("text", names_its_object), ("name",)),
     (KnownStat("text", _none), ("level 0", "annotation", "kernel_details", "memcpy_details", "memset_details")),
@@ -84,60 +84,54 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", is_memory, device=False), ("peak_bytes_in_use", "requested_bytes", "allocation_bytes")),
     (KnownStat("number", is_memory, device=False), ("data_type", "index_on_host")),
     (KnownStat("number", names_its_chip, device=False), ("device_ordinal",)),
-    # Not on events, but in a plane of its own: the compiled programs (`HostTrace.programs`).
+    # The compiled programs are in a separate plane, not on events (`HostTrace.programs`).
     (KnownStat("text", _none, device=False), (HLO_PROTO,)),
 )
 KNOWN = {name: stat for stat, names in _BY_PLACE for name in names}
 
 LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
-"""What connects events on different threads (`group_by_links`); nearly every event of a host carries some."""
+"""Links between events on different threads (`group_by_links`); nearly every host event has some."""
 BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
 BASE |= {"_r", "hlo_module", "program_id", "step_name", "step_num", "tf_function_call", "tracing_count"}
 BASE |= {"eager_op", "is_func", "size", "element_id", "_p"}
-"""Steps, the categories of their time, states of host threads, launches, missing events, and the environment.
-
-Of `_p`, the number that a task of a pool of threads gets is read: nothing else, unless links are asked for."""
+"""Steps, their categories, host states, launches, missing events, environment; `_p` only as task number, unless linked.
+"""
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, names_its_object))
 TFDATA |= {"batch_size", "element_size"}
 """Pipelines of tf.data (`find_pipelines`)."""
 BATCH = frozenset({"allocator_name", "batch_size", "region_type", "shape", "shapes", "tf_op"})
-"""How many examples a batch has."""
 MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memory) | {"device_ordinal"}
-"""Allocations (`HostTrace.memory`)."""
 HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
-"""HLO ops and the compiled programs that they are part of (`HostTrace.programs`)."""
+"""HLO ops and their compiled programs (`HostTrace.programs`)."""
 XLA_FACTS = frozenset({"bytes_accessed", "deduplicated_name", "flops", "shape_with_layout", "source"})
 XLA_FACTS |= {"memory_access_breakdown"}
-"""What a TPU's profiler writes about each instruction."""
+"""Facts about each instruction from a TPU's profiler."""
 EAGER = frozenset({"is_func"})
-"""What Python runs op by op (`eager_calls`, `run_from_python`)."""
 HOST_OPS = HLO_OPS | EAGER | {"is_eager"}
 """Ops of host threads (`host_ops`)."""
 DEVICE_OPS = HLO_OPS | {"hlo_module", "name", "annotation", "level 0", "tf_op"}
-"""The ops behind what a GPU did (`device_work`)."""
+"""Ops of GPU work (`device_work`)."""
 JAX = frozenset({"program_id", "run_id", HLO_PROTO})
-"""Calls of jitted functions and what runs for them (`find_jax_calls`); read where a program calls such functions."""
+"""Calls of jitted functions and their work (`find_jax_calls`); read if a program calls such functions."""
 TPU = frozenset({"device_offset_ps", "device_duration_ps", "run_id", "queue_id", "device_ordinal"})
 TPU |= {"flow", "_pt", "_p", "_ct", "_c"}
-"""Times of chips by their own clocks, and what links their runs to the host; read wherever there is a TPU."""
+"""Times of chips by their own clocks, and links of their runs to the host; read for every TPU."""
 IDS = frozenset({"program_id", "symbol_id"})
-"""Stats that are numbers without a sign up to 2^64 - 1, whose bits an int64 keeps (`unsigned` shows them)."""
+"""Unsigned stats up to 2^64 - 1, stored with the same bits in an int64 (see `unsigned`)."""
 CORES = frozenset({"cpu_budget"})
-"""How many cores the job can use (`HostTrace.usable_cores`)."""
 TASK = frozenset({"device", "key"})
-"""Which task of a cluster a host is (`task_of`)."""
 COLLECTIVES = frozenset({"group_key", "instance_key", "hlo_op", "run_id"})
-"""Exchanges of data between hosts (`find_collectives`)."""
+"""Data exchange between hosts (`find_collectives`)."""
 HLO_ENDS = frozenset({"_p", "_c"})
-"""When ops that XLA compiled for the host end: their completion is an event of its own."""
+"""End of ops that XLA compiled for the host: their completion is a separate event."""
 DEFAULT = frozenset(KNOWN) - LINKS | HLO_ENDS
-"""All that tfperf knows, but for what only connects events."""
+"""All known stats except links between events."""
 
 
 def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False) -> WantedStats:
     """Return which of the stats to decode on planes of a kind.
 
-    The type of a stat that tfperf does not know is guessed from the file. `every` adds all other stats, as one table.
+    The types of unknown stats are inferred from the file. `every` adds all other stats, as one table.
     """
     unread = (_none,) if reads_memory(stats) else (_none, is_memory)
     known = ((name, stat) for name, stat in KNOWN.items() if name in stats)
@@ -147,7 +141,7 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
     }
     types = {name: stat.type for name, stat in here.items()}
     narrow = {name: stat.host for name, stat in here.items() if kind == "host" and stat.host}
-    # Where events are linked, all are.
+    # Linking events requires all links.
     all_links = not stats.isdisjoint(LINKS - BASE - TPU)
     linked = {"id", "_r", *HLO_ENDS} if all_links else HLO_ENDS if "_pt" in stats else ()
     narrow = {name: where for name, where in narrow.items() if name not in linked}
@@ -159,5 +153,5 @@ def wanted_stats(kind: PlaneKind, stats: frozenset[str], *, every: bool = False)
 
 
 def reads_memory(stats: frozenset[str]) -> bool:
-    """Tell whether allocations are asked for: events of no duration that are omitted otherwise."""
+    """Return whether allocations are requested: events without duration that are omitted otherwise."""
     return "allocator_name" in stats

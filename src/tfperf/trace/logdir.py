@@ -1,7 +1,4 @@
-"""Which profiles a path holds: runs, and the trace file of each host; and which of them are wanted.
-
-Paths only; no trace is opened.
-"""
+"""Runs below a path, the trace files of their hosts, and the selection of runs and hosts; no trace is opened."""
 
 from __future__ import annotations
 
@@ -29,11 +26,11 @@ if TYPE_CHECKING:
 
 _NAMED_RUNS = 5
 _TENSORBOARD = ".tfevents."
-"""In the names of TensorBoard's event files."""
+"""Part of the names of TensorBoard's event files."""
 _RUNS = ("plugins", "profile")
-"""The folders of a logdir that hold runs."""
+"""The folders of a logdir that contain runs."""
 _TIMESTAMP = re.compile(r"(?=(20\d\d(?:[-_]?\d\d){2}[-_T]?(?:\d\d[-_]?){2}\d\d))")
-"""Looks ahead, so that matches may overlap: a number in front of the time may look like the start of one."""
+"""A lookahead, so that matches may overlap: digits before the time may look like the start of one."""
 _UNFINISHED = re.compile(
     r"\.(?P<hidden>.+)\.xplane\.pb(?:\.gz)?\..+"
     r"|(?P<host>.+)\.xplane\.pb(?:\.gz)?(?:\.[0-9a-f]{8}|_?\.gstmp"
@@ -62,7 +59,7 @@ class HostFile(Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int | None:
-        """Return the size of the file; None if it is unknown (a link to nowhere, no permission, a web server)."""
+        """Return the size of the file; None if unknown (broken link, no permission, a web server)."""
         if isinstance(self.path, RemotePath):
             return self.path.listed.size_bytes if self.path.listed else None
         try:
@@ -72,7 +69,7 @@ class HostFile(Struct, frozen=True):
 
     @property
     def modified(self) -> float:
-        """Return when the file was written, in seconds since 1970; raises OSError if that is unknown."""
+        """Return the modification time in seconds since 1970; raises OSError if unknown."""
         if isinstance(self.path, Path):
             return self.path.stat().st_mtime
         if self.path.listed is None or self.path.listed.modified is None:
@@ -81,23 +78,22 @@ class HostFile(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """One profiling session: the files that lie in one folder."""
+    """One profiling session: the files in one folder."""
 
     name: str
     folder: Location
     files: tuple[HostFile, ...]
     unfinished: tuple[HostFile, ...] = ()
-    """Hosts without a trace, but with the file of one that is not complete, or that tfperf does not unpack."""
+    """Hosts whose only trace file is incomplete, or in a format that tfperf does not unpack."""
     newer: tuple[str, ...] = ()
-    """Newer runs of the logdir that hold no trace, with the reason, where nobody named the run to read."""
+    """Newer runs of the logdir without a trace, with the reason, if the run was not selected by name."""
 
     @property
     def time(self) -> datetime | None:
-        """Return the first valid time in the name, else when the files (or the empty folder) were written.
-
-        None if that is unknown.
+        """Return the first valid time in the name, else the modification time of the files (or the empty folder); None
+        if unknown.
         """
-        from datetime import datetime  # `strptime` imports more than all of this takes
+        from datetime import datetime  # importing `strptime` is slower than this function
 
         for timestamp in _TIMESTAMP.findall(self.name):
             digits = "".join(filter(str.isdigit, timestamp))
@@ -114,35 +110,30 @@ class Run(Struct, frozen=True):
 
     @property
     def newer_text(self) -> str:
-        """Say that newer runs hold no trace; empty if none does."""
+        """Return a sentence on newer runs without a trace; empty if there are none."""
         newer = listed(self.newer, _NAMED_RUNS)
         return f"the newest run holds no profile: {newer}; the run {self.name} is older" if newer else ""
 
 
 class _Found(Struct):
-    """What a search below a logdir found."""
+    """The results of a search below a logdir."""
 
     folders: list[tuple[Location, list[Location], list[Location]]] = []
-    """Folders that hold traces: these, and files beside them that may become some."""
+    """Folders with traces, their traces, and files next to them that may become some."""
     unfinished: list[tuple[Location, list[Location]]] = []
-    """Folders of runs that hold no trace, and their files, as far as they can be listed."""
+    """Run folders without a trace, and their files, as far as they can be listed."""
     denied: list[Location] = []
-    """Folders that cannot be read."""
     others: list[str] = []
-    """Files of other formats."""
 
 
 def refuse_broad(path: Location) -> None:
-    """Raise TraceNotFoundError for the root of a file system: to search all of it takes hours, and finds anything."""
+    """Raise TraceNotFoundError for the root of a file system: searching it takes hours and matches unrelated files."""
     if isinstance(path, Path) and path.is_dir() and path.resolve() == Path(path.resolve().anchor):
         raise TraceNotFoundError(f"{path} is a whole file system, too broad to search; give a logdir or a run folder")
 
 
 def find_runs(path: Location) -> list[Run]:
-    """Return the runs below a logdir, in a run folder, or the one of a single file; the newest last.
-
-    Raises TraceNotFoundError if there is none, with what was found instead.
-    """
+    """Return the runs below a logdir, in a run folder, or of a file; the newest last. Raises TraceNotFoundError."""
     if isinstance(path, RemotePath):
         return _ordered_runs(path, _search_remote(path))
     try:
@@ -163,7 +154,7 @@ def find_runs(path: Location) -> list[Run]:
 
 
 def _ordered_runs(path: Location, found: _Found) -> list[Run]:
-    """Return the runs of what a search found, the newest last; that one says which newer ones hold no trace."""
+    """Return the runs of a search, the newest last; that one lists the newer ones without a trace."""
     if not found.folders:
         hint = f"; profiles are in LOGDIR/plugins/profile/RUN/HOST{TRACE_SUFFIX}"
         if found.denied:
@@ -191,10 +182,10 @@ def _ordered_runs(path: Location, found: _Found) -> list[Run]:
 
 
 def choose_run(runs: list[Run], names: str | Sequence[str] | None) -> Run:
-    """Return the run of that name (or folder ending), by default the newest; of several names, their hosts as one run.
+    """Return the run of that name (or end of its folder), by default the newest; join several named runs into one.
 
     Warns (TfperfWarning) of newer runs without a trace, unless a run is named. Raises TraceNotFoundError if there is
-    none, or if several runs have that name, or the one of the newest.
+    none, or if several runs have that name, or the name of the newest.
     """
     if names is None and runs[-1].newer:
         warnings.warn(f"{runs[-1].newer_text}; choose a run with --run", TfperfWarning, stacklevel=2)
@@ -204,7 +195,7 @@ def choose_run(runs: list[Run], names: str | Sequence[str] | None) -> Run:
 
 
 def _joined(runs: Sequence[Run]) -> Run:
-    """Return a run with the hosts of several; where they have hosts of one name, it gets the name of their run."""
+    """Return a run with the hosts of several; hosts with the same name get the name of their run."""
     runs = list({run.folder: run for run in runs}.values())
     if len(runs) == 1:
         return runs[0]
@@ -243,9 +234,9 @@ def _run_named(runs: list[Run], name: str | None) -> Run:
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
-    """Return names that tell runs apart, and that `choose_run` takes: with as many folders above as that needs."""
+    """Return unique names of runs, which `choose_run` accepts, with as many parent folders as necessary."""
     counts = Counter(run.name for run in runs)
-    # A name that one run has is enough; where the folders of the others really are takes a look at each above them.
+    # Unique run names are enough; otherwise, resolving the folders accesses each parent folder.
     paths = [run.folder.resolve().parts if counts[run.name] > 1 else (run.name,) for run in runs]
     endings = Counter(path[-count:] for path in set(paths) for count in range(1, len(path) + 1))
     lengths = (next(n for n in range(1, len(path) + 1) if endings[path[-n:]] == 1 or n == len(path)) for path in paths)
@@ -253,9 +244,8 @@ def run_names(runs: Sequence[Run]) -> list[str]:
 
 
 def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> Run:
-    """Return the run with only the hosts of those names, and those that a pattern such as `worker-*` matches.
-
-    No names and no patterns mean all hosts. Raises TraceNotFoundError for a name or a pattern that no host has.
+    """Return the run with only the named or matching (`worker-*`) hosts, by default all; raise TraceNotFoundError for
+    misses.
     """
     hosts = [file.host for file in run.files]
     has = f"it has: {listed(sorted(hosts))} (--list shows all)"
@@ -275,8 +265,8 @@ def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = (
 
 
 def _search_remote(path: RemotePath) -> _Found:
-    """Do for an address what `_search` does for a folder; a service lists all of it at once, or nothing."""
-    from tfperf.base.storage.reading import list_files  # imports what only remote files need
+    """Do the work of `_search` for an address; a service lists all of it at once, or nothing."""
+    from tfperf.base.storage.reading import list_files  # imports modules for remote files only
 
     files = list_files(path, TRACE_SUFFIXES)
     found = _Found(others=[str(file) for file in files if _is_of_other_format(file.name)])
@@ -284,7 +274,7 @@ def _search_remote(path: RemotePath) -> _Found:
     for file in files:
         folders.setdefault(file.parent, []).append(file)
     for folder, of_folder in folders.items():
-        # A file that was named is read, whatever its name.
+        # A file given by name is read, whatever its name.
         if traces := [file for file in of_folder if file.name.endswith(TRACE_SUFFIXES) or file.url == path.url]:
             parts = [file for file in of_folder if _UNFINISHED.fullmatch(file.name)]
             found.folders.append((folder, [*traces], [*parts]))
@@ -294,7 +284,7 @@ def _search_remote(path: RemotePath) -> _Found:
 
 
 def _search(top: Path) -> _Found:
-    """Walk the tree, without following links to folders: each folder is listed once, and few files are looked at."""
+    """Search the tree without following links to folders: list each folder once, and access few files."""
     found, start, real_start = _Found(), os.fspath(top), os.path.realpath(top)
     pending = [start]
     while pending:
@@ -311,7 +301,7 @@ def _search(top: Path) -> _Found:
                 folders.append(entry)
             elif not (entry.is_symlink() and Path(entry).is_dir()):
                 files.append(entry.name)
-                # A named pipe or the like blocks whoever opens it; a link to nowhere does not.
+                # Opening a named pipe or similar file blocks; a broken link does not.
                 is_file = entry.is_file(follow_symlinks=False) or Path(entry).is_file() or not Path(entry).exists()
                 if entry.name.endswith(TRACE_SUFFIXES) and is_file:
                     traces.append(Path(entry.path))
@@ -322,7 +312,7 @@ def _search(top: Path) -> _Found:
             found.folders.append((Path(folder), traces, [*parts]))
         elif (real := Path(real_start + folder[len(start) :])).parts[-3:-1] == _RUNS and not real.name.startswith("."):
             found.unfinished.append((Path(folder), [Path(folder, file) for file in files]))
-        pending += [each.path for each in reversed(folders) if each.name != WORK]  # where copies are not complete
+        pending += [each.path for each in reversed(folders) if each.name != WORK]  # copies there are incomplete
     return found
 
 
@@ -342,7 +332,7 @@ def _run(folder: Location, files: Sequence[Location], top: Location, parts: Sequ
         host = (named["hidden"] or named["host"]) if named else ""
         if host and host not in hosts:
             unfinished.setdefault(host, HostFile(host, part))
-    # Below the top, no link was followed: what a folder is called there is its name.
+    # Links are not followed below the top, so the folder's name there is its real name.
     name = folder.resolve().name if folder == top else folder.name
     return Run(name, folder, tuple(hosts.values()), tuple(unfinished.values()))
 
@@ -361,11 +351,11 @@ _NUMBER = re.compile(r"\d+")
 
 
 def sampled(run: Run, count: int) -> tuple[Run, str]:
-    """Return the run with so many of its hosts, and a sentence about them.
+    """Return the run with at most `count` of its hosts, and a sentence about them (empty if the run has no more).
 
-    If it has no more, that is the run as it is, and no sentence. A role is what hosts share whose names differ in
-    numbers only, such as `worker-3` and `worker-12`. Each has a share of the sample as of the run, but at least one
-    host. If there are more roles than that allows, all hosts are one.
+    Hosts whose names differ in numbers only, such as `worker-3` and `worker-12`, have the same role. Each role has the
+    same share of the sample as of the run, but at least one host. If there are more roles than `count`, all hosts are
+    treated as one role.
     """
     if count >= len(run.files):
         return run, ""
@@ -387,7 +377,7 @@ def sampled(run: Run, count: int) -> tuple[Run, str]:
 
 
 def _shares(sizes: Sequence[int], count: int) -> list[int]:
-    """Divide a sample as the sizes are, with at least one for each: by the largest remainders."""
+    """Divide a sample in proportion to the sizes, with at least one for each: by the largest remainders."""
     whole, rest = sum(sizes) - len(sizes), count - len(sizes)
     shares = [divmod(rest * (size - 1), whole) for size in sizes]
     left = rest - sum(share for share, _ in shares)
@@ -398,13 +388,13 @@ def _shares(sizes: Sequence[int], count: int) -> list[int]:
 # --- runs of one cluster ---
 
 _TASK = re.compile(r"_([A-Za-z][A-Za-z0-9]*-\d+)$", re.ASCII)
-"""How captures of tfperf end the name of a host that is one of several: `vm_worker-0`."""
+"""End of the name of a host that is one of several in captures of tfperf: `vm_worker-0`."""
 _MOST_SECONDS = 60.0
 _MOST_NAMED = 4
 
 
 def runs_of_one_cluster(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Say which runs of a list lie seconds apart and name different tasks, so that they can be read as one."""
+    """Return sentences on runs that are seconds apart and have different tasks, which can be read as one run."""
     names = {id(run): name for run, name in zip(runs, run_names(runs), strict=True)}
     lines = []
     for group in _groups(runs):
@@ -421,7 +411,7 @@ def runs_of_one_cluster(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return runs in their order, together while no task comes twice; only groups of several."""
+    """Return groups of several consecutive runs in which no task occurs twice."""
     groups: list[list[Run]] = []
     taken: set[str] = set()
     for run in runs:
@@ -438,6 +428,6 @@ def _groups(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _tasks(run: Run) -> set[str]:
-    """Return the tasks that the hosts of a run are; empty unless each names one."""
+    """Return the tasks of a run's hosts; empty unless each host name contains one."""
     found = [_TASK.search(file.host) for file in run.files]
     return {task[1] for task in found if task} if all(found) else set()

@@ -1,4 +1,4 @@
-"""Which event contains which, on one line."""
+"""Nesting of events on one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Nesting(Struct, frozen=True):
 
 
 class Stacked(NamedTuple):
-    """What a stack of open events makes of them: `parent` as above, `kept` tells which of them it counts."""
+    """Nesting by a stack of open events: `parent` as above; `kept` marks the events that it counts."""
 
     parent: Int64s
     kept: Bools
@@ -29,13 +29,13 @@ _PEELED_LEVELS = 64
 
 
 def nest(start: Int64s, end: Int64s) -> Nesting:
-    """Find the innermost event that includes each event; both ends count as inside.
+    """Return the innermost event that includes each event; both ends count as inside.
 
-    Rows are sorted by start, the longer first. Then an event is included by an earlier one exactly if it ends no later,
-    so the parent is the nearest earlier row whose end is at least as late. Peeled from outside: a row that ends later
-    than all rows before it has no parent; of the rest, a row that ends later than all before it *under the same parent
-    so far* has that parent; and so on. One round per level, each only over what is still inside; what lies deeper than
-    any real program is left to `_climb`.
+    Rows are sorted by start, the longer first. An earlier event then includes an event exactly if it ends no earlier,
+    so the parent is the nearest earlier row whose end is at least as late. The search goes from the outside in: a row
+    that ends later than all rows before it has no parent; of the rest, a row that ends later than all before it *under
+    the same parent so far* has that parent; and so on. There is one round per level, over the remaining rows only;
+    levels deeper than in any real program are left to `_climb`.
     """
     count = len(start)
     parent, depth = np.full(count, -1, np.int64), np.zeros(count, np.int64)
@@ -58,7 +58,7 @@ def nest(start: Int64s, end: Int64s) -> Nesting:
 
 
 def parents(trace: HostTrace, rows: Int64s) -> Int64s:
-    """Return for each of the rows (ascending) which of them is the innermost around it on its line, -1 for none."""
+    """Return for each of the rows (ascending) the innermost of them around it on its line, -1 for none."""
     parent = np.full(len(rows), -1, np.int64)
     for _, places in by_line(trace.lines, rows):
         on_line = rows[places]
@@ -82,13 +82,13 @@ def innermost_around(trace: HostTrace, rows: Int64s, inside: Int64s) -> Int64s:
 
 
 def outermost(trace: HostTrace, rows: Int64s) -> Int64s:
-    """Return those of the rows (ascending) that lie inside no other one on their line, in time order."""
+    """Return the rows (ascending) that are not inside another one on their line, in time order."""
     outer = rows[parents(trace, rows) < 0]
     return outer[np.argsort(trace.start_ps[outer], kind="stable")]
 
 
 def hold(trace: HostTrace, rows: Int64s, inner: Int64s) -> Bools:
-    """Tell in which of the rows one of `inner` (ascending) starts, on the same line."""
+    """Return in which of the rows an `inner` row (ascending) starts, on the same line."""
     if not len(inner):
         return np.zeros(len(rows), np.bool_)
     following = inner[np.minimum(np.searchsorted(inner, rows, side="right"), len(inner) - 1)]
@@ -97,7 +97,7 @@ def hold(trace: HostTrace, rows: Int64s, inner: Int64s) -> Bools:
 
 
 def last_around(trace: HostTrace, outer: Int64s, rows: Int64s) -> Int64s:
-    """Return for each row the index of the last of `outer` (rows, ascending) before it, -1 if it lies not inside."""
+    """Return for each row the index of the last of `outer` (rows, ascending) before it, -1 if it is not inside."""
     place = np.searchsorted(outer, rows) - 1
     before = np.append(outer, -1)[place]
     is_around = (trace.line_of[before] == trace.line_of[rows]) & (trace.end_ps[before] >= trace.end_ps[rows])
@@ -105,10 +105,7 @@ def last_around(trace: HostTrace, outer: Int64s, rows: Int64s) -> Int64s:
 
 
 def _climb(end: Int64s, rows: Int64s, above: Int64s) -> Int64s:
-    """Return the parents of rows of which only an ancestor (`above`) is known.
-
-    Each row first asks the row before it; as long as that ends too early, it asks whom that one would ask next.
-    """
+    """Return the parents of rows with a known ancestor (`above`), by following the parents of the row before each."""
     place = np.arange(len(rows)) - 1
     place[:1] = -1
     place[1:][rows[:-1] <= above[1:]] = -1
@@ -121,8 +118,8 @@ def _climb(end: Int64s, rows: Int64s, above: Int64s) -> Int64s:
 
 
 def _deepen(depth: Int64s, parent: Int64s, rows: Int64s) -> None:
-    """Fill the depth of `rows`, whose other ancestors have theirs: add up steps while pointers to ancestors double."""
-    pending = np.zeros(len(depth) + 1, np.bool_)  # the last entry stands for "no ancestor" (-1)
+    """Fill the depth of `rows`, whose other ancestors have theirs, by pointer doubling."""
+    pending = np.zeros(len(depth) + 1, np.bool_)  # the last entry means "no ancestor" (-1)
     pending[rows] = True
     ancestor, steps = parent.copy(), np.ones(len(depth), np.int64)
     waiting = rows[pending[ancestor[rows]]]
@@ -143,13 +140,13 @@ def _within_segments(start: Int64s, end: Int64s, rows: Int64s, above: Int64s) ->
     np.not_equal(above[1:], above[:-1], out=is_new[1:])
     segments = above[is_new]
     stops = np.cumsum(end[segments] - start[segments] + 1)
-    # From the start of a segment to where the one before stops.
+    # From the start of a segment to the end of the previous one.
     shift = np.concatenate((start[segments[:1]], start[segments[1:]] - stops[:-1]))
     return np.asarray(end[rows] - shift[np.cumsum(is_new) - 1], np.int64)
 
 
 def self_time(duration: Int64s, parent: Int64s) -> Int64s:
-    """Return each duration less those of the direct children; never below zero."""
+    """Return each duration without the direct children; never below zero."""
     inside = np.flatnonzero(parent >= 0)
     children = np.zeros(len(duration), np.int64)
     np.add.at(children, parent[inside], duration[inside])
@@ -157,10 +154,7 @@ def self_time(duration: Int64s, parent: Int64s) -> Int64s:
 
 
 def own_parts(start: Int64s, end: Int64s, parent: Int64s, wanted: Bools) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the parts of the wanted events that no child covers: row, start and end of each part.
-
-    Children of one parent follow each other, so a part lies before each child, and one behind the last.
-    """
+    """Return the parts of the wanted events that no child covers (before, between and after): row, start and end."""
     child = np.flatnonzero((parent >= 0) & wanted[parent])
     child = child[np.argsort(parent[child], kind="stable")]
     above = parent[child]
@@ -181,12 +175,12 @@ def own_parts(start: Int64s, end: Int64s, parent: Int64s, wanted: Bools) -> tupl
 def nest_on_stack(start: Int64s, end: Int64s) -> Stacked:
     """Nest as TensorFlow's profiler does for its op tables, which loses events that end together or overlap.
 
-    It walks through starts and ends in order of time, at one time in order of rows, so of two events that end together
-    the outer one ends first. An end takes its event off the stack, and whatever lies above it: that is lost. If the
-    event is lost already, the end takes all that is open.
+    It processes starts and ends in time order, at one time in row order, so of two events that end together the outer
+    one ends first. An end removes its event and all above it from the stack: those are lost. If the event is already
+    lost, the end removes all open events.
 
-    So an event is lost if an earlier one ends inside it, or if a lost one does. All is found on *places*, the numbers
-    of starts and ends in the order of the walk.
+    So an event is lost if an earlier one ends inside it, or if a lost one does. The computation uses *places*, the
+    numbers of starts and ends in this order.
     """
     count = len(start)
     order = np.argsort(np.stack((start, end), axis=1).reshape(-1), kind="stable")
@@ -194,7 +188,7 @@ def nest_on_stack(start: Int64s, end: Int64s) -> Stacked:
     place[order] = np.arange(2 * count)
     opened, closed = place[::2], place[1::2]
     plain = nest(opened, closed)
-    open_before = 2 * np.arange(count) - opened  # starts less ends
+    open_before = 2 * np.arange(count) - opened  # starts minus ends
     if bool((plain.depth == open_before).all()):
         return Stacked(plain.parent, np.ones(count, np.bool_))
     owner = order // 2
@@ -207,9 +201,9 @@ def nest_on_stack(start: Int64s, end: Int64s) -> Stacked:
 
 
 def _taken(owner: Int64s, opened: Int64s) -> Int64s:
-    """Return the place at which each event leaves the stack: the first behind its start that no later row owns.
+    """Return the place at which each event leaves the stack: the first after its start that no later row owns.
 
-    That is the search for a parent, done from behind, with owners for ends.
+    That is the search for a parent in reverse, with owners as ends.
     """
     last = len(owner) - 1
     parent = nest(np.arange(len(owner)), 2 * len(owner) - owner[::-1]).parent

@@ -1,4 +1,4 @@
-"""From a trace file to a HostTrace."""
+"""Reading a trace file into a HostTrace."""
 
 from __future__ import annotations
 
@@ -36,26 +36,25 @@ from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, TPU, reads_memor
 from tfperf.trace.logdir import HostFile
 
 Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
 
 
 Accepted = Mapping[str, Bools | None]
-"""Stats by name, and by the name of an event whether it has them; None: all events do."""
+"""Stats by name, and which event names have them; None: all events do."""
 
 
 class AlsoRead(Struct, frozen=True):
-    """A second trace of a file: it has events without duration too, and these stats. `receive` is called with it."""
+    """A second trace of a file, with these stats and events without duration; `receive` is called with it."""
 
     stats: frozenset[str]
     receive: Callable[[HostTrace], None]
 
 
 _NEEDED_WITH = {JITTED_CALL.encode(): JAX, b"/device:TPU:": TPU}
-"""Stats that a file is read with if the names of one of its planes hold this."""
+"""Additional stats to read if a plane's names contain this text."""
 _COUNTED_LINES = (*OP_LINES, MODULE_LINE, ASYNC_LINE, "Steps")
-"""Lines of a TPU all of whose events count, also what took no time; these say how long it was captured."""
+"""Lines of a TPU whose events all count, with or without duration; they determine the captured time."""
 LONGEST_NAME = 4096
-"""Longer names and texts are cut before anything looks into them: real ones are a tenth of that."""
+"""Longer names and texts are cut before processing: real ones are a tenth of that."""
 
 
 def read_host(
@@ -67,12 +66,12 @@ def read_host(
     everything: bool = False,
     progress: Progress | None = None,
 ) -> HostTrace:
-    """Read one trace file. `host` names it; by default it is called what the file says.
+    """Read one trace file. `host` is its name, by default the one in the file.
 
-    `stats` names the stats to read besides those that steps need (`BASE`); None means all that tfperf knows but for
-    `LINKS`. `instants` keeps events without duration; like links, they are needed only to reproduce what TensorFlow
-    concluded. `everything` reads all events, all stats (if `stats` names none), and planes that no analysis knows.
-    Raises TraceNotFoundError and TraceFormatError.
+    `stats` are read in addition to those of steps (`BASE`); None means all known ones except `LINKS`. `instants` keeps
+    events without duration; like links, they are needed only to reproduce the conclusions of TensorFlow. `everything`
+    reads all events, all stats (if `stats` is empty), and planes that no analysis uses. Raises TraceNotFoundError and
+    TraceFormatError.
     """
     if everything:
         read_stats = frozenset(KNOWN) if stats is None else stats
@@ -92,7 +91,7 @@ def read_host_twice(
     also: AlsoRead,
     progress: Progress | None = None,
 ) -> HostTrace:
-    """Return what `read_host` returns; `also` gets a second trace of the file, which is decoded only once."""
+    """Return the result of `read_host`; `also` gets a second trace of the file, which is decoded only once."""
     return _read(path, host, _Reading(BASE | stats, instants=instants, also=also), progress)
 
 
@@ -150,7 +149,7 @@ def _read(path: Location, host: str, reading: _Reading, progress: Progress | Non
 
 
 class _Reading:
-    """What is collected while a file is read, plane by plane and batch by batch."""
+    """Data collected while a file is read, plane by plane and batch by batch."""
 
     def __init__(
         self,
@@ -171,26 +170,23 @@ class _Reading:
         self.name_stats: dict[str, dict[int, int | float | str]] = {}
         self.malformed, self.aggregated, self.cut_names = 0, 0, 0
         self.oddities = Oddities()
-        # Of each plane in the order of the file, its place among `planes`, and those of its names among `names`.
+        # Positions in `planes` of the planes in file order, and in `names` of their names.
         self._places: list[int] = []
         self._name_places: list[Int32s] = []
         self._events: list[EventColumns] = []
-        # The same for the second trace.
+        # Events of the second trace.
         self._again: list[EventColumns] = []
-        # Of each line of these, when its first event starts and its last one ends, also of those that are not kept.
+        # Start and end of each line of the events, including those of events that are not kept.
         self._extents: list[tuple[int, int] | None] = []
-        # Allocations have no duration, and so are not among the events.
+        # Allocations have no duration, so they are not among the events.
         self._memory: list[EventColumns] = []
         self._is_memory = np.empty(0, np.bool_)
-        # Of the lines in the order of the file, those in the order of what they are.
+        # Positions of lines in file order, sorted by content.
         self._order: list[int] = []
         self._known_accepted: dict[tuple[PlaneKind, frozenset[str]], Accepted] = {}
 
     def add_headers(self, headers: Sequence[PlaneHeader]) -> None:
-        """Put planes and their names in order; so whatever keeps an order, such as that of equal times, has the same.
-
-        Writers put planes, lines, names and texts into a file in any order, which means nothing.
-        """
+        """Sort planes and their names, because the arbitrary order of a file must not decide ties (equal times)."""
         names = [_order_of_names(header) for header in headers]
 
         def key(number: int) -> tuple[Any, ...]:
@@ -205,7 +201,7 @@ class _Reading:
         self._name_places = [np.empty(0, np.int32)] * len(headers)
         for number in ordered:
             header, order, first = headers[number], names[number], len(self.names)
-            # The last one is that of events without a name.
+            # The last one is for events without a name.
             places = np.argsort([*order, len(order)]).astype(np.int32) + np.int32(first)
             self._name_places[number] = places
             for stat, values in header.event_stats.items():
@@ -220,7 +216,7 @@ class _Reading:
     def add_events(
         self, file: TraceFile, span: PlaneSpan, header: PlaneHeader, number: int, progress: Progress | None
     ) -> None:
-        """Read the events of a plane, the `number`th of the file, if they are of use."""
+        """Read the events of a plane, the `number`th of the file, if they are used."""
         place, names = self._places[number], self._name_places[number]
         kind, count = self.planes[place].kind, 0
         if header.name == PROGRAM_PLANE:
@@ -244,20 +240,18 @@ class _Reading:
         self.planes[place] = replace(self.planes[place], event_count=count)
 
     def read_programs(self, file: TraceFile) -> dict[int, bytes] | None:
-        """Return the programs of the file, None if they are not asked for."""
         if HLO_PROTO not in self.stats:
             return None
         return read_programs(file, self.program_plane) if self.program_plane else {}
 
     def _cut(self, texts: Sequence[str]) -> Sequence[str]:
-        """Return texts without what is beyond `LONGEST_NAME`, unless everything is read."""
+        """Return texts cut to `LONGEST_NAME`, unless everything is read."""
         if self.everything:
             return texts
         self.cut_names += sum(len(text) > LONGEST_NAME for text in texts)
         return _cut(texts)
 
     def _add_events(self, events: EventColumns, kind: PlaneKind, own: Accepted, again: Accepted) -> None:
-        """Keep the events that are wanted, and count those that make no sense."""
         duration, offset = events.duration_ps, events.start_ps
         sane = (duration >= 0) & (duration < LONGEST_PS) & (offset > -LONGEST_PS) & (offset < LONGEST_PS)
         usable = sane & ~events.aggregated
@@ -266,16 +260,16 @@ class _Reading:
         self._extend(events, usable)
         if self.also is not None:
             kept = _with_stats(events, again).only(usable)
-            # Times are put on a clock in place.
+            # Times are converted to another clock in place.
             self._again.append(replace(kept, start_ps=kept.start_ps.copy()))
             events = _with_stats(events, own)
         if reads_memory(self.stats):
             self._memory.append(replace(events.only(usable & self._is_memory[events.name]), every=None))
-        # Whether an event of a TPU takes time is known once it is on the clock of its chip.
+        # Whether a TPU event has a duration is known only on the clock of its chip.
         self._events.append(events.only(usable if self.instants or kind in TPU_KINDS else usable & (duration > 0)))
 
     def _accepted(self, kind: PlaneKind, stats: frozenset[str]) -> Accepted:
-        """Return which stats events of a plane would have if these alone were read, and by name which events."""
+        """Return the stats that events of a plane would have if only `stats` were read, and the event names of each."""
         if (kind, stats) not in self._known_accepted:
             wanted = wanted_stats(kind, stats)
             self._known_accepted[kind, stats] = {
@@ -284,7 +278,7 @@ class _Reading:
         return self._known_accepted[kind, stats]
 
     def _extend(self, events: EventColumns, usable: Bools) -> None:
-        """Note from when to when the usable events of each line go."""
+        """Extend the time span of each line by the usable events."""
         is_all = bool(usable.all())
         for index, line in enumerate(events.lines):
             rows = slice(line.start, line.stop)
@@ -296,9 +290,8 @@ class _Reading:
             self._extents.append(_hull([each for each in (before, extent) if each is not None]))
 
     def joined(self) -> tuple[EventColumns, MemoryEvents, tuple[int, int], int, dict[int, DeviceClock]]:
-        """Return all events and the allocations on one clock, from when to when events of any kind go, and its zero.
-
-        Events of TPUs are on the clocks of their chips, which come last.
+        """Return all events (of TPUs: on chip clocks) and allocations, the time span of all events, the clock's zero,
+        chip clocks.
         """
         lines = [line for line, _ in lines_of(self._events)]
         keys = [(line.plane, line.id, line.raw_name, line.display_name, line.timestamp_ns) for line in lines]
@@ -320,7 +313,7 @@ class _Reading:
         for line in events.lines:
             if line.stop == line.start or self.planes[line.plane].kind not in TPU_KINDS:
                 continue
-            # What is beside the ops of a TPU may have an end that is no time of the capture.
+            # Lines other than the ops of a TPU may end after the capture.
             if line.name in _COUNTED_LINES or line.plane not in with_ops:
                 starts, durations = (column[line.start : line.stop] for column in (events.start_ps, events.duration_ps))
                 extents.append((int(starts.min()), int((starts + durations).max())))
@@ -339,16 +332,16 @@ class _Reading:
         return in_order(replace(events, stats=stats))
 
     def _on_device_clocks(self, events: EventColumns) -> tuple[EventColumns, dict[int, DeviceClock]]:
-        """Return the events with those of TPUs on the clocks of their chips, and these by plane."""
+        """Return the events with those of TPUs on the clocks of their chips, and these clocks by plane."""
         chips = {place: plane.name for place, plane in enumerate(self.planes) if plane.kind in TPU_KINDS}
         if not chips:
             return events, {}
-        # An event moves as those before it and behind it do.
+        # An event moves with those before and after it.
         events = in_order(events)
         return events, put_on_device_clocks(events, chips, self.names)
 
     def _timed(self, events: EventColumns) -> EventColumns:
-        """Return the events without those of TPUs that take no time, but for their ops and runs, which count."""
+        """Return the events without TPU events that have no duration, except ops and runs, which count."""
         if self.instants or not any(plane.kind in TPU_KINDS for plane in self.planes):
             return events
         keep = events.duration_ps > 0
@@ -383,7 +376,7 @@ def _hull(spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
 
 
 def _order_of_names(header: PlaneHeader) -> list[int]:
-    """Return the positions of the names of a plane in the order of their texts, equal ones by what else is known."""
+    """Return the positions of a plane's names, sorted by text, and for equal ones by the other metadata."""
     names, shown = header.event_names, header.event_display_names
     order = sorted(range(len(names)), key=names.__getitem__)
     if len({*names}) == len(names):
@@ -393,10 +386,10 @@ def _order_of_names(header: PlaneHeader) -> list[int]:
 
 
 def clock_zeros(stamps: set[int]) -> dict[int, int]:
-    """Return for each timestamp (ns) of a line what to count it from, so that picoseconds fit into an int64.
+    """Return for each timestamp (ns) of a line its zero, so that picoseconds fit into an int64.
 
-    That is 0, or for a clock that counts from 1970 its earliest line. Lines further apart than any capture lasts are on
-    different clocks; each of these counts from its own earliest line.
+    That is 0, or for a clock that counts from 1970 its earliest line. Lines further apart than any capture are on
+    different clocks, each with its earliest line as zero.
     """
     longest_ns = LONGEST_PS // 1000
     zero = 0 if all(abs(stamp) < longest_ns for stamp in stamps) else min(stamps)
@@ -408,14 +401,14 @@ def clock_zeros(stamps: set[int]) -> dict[int, int]:
 
 
 def put_on_clock(events: EventColumns, zeros: dict[int, int]) -> None:
-    """Turn times that count from the timestamp of a line into times on the clock of the file, in place."""
+    """Convert times relative to a line's timestamp to the clock of the file, in place."""
     for line in events.lines:
         if line.stop > line.start:
             events.start_ps[line.start : line.stop] += (line.timestamp_ns - zeros[line.timestamp_ns]) * 1000
 
 
 def in_order(events: EventColumns) -> EventColumns:
-    """Return the events in the order that a HostTrace promises; lines of one plane with the same id are one."""
+    """Return the events in the order of a HostTrace; lines of one plane with the same id are merged."""
     same: dict[tuple[int, int], list[Line]] = {}
     for line in events.lines:
         same.setdefault((line.plane, line.id), []).append(line)
@@ -436,12 +429,12 @@ def in_order(events: EventColumns) -> EventColumns:
 
 
 def progress_by_file(files: Sequence[HostFile], progress: Progress | None) -> list[Progress | None]:
-    """Return for each file what to call while it is read, so that `progress` counts the bytes of all files."""
+    """Return a progress callback per file, so that `progress` counts the bytes of all files."""
     if progress is None:
         return [None] * len(files)
     sizes = [file.size_bytes or 0 for file in files]
 
     def add(before: int, size: int, done: int, of: int) -> None:
-        progress(before + done * size // max(of, 1), sum(sizes))  # a compressed file holds more bytes than it has
+        progress(before + done * size // max(of, 1), sum(sizes))  # a compressed file yields more bytes than its size
 
     return [partial(add, *each) for each in zip(accumulate(sizes, initial=0), sizes, strict=False)]

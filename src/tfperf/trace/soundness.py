@@ -1,6 +1,6 @@
-"""Whether a trace can be trusted: what in it is impossible, repeated, lost, or contradicts itself.
+"""Soundness of a trace: impossible, repeated, lost or contradictory data.
 
-None of these occurs in a profile as profilers write them, so each makes every figure doubtful that rests on it.
+No profile has these flaws as profilers write it, so each makes every figure that depends on it doubtful.
 """
 
 from __future__ import annotations
@@ -60,35 +60,32 @@ if TYPE_CHECKING:
 
 _LOST = re.compile(r"(?i)\b(?:dropped|lost|discarded|truncated|overflow(?:ed)?|buffer (?:is )?full)\b")
 _NO_GPU = re.compile(r"\bNo GPU detected\b")
-"""What a TensorFlow with GPU support reports on a machine without one."""
+"""Message of a TensorFlow with GPU support on a machine without one."""
 _APART_PS = 1_000 * PS_PER_MS
-"""Fetches and steps of one capture are not this far apart, all of them, unless their clocks disagree."""
+"""Fetches and steps of one capture are never all this far apart, unless their clocks disagree."""
 _SHARE = 0.1
-"""What is wrong with a tenth of the events, or of the runs, is no chance."""
+"""A flaw in a tenth of the events or runs is not a coincidence."""
 _FEW = 3
-"""Of so many fetches and steps, one fetch at least is beside a step."""
+"""Minimum number of fetches and steps of which at least one must be close to each other."""
 _GPU_CLOCK_PS = PS_PER_MS // 20
-"""Tracers of GPUs convert times to the clock of the host to some microseconds; launching takes 8 or more."""
+"""GPU tracers convert times to the clock of the host within some microseconds; launching takes 8 or more."""
 _PAUSE_PS = PS_PER_MS // 50
 """In shorter pauses, a kernel may start late by itself: launching takes some microseconds, at most 54 in real files."""
 _LATE_START_PS = PS_PER_MS // 10
-"""In a long pause, so long after the launch is late: twice what is the most in real files."""
+"""In a long pause, a later start after the launch is late: twice the maximum in real files."""
 _LATE_PS = 5 * PS_PER_MS
-"""The fastest of ten runs of functions begins a tenth of a millisecond after its call at most: a fiftieth of this."""
+"""The fastest of ten runs of functions begins at most 0.1 ms after its call, a fiftieth of this."""
 
 
 def find_flaws(trace: HostTrace, steps: Steps, links: LaunchLinks | None = None) -> tuple[Flaw, ...]:
-    """Return what is wrong with the trace of a host, and with the steps found in it; nothing if it is sound.
-
-    `links` are the launches of work on GPUs, if there are any.
-    """
+    """Return the flaws in the trace of a host and its steps; empty if sound. `links` are the launches of GPU work."""
     return tuple(chain.from_iterable(check() for check in flaw_checks(trace, steps, links)))
 
 
 def flaw_checks(
     trace: HostTrace, steps: Steps, links: LaunchLinks | None = None
 ) -> tuple[Callable[[], Iterable[Flaw]], ...]:
-    """Return the functions that look for what `find_flaws` returns, in its order: any of them may be called first."""
+    """Return the checks of `find_flaws`, in its order; they may be called in any order."""
     return (
         partial(_of_file, trace),
         partial(trace.oddities.flaws, trace.event_count),
@@ -104,10 +101,10 @@ def flaw_checks(
 
 
 def _of_file(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield what the profiler says, and what reading omitted; where events are missing, no sum holds."""
+    """Yield errors reported by the profiler, and data omitted by the reader; with lost events, no sum is complete."""
     for message in dict.fromkeys((*trace.errors, *trace.warnings)):
         said = " ".join(message.split())[:200]
-        # `missing_events` says what is unknown because a GPU was not traced.
+        # `missing_events` reports which values are unknown because a GPU was not traced.
         if not trace.devices and (_NO_GPU.search(said) or report_of_failure([message]) is not None):
             continue
         if _LOST.search(said):
@@ -134,7 +131,7 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
     if trace.allocations is not None:
         allocator = trace.allocations.stats.get("allocator_name", NO_STAT)
         named = int(mask(allocator.texts, bool)[allocator.value].sum())
-        # Profilers of TPUs name no allocator.
+        # TPU profilers do not name allocators.
         is_of_tpu = trace.device_kind == "tpu" and not named
         if named < len(trace.allocations) and not is_of_tpu:
             of_all = f"{len(trace.allocations) - named:,} of {counted(len(trace.allocations), 'allocation')}"
@@ -160,7 +157,7 @@ def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _of_clocks(trace: HostTrace) -> Iterator[Flaw]:
-    # Clocks of TPUs jump (which is no damage), and hosts of TPUs wait for them for seconds.
+    # TPU clocks jump (without damage), and hosts of TPUs wait for them for seconds.
     lines = [line for line in trace.lines if line.stop > line.start and trace.device_kind != "tpu"]
     extents = sorted(
         (int(trace.start_ps[line.start]), int(trace.end_ps[line.start : line.stop].max())) for line in lines
@@ -169,18 +166,18 @@ def _of_clocks(trace: HostTrace) -> Iterator[Flaw]:
     for (_, before_ps), (start_ps, _) in pairwise(extents):
         end_ps = max(end_ps, before_ps)
         if start_ps - end_ps > _APART_PS:
-            # Work that one thread hands on to the next after a pause looks like this too.
+            # A thread that hands work to the next after a pause looks the same.
             text = f"some threads end {_seconds(start_ps - end_ps)} before all others start: their clocks may disagree"
             yield Flaw("clocks_disagree", text, "doubtful")
             break
 
 
 def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield runs of functions that begin before they are called, fetch before they begin, or all begin late.
+    """Yield runs of functions that begin before their call, fetch before they begin, or all begin late.
 
-    A call, the executor that runs it on another thread, and what the run fetches from tf.data carry the same id. An
-    event during which the capture starts or ends is not recorded: the first runs may seem to begin late or uncalled,
-    and the last ones to end early.
+    A call, the executor that runs it on another thread, and the run's fetches from tf.data have the same id. Events
+    during which the capture starts or ends are not recorded: the first runs may seem to begin late or uncalled, and the
+    last ones to end early.
     """
     run, start_ps, end_ps = _spans(trace, lambda name: name.startswith(RUN))
     calls = _spans(trace, lambda name: name == "FunctionRun" or is_input_function(name))[:2]
@@ -203,10 +200,10 @@ def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _of_launches(trace: HostTrace, links: LaunchLinks | None) -> Iterator[Flaw]:
-    """Yield work of GPUs that starts before its launch, long after it, or without one.
+    """Yield GPU work that starts before its launch, long after it, or without one.
 
-    While the GPUs of a host do nothing, the next work starts some microseconds after its launch. If most of their
-    pauses go on after it, their clock is late or too fast, unless other programs use them.
+    While the GPUs of a host are idle, the next work starts some microseconds after its launch. If most pauses continue
+    after it, their clock is late or too fast, unless other programs use the GPUs.
     """
     if links is None:
         return
@@ -221,7 +218,7 @@ def _of_launches(trace: HostTrace, links: LaunchLinks | None) -> Iterator[Flaw]:
     lines = [slice(line.start, line.stop) for plane in trace.devices for line in trace.device_lines(plane)]
     busy = union_all([union_sorted(trace.start_ps[rows], trace.end_ps[rows]) for rows in lines])
     pauses_ps = busy.start[1:] - busy.end[:-1]
-    # Of what starts together after a pause, the last launch counts.
+    # If several events start together after a pause, the last launch counts.
     ends = lookup(busy.start[1:], start_ps)
     ready_ps = np.full(len(pauses_ps), np.iinfo(np.int64).min)
     np.maximum.at(ready_ps, ends[ends >= 0], launched_ps[ends >= 0])
@@ -235,7 +232,7 @@ def _of_launches(trace: HostTrace, links: LaunchLinks | None) -> Iterator[Flaw]:
 
 
 def _of_unlaunched_work(trace: HostTrace, links: LaunchLinks) -> Iterator[Flaw]:
-    """Yield work of GPUs without the call that launched it, though launches before it are there: their ids ascend."""
+    """Yield GPU work without the call that launched it, although earlier launches are recorded: their ids ascend."""
     work = trace.device_rows
     first = trace.number_at("correlation_id", links.device).min(initial=np.iinfo(np.int64).max)
     should = work[trace.number_at("correlation_id", work) > first]
@@ -246,10 +243,7 @@ def _of_unlaunched_work(trace: HostTrace, links: LaunchLinks) -> Iterator[Flaw]:
 
 
 def _of_uncalled_runs(trace: HostTrace, run: Int64s, start_ps: Int64s) -> Iterator[Flaw]:
-    """Yield runs of functions that begin while no call is under way, and whose own call is not there.
-
-    A thread that calls loses the call during which a capture starts, and the one during which it ends.
-    """
+    """Yield runs that begin outside of any call, without their own call; a thread may lose its first and last call."""
     callers = trace.host_events(mask(trace.names, is_function_call))
     if not len(callers):
         return
@@ -262,7 +256,7 @@ def _of_uncalled_runs(trace: HostTrace, run: Int64s, start_ps: Int64s) -> Iterat
 
 
 def _spans(trace: HostTrace, wanted: Callable[[str], bool]) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the ids that the wanted events carry, ascending, when the first event with each starts, the last ends."""
+    """Return the ids of the wanted events, ascending, with the first start and last end of each."""
     rows = trace.host_events(mask(trace.names, wanted))
     rows = rows[trace.has_stat("id")[rows]]
     run = trace.number_at("id", rows)
@@ -276,7 +270,7 @@ def _spans(trace: HostTrace, wanted: Callable[[str], bool]) -> tuple[Int64s, Int
 
 
 def _waits(causes: tuple[Int64s, Int64s], effects: tuple[Int64s, Int64s]) -> Int64s:
-    """Return how long after its cause each effect begins, of those whose cause is there, in the order of effects."""
+    """Return the delays of effects after their causes, for those with a recorded cause, in the order of effects."""
     order = np.argsort(effects[1], kind="stable")
     effect, effect_ps = effects[0][order], effects[1][order]
     place = lookup(causes[0], effect)
@@ -284,7 +278,7 @@ def _waits(causes: tuple[Int64s, Int64s], effects: tuple[Int64s, Int64s]) -> Int
 
 
 def _odd(are_odd: Bools, threads: int) -> int:
-    """Return how many are odd, but for the first ones if they are at most as many as threads that run functions."""
+    """Return how many are odd, ignoring the first ones if there are at most as many as threads that run functions."""
     cut_off = len(are_odd) if are_odd.all() else int(are_odd.argmin())
     return int(are_odd.sum()) - (cut_off if cut_off <= threads and cut_off < len(are_odd) else 0)
 
@@ -309,7 +303,7 @@ def _of_steps(trace: HostTrace, steps: Steps) -> Iterator[Flaw]:
 
 
 def _halt_of(fetched_ps: Int64s, steps: Steps) -> str:
-    """Say that fetches begin late or end early, if all steps up to one fetch and all others do not; else nothing."""
+    """Return a clause if tf.data calls are in all steps on one side of a single point and in no others, else empty."""
     place = np.searchsorted(np.sort(steps.start_ps), fetched_ps, side="right") - 1
     fetches = np.bincount(place[place >= 0], minlength=len(steps)) > 0
     changes = np.flatnonzero(fetches[1:] != fetches[:-1]) + 1
@@ -325,53 +319,52 @@ def _seconds(duration_ps: int) -> str:
 
 
 # --- host threads ---
-#
-# Markers of steps have numbers, elements of tf.data have ids, a stage asks the one before it, and some thread always
-# does something: where one of these stops and goes on later, events are lost.
-# Tasks of thread pools, which have numbers too, are counted while the file is read (`Oddities`).
+# Step markers have numbers, elements of tf.data have ids, a stage calls the one before it, and some thread is always
+# active: a gap in one of these means lost events.
+# Numbered tasks of thread pools are counted while the file is read (`Oddities`).
 
 RUN = "ExecutorState::Process"
-"""How names of runs of an executor begin."""
+"""Start of the names of executor runs."""
 _FIRST_OPS = 10
 """More ops of a thread than began in a run from before the capture: at most 3 do in real traces."""
 _FEW_CALLS = 3
-"""Calls of a stage on a thread that lie in nothing, other than those of calls that the capture cuts off."""
+"""Calls of a stage on a thread without a parent, in addition to those whose parent the capture cuts off."""
 _ASKS_FREELY = re.compile(r"(?:Shuffle\w*|Filter|GroupBy\w+|Skip|TakeWhile|Sample\w*|Choose\w*)(?:\[\d+\])?::\w+$")
-"""Stages one call of which may ask for any number of elements, as to fill a buffer."""
+"""Stages with calls that may request any number of elements, for example to fill a buffer."""
 _LEAVES = re.compile(
     r"TFE_Delete|EagerCopyToDevice|ExecutorDoneCallback$|ExecutorPropagateOutputs$|ValidateInputType|\w+Consume$"
 )
 _EAGER_PARTS = ("EagerKernelExecute", "KernelAndDevice", "ValidateInputType")
-"""Of none of a hundred thousand such events in real traces is the first thing inside a call, a run or an op."""
+"""Events that are never the first one inside a call, a run or an op, in a hundred thousand of real traces."""
 _BY_CHANCE = 2
 """Elements, and calls of a stage, that may be missing by chance."""
 _NESTED = 3
-"""Stages in each other, the functions of which may be under way on a thread at once."""
+"""Maximum nesting of stages whose functions may run on a thread at once."""
 _LONG = 0.05
-"""A silence of all threads for this part of a capture is long,"""
+"""Minimum fraction of a capture for a silence of all threads,"""
 _LONGER = 4
-"""if it is so many times as long as any other,"""
+"""its minimum ratio to any other silence,"""
 _REPEATS = 3
-"""and the program runs functions so often before it, and after it."""
+"""and the minimum number of function runs before and after it."""
 _ASKS_ALWAYS = re.compile(
     r"::(?:Root|Model|Map|(?:Padded)?Batch(?:V2)?|MaxIntraOpParallelism|PrivateThreadPool|Options)(?:\[\d+\])?$"
 )
-"""Stages each call of which asks the stage before them."""
+"""Stages whose every call calls the stage before them."""
 _RUNS_NO_FUNCTION = re.compile(
     r"::(?:Root|Model|(?:Padded)?Batch(?:V2)?|Prefetch|(?:Forever|Finite)?Repeat|Shuffle\w*|MaxIntraOpParallelism"
     r"|PrivateThreadPool|Options|Take|Skip|TensorSlice|Range|Zip|Concatenate)(?:\[\d+\])?$"
 )
-"""Stages without a function of the user."""
+"""Stages without a user function."""
 
 
 def thread_flaws(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield what is wrong with how events lie in each other, thread by thread."""
+    """Yield flaws in the nesting of events, by thread."""
     crossing, alone = _misfits(trace)
     if alone:
         text = f"{counted(alone, 'op')} outside of what runs them on their threads: times may be wrong"
         yield Flaw("ops_outside", text, "doubtful")
     if crossing:
-        # Nothing on a thread ends inside of what it calls. A few can be a glitch of the clock.
+        # No event on a thread ends inside an event that it contains. A few can be a glitch of the clock.
         text = f"events of host threads end inside another one ({crossing:,} of {trace.event_count:,})"
         yield Flaw("crossing_events", text, "doubtful")
     if misplaced := _misplaced(trace):
@@ -389,18 +382,18 @@ def thread_flaws(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def is_function_call(name: str) -> bool:
-    """Tell whether the event calls a function, or is one of tf.data."""
+    """Return whether the event calls a function, or belongs to tf.data."""
     return runs_function(name) or is_input_function(name)
 
 
 def _misfits(trace: HostTrace) -> tuple[int, int]:
-    """Return how many events of TensorFlow cross others on host threads, and how many ops lie in nothing.
+    """Return how many TensorFlow events cross others on host threads, and how many ops have no parent.
 
-    An event crosses what it begins inside of and ends after: it is compared with the event before it, and with what
-    ends last of all before it. Frames of Python are left out, which are cut where tracing starts. Runs of the executor
-    overlap each other in sound traces too, and what users mark may overlap as it likes. Elements that a thread hands
-    over, it makes one after the other. Ops lie in a run of the executor or in an eager call, but for the first ones on
-    a thread, which began before the capture.
+    An event crosses another one that it starts inside of and ends after: it is compared with the event before it, and
+    with the one before it that ends last. Python frames are left out, because they are cut where tracing starts.
+    Executor runs overlap in sound traces too, and events that users mark may overlap. Elements that a thread hands over
+    are produced one after the other. Ops have an executor run or an eager call as parent, except the first ones on a
+    thread, which began before the capture.
     """
     of_tensorflow, ops = mask(trace.names, _is_of_tensorflow), mask(trace.names, _is_run_op)
     excluded, hand_overs = mask(trace.names, is_python_frame), mask(trace.names, is_hand_over)
@@ -423,14 +416,13 @@ def _misfits(trace: HostTrace) -> tuple[int, int]:
 
 
 def _is_run_op(name: str) -> bool:
-    """Tell whether the event runs inside another one: ops but for those that wait for others, and eager kernels."""
     op = parse_op(name) if ":" in name and not is_fetch(name) else Op("", name, "")
     is_op = op.kind == "tensorflow" and not re.search("Collective|Service", name)
     return is_op or name.startswith("KernelAndDevice")
 
 
 def _is_of_tensorflow(name: str) -> bool:
-    """Tell whether the event is one that TensorFlow writes, which ends before the call around it does."""
+    """Return whether TensorFlow writes the event, so that it ends before the call around it."""
     if name.startswith(("Executor", "ThreadpoolListener::", "KernelAndDevice")):
         return name != RUN
     if is_iterator(name) or is_fetch(name) or is_eager_call(name) or is_hand_over(name):
@@ -439,10 +431,10 @@ def _is_of_tensorflow(name: str) -> bool:
 
 
 def _misplaced(trace: HostTrace) -> int:
-    """Return how many events are the first thing inside one that never contains such.
+    """Return how many events are the first one inside an event that never contains their kind.
 
-    Of ops, only those about tf.data call it. What waits for memory, copies to a device, tells that an op is done or
-    deletes a tensor runs nothing.
+    Only tf.data ops call tf.data. Events that wait for memory, copy to a device, report that an op is done or delete a
+    tensor run nothing.
     """
     names = trace.names
     calls, others = mask(names, _calls_data)[trace.name], mask(names, _calls_no_data)[trace.name]
@@ -457,7 +449,7 @@ def _calls_data(name: str) -> bool:
 
 
 def _calls_no_data(name: str) -> bool:
-    """Tell whether the event calls no iterator: ops, but for those like `ReduceDataset`, and the end of a run."""
+    """Return whether the event calls no iterator: ops, except those like `ReduceDataset`, and the end of a run."""
     op = parse_op(name) if ":" in name and not is_fetch(name) else Op("", name, "")
     if op.kind == "tensorflow":
         return not re.search("Dataset|Iterator", op.type)
@@ -465,17 +457,16 @@ def _calls_no_data(name: str) -> bool:
 
 
 def _runs(name: str) -> bool:
-    """Tell whether something is run in the event: a function, an op, a stage of tf.data."""
     is_eager = is_eager_call(name) or name.startswith(_EAGER_PARTS)
     return is_eager or _calls_data(name) or is_function_call(name) or name.startswith(RUN) or _is_run_op(name)
 
 
 def _uncalled_stages(trace: HostTrace) -> int:
-    """Return how many calls of stages lie in no other call, where most calls of that stage on that thread do.
+    """Return how many calls of stages have no parent call, although most calls of that stage on that thread do.
 
-    A call that is under way when the capture starts or ends is not recorded, but the calls inside it are: on each
-    thread, the first and the last ones may lie in nothing. They are as many as one call makes at most. The first stage
-    of a pipeline is left out: it has one name in pipelines inside of pipelines.
+    A call that runs when the capture starts or ends is not recorded, but the calls inside it are: on each thread, the
+    first and the last ones may have no parent, at most as many as one call makes. The first stage of a pipeline is left
+    out, because it has one name in nested pipelines.
     """
     calls = mask(trace.names, _calls_data)
     inner = mask(trace.names, lambda name: is_iterator(name) and not is_root_iterator(name))
@@ -492,7 +483,7 @@ def _uncalled_stages(trace: HostTrace) -> int:
         suspects = inner[name] & (count >= _FEW_CALLS) & (2 * count < of_all)
         for suspect in np.flatnonzero(suspects).tolist():
             is_outside = outside[index == suspect]
-            # Those inside one outermost call have its number in common.
+            # Calls inside one outermost call share its number.
             inside = np.flatnonzero(~is_outside)
             most = np.bincount(np.cumsum(outside)[index == suspect][inside]).max()
             for at_edge in (int(inside[0]), len(is_outside) - 1 - int(inside[-1])):
@@ -503,7 +494,7 @@ def _uncalled_stages(trace: HostTrace) -> int:
 
 
 def _markers(trace: HostTrace) -> tuple[Int64s, Bools]:
-    """Return the markers of steps by thread, name and start, and which but the first continue the row before them."""
+    """Return the step markers by thread, name and start, and which of them continue the name of the row before."""
     rows = np.flatnonzero(trace.has_stat("step_num") & trace.on_host)
     rows = rows[np.lexsort((trace.start_ps[rows], trace.name[rows], trace.line_of[rows]))]
     before, after = rows[:-1], rows[1:]
@@ -511,7 +502,6 @@ def _markers(trace: HostTrace) -> tuple[Int64s, Bools]:
 
 
 def _repeats(trace: HostTrace) -> float:
-    """Return the share of the events of host threads that are like the one before: in name, start and duration."""
     if len(trace.name) < 2:
         return 0.0
     like_before: Bools = (
@@ -529,7 +519,7 @@ def _repeats(trace: HostTrace) -> float:
 
 
 def lost_events(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield what shows that events of host threads are missing inside the capture."""
+    """Yield signs of missing host events inside the capture."""
     yield from _missing_steps(trace)
     yield from _unmade_elements(trace)
     yield from _calls_without_input(trace)
@@ -538,13 +528,12 @@ def lost_events(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _missing_steps(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield numbers of steps that are left out, by markers of one name on a thread.
-
-    Numbers may rise by more than one (several steps in one execution), and start again (an epoch).
+    """Yield missing numbers of step markers; numbers may rise by more than one (several per execution) and restart
+    (epochs).
     """
     rows, is_next = _markers(trace)
     rises = np.where(is_next, np.diff(trace.number_at("step_num", rows)), 0)
-    # The last execution before numbers start again may hold fewer steps than the others.
+    # The last execution before numbers restart may contain fewer steps than the others.
     usual = rises[:-1][(rises[:-1] > 0) & (rises[1:] > 0)].min(initial=np.iinfo(np.int64).max)
     holes = rises[rises > usual]
     if len(holes):
@@ -554,9 +543,8 @@ def _missing_steps(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _unmade_elements(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield elements of tf.data that a stage takes, but none makes, though they are of the time of the capture.
-
-    The id of an element is when it was begun, in nanoseconds since 1970.
+    """Yield tf.data elements that a stage takes, but none produces during the capture; ids are start times (ns since
+    1970).
     """
     if trace.clock_start_ns is None:
         return
@@ -574,7 +562,7 @@ def _unmade_elements(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _calls_without_input(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield calls of stages that ask no other stage, though they always do, and most calls of their name do."""
+    """Yield calls of stages without a call of another stage, although most calls of their name have one."""
     rows = trace.host_events(mask(trace.names, lambda name: is_iterator(name) or is_fetch(name) or is_hand_over(name)))
     parent = parents(trace, rows)
     asks = np.zeros(len(rows), np.bool_)
@@ -590,11 +578,10 @@ def _calls_without_input(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _unasked_functions(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield runs of functions of tf.data that do not lie in a call of a stage that runs functions and waits for them.
-
-    On each thread, the calls may be cut off during which the capture starts or ends: of a stage and of those around it.
+    """Yield tf.data functions outside of a call of a stage that runs functions, ignoring those cut off at the capture's
+    ends.
     """
-    # Those that their stage runs itself: not for a parallel map.
+    # Run by their stage itself: not for a parallel map.
     waited_for = ("InstantiatedCapturedFunction::Run", "InstantiatedCapturedFunction::RunWithBorrowedArgs")
     functions = mask(trace.names, lambda name: name in waited_for)
     if not functions.any():
@@ -611,10 +598,10 @@ def _unasked_functions(trace: HostTrace) -> Iterator[Flaw]:
 
 
 def _silence(trace: HostTrace) -> Iterator[Flaw]:
-    """Yield a time in which no thread and no device does anything, unlike any other, in a program that repeats itself.
+    """Yield a time without any event of a thread or device, unlike any other, in a program that repeats itself.
 
-    Where tasks or steps have numbers, these tell whether anything is missing: programs do pause. TPUs run for seconds
-    beside a host that waits without an event.
+    If tasks or steps have numbers, these show whether events are missing, because programs do pause. TPUs run for
+    seconds while their host waits without an event.
     """
     if trace.oddities.tasks or len(trace.stat("step_num").event) or trace.device_kind == "tpu":
         return
@@ -639,29 +626,27 @@ def _silence(trace: HostTrace) -> Iterator[Flaw]:
 
 
 # --- several hosts ---
-#
-# A file says when it was captured (newer profilers), so a copy says the same to the nanosecond. Without that, two hosts
-# with many events that start and last equally are copies: by chance, no two processes do. Clocks of hosts differ; a
-# capture that begins after all others have ended is taken for another one all the same.
+# Newer profilers write the time of the capture, so it is equal to the nanosecond in a copied file. Without it, two
+# hosts with many events of equal start and duration are copies, because that never happens by chance. Clocks of hosts
+# differ, but a capture that begins after all others have ended counts as another one.
 
 _ENOUGH_EVENTS = 200
-"""Of so many events, two processes never share all starts and durations."""
+"""Two processes never share the starts and durations of this many events."""
 _MOST_EVENTS = 1 << 16
-"""Only so many are compared."""
 _NS_PER_S = 1_000_000_000
 
 FOREIGN = frozenset({"copied_host", "other_capture", "other_profiler", "other_program"})
-"""Codes of what `foreign_hosts` finds."""
+"""Codes of the flaws from `foreign_hosts`."""
 
 Span = tuple[int, int]
 
 
 class CaptureIdentity(Struct, frozen=True, kw_only=True):
-    """What tells the capture of one host from others.
+    """Identity of the capture of one host.
 
-    `start_ns` and `span_ns` (start and end) are nanoseconds since 1970, None where the file does not say them. `digest`
-    is equal for files of one size with equal events, and empty where there are none, or too few to tell. `functions`
-    are those that Python calls, without the numbers that each process gives them; empty for a host without steps.
+    `start_ns` and `span_ns` (start and end) are nanoseconds since 1970, None if not in the file. `digest` is equal for
+    files of one size with equal events, and empty with no or too few events. `functions` are those that Python calls,
+    without the numbers added by each process; empty for a host without steps.
     """
 
     start_ns: int | None
@@ -671,7 +656,7 @@ class CaptureIdentity(Struct, frozen=True, kw_only=True):
 
 
 def capture_identity(trace: HostTrace, *, has_steps: bool) -> CaptureIdentity:
-    """Return what tells the capture of a host from others."""
+    """Return the identity of a host's capture."""
     count, start_ns = len(trace.name), trace.clock_start_ns
     span_ns = None
     if start_ns is not None:
@@ -692,7 +677,7 @@ def capture_identity(trace: HostTrace, *, has_steps: bool) -> CaptureIdentity:
 
 
 def foreign_hosts(names: Sequence[str], captures: Sequence[CaptureIdentity]) -> dict[int, Flaw]:
-    """Return which hosts cannot be of the same capture as the others, and why; of each kind of capture, most stay."""
+    """Return the hosts that cannot be of the most frequent capture, with the flaw."""
     found = {place: _flaw("copied_host", text) for place, text in _copies(names, captures).items()}
     for code, of_others in (("other_capture", _apart), ("other_profiler", _undated), ("other_program", _strangers)):
         rest = [place for place in range(len(names)) if place not in found]
@@ -737,7 +722,7 @@ def _apart(captures: Sequence[CaptureIdentity]) -> dict[int, str]:
 
 
 def _undated(captures: Sequence[CaptureIdentity]) -> dict[int, str]:
-    """Return captures that do not say when they were made, where others do, or the other way round."""
+    """Return captures without a time if others have one, or the other way round."""
     dated = [place for place, capture in enumerate(captures) if capture.digest and capture.start_ns is not None]
     undated = [place for place, capture in enumerate(captures) if capture.digest and capture.start_ns is None]
     if not dated or not undated:
@@ -748,7 +733,7 @@ def _undated(captures: Sequence[CaptureIdentity]) -> dict[int, str]:
 
 
 def _strangers(captures: Sequence[CaptureIdentity]) -> dict[int, str]:
-    """Return the captures that call no function that most of the others call, directly or through others."""
+    """Return the captures that share no function with most of the others, directly or through others."""
     groups: list[tuple[frozenset[str], list[int]]] = []
     for place, capture in enumerate(captures):
         if not capture.functions:
