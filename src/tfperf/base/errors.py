@@ -29,7 +29,7 @@ class OutputError(TfperfError):
 
 
 class TfperfWarning(RuntimeWarning):
-    """A degraded operation; one line that states what to do."""
+    """An operation works, but with a limitation; one line with a fix."""
 
 
 Reason = Literal[

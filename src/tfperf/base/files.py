@@ -154,7 +154,7 @@ def new_file(path: Location) -> Iterator[BinaryIO]:
 
 
 def write_files(files: Mapping[Location, bytes]) -> None:
-    """Write all files or none: each is moved once space for all is reserved. Raise OutputError."""
+    """Write all files or none: they are moved into place after all are written. Raise OutputError."""
     addresses = {target: data for target, data in files.items() if isinstance(target, RemotePath)}
     if addresses:
         from tfperf.base.storage.upload import send_files  # imported only for remote files
@@ -325,7 +325,7 @@ def _recover(parent: Path) -> None:
 
 
 def _undo(work: Path, place: Path) -> Literal["put back", "removed the rest of"] | None:
-    """Move back what was about to be replaced, and remove everything else; return what was done."""
+    """Move a replaced folder back if its replacement is missing, and remove the rest; return the action taken."""
     new, old = work / "new", work / "old"
     done: Literal["put back", "removed the rest of"] | None = None
     if os.path.lexists(old) and not place.exists():

@@ -128,7 +128,7 @@ def natural(text: str) -> tuple[tuple[str, int, str], ...]:
 
 
 def without_middle(text: str, limit: int, mark: str = "...") -> str:
-    """Shorten text to `limit` characters, keeping twice as much of its end, where names of ops differ."""
+    """Shorten text to `limit` characters, keeping twice as much of its end, because op names differ there."""
     if len(text) <= limit:
         return text
     head = limit // 3

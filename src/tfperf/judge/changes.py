@@ -218,8 +218,9 @@ class Difference(Struct, frozen=True):
 
 
 def differences(before: RunSummary, after: RunSummary, per: Per = "step") -> tuple[Difference, ...]:
-    """Return the differences of two runs, unfair ones first; their times are per `per`. Unknown values are not
-    differences.
+    """Return the differences of two runs, unfair ones first; their times are per `per`.
+
+    Unknown values are not differences: some profiles lack the batch size, and only tfperf's captures record versions.
     """
     runs = (before, after)
     has_steps = all(any(host.step_ms for host in run.hosts) for run in runs)

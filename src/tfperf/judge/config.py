@@ -82,7 +82,7 @@ def _project_folders(start: Path) -> Sequence[Path]:
 
 
 def _refuse_of_others(file: Path) -> None:
-    """Raise TfperfError for a file that another user except root could change, like git."""
+    """Raise TfperfError for another user's file, which that user could change, like git; root's files are trusted."""
     if os.name != "posix":
         return
     trusted = {0, os.geteuid()}

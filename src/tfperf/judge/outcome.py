@@ -362,7 +362,7 @@ def _why_sections(outcome: Outcome) -> list[Section]:
 
 
 def shown_together(measured: float, bound: float, unit: Unit) -> tuple[str, str]:
-    """Format both with the usual digits, or with as many as are needed to compare them correctly.
+    """Format both with the usual digits, or with more if they would compare incorrectly.
 
     Sizes include their unit; the caller adds others. A bound keeps its original form, except for sizes.
     """

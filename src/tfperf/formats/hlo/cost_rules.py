@@ -1,4 +1,4 @@
-"""Cost rules by opcode: those of XLA's cost analysis, and corrections for hardware.
+"""Cost rules by opcode: XLA's own cost analysis, and corrections for hardware.
 
 The default for bytes is all operands and results. A tuple operand counts as a table of pointers, because instructions
 do not traverse it; a tuple result counts as its arrays.

@@ -240,7 +240,7 @@ class _Names(Struct, frozen=True):
     ids: Int64s
     position: Int32s
     table: Int32s | None
-    """Position by id from 0, and last that of all larger ids; None if ids are negative or large."""
+    """Position by id from 0; the last entry is for all larger ids. None if ids are negative or large."""
 
     @staticmethod
     def of(event_ids: Int64s) -> _Names:

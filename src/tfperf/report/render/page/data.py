@@ -121,7 +121,7 @@ def cut_limit(chart: StepChart, totals: Sequence[float]) -> float | None:
 
 
 def steps_per_bar(count: int) -> int:
-    """Return the number of consecutive steps of which only the longest is drawn."""
+    """Return the number of consecutive steps per drawn bar, which shows the longest of them."""
     return -(-count // MOST_STEPS)
 
 
