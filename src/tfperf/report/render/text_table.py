@@ -35,7 +35,7 @@ def cells(text: str) -> int:
 
 
 def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
-    """Fit text into `width` cells, replacing its middle by `mark`; two thirds are its end, because op names differ there."""
+    """Fit text into `width` cells, replacing its middle by `mark`; its end, where op names differ, gets more."""
     if cells(text) <= width:
         return text
     room = max(width - cells(mark), 0)
