@@ -1,10 +1,10 @@
-"""The pipelines of tf.data in a trace: their stages, calls, hand-overs, runs of users' functions, and work.
+"""The tf.data pipelines in a trace: their stages, calls, hand-overs, runs of user functions, and work.
 
-An iterator has an id, made from its address: after it is gone, another one may get the same. So an iterator is known by
-its id, its consumer's id and its name, and of several consumers with an id it is the one of its time.
+An iterator's id is made from its address, which may be reused. So an iterator is identified by its id, its consumer's
+id and its name; of several consumers with an id it belongs to the one at its time.
 
 A program may have several iterators of one dataset at a time, such as one that it no longer reads and that still fills
-its buffer. Within one pipeline, only one iterator of a name is called at a time: names hold the numbers of inputs.
+its buffer. Within one pipeline, only one iterator of a name is called at a time: names contain input numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INDEX = re.compile(r"\[\d+\]")
 _BRANCH = re.compile(r"(?:(?:[^[]*(?:Choose|Sample)|Directed)[^[]*|Zip|Concatenate)\[.*\]$", re.DOTALL)
 """A numbered input that differs from the others of its stage; files and repetitions are all alike."""
 _DEEPEST = 255
-"""No program chains more stages; what does was made to look so."""
+"""Maximum depth: longer chains of stages do not occur in real programs."""
 
 
 class Stage(Struct, frozen=True):
@@ -50,14 +50,14 @@ class Stage(Struct, frozen=True):
     parent: int
     depth: int
     recorded: bool = True
-    """False: no call of it lies wholly in the capture; it is known from its inputs only."""
+    """False: no call of it is entirely in the capture; it is known from its inputs only."""
 
 
 class PipelineTree(Struct, frozen=True):
     """Stages and pipelines; `roots` holds the outermost stage of each pipeline, `stage_of_call` the stage of each call.
 
-    `cut` tells which pipelines have no call of their outermost stage, `iterators` how many outermost iterators each has
-    had, one after the other.
+    `cut` marks the pipelines without a call of their outermost stage, `iterators` counts the successive outermost
+    iterators.
     """
 
     stages: tuple[Stage, ...]
@@ -67,10 +67,7 @@ class PipelineTree(Struct, frozen=True):
     stage_of_call: Int64s
 
     def is_device(self, python: set[int]) -> tuple[bool, ...]:
-        """Tell which pipelines hand elements to a device: those whose prefetch, or outermost stage, asks a generator.
-
-        `python` are the stages that run Python: a generator of the program's own is among them.
-        """
+        """Return which pipelines feed a device: their prefetch or outermost stage calls a generator not in `python`."""
         outside = {
             *self.roots,
             *(i for i, each in enumerate(self.stages) if each.name == "Prefetch" and each.parent in (-1, *self.roots)),
@@ -81,11 +78,11 @@ class PipelineTree(Struct, frozen=True):
 
 
 def build_tree(trace: HostTrace, rows: Int64s) -> PipelineTree:
-    """Merge the iterators of the calls at `rows` to stages: those of one pipeline with the same path."""
+    """Merge the iterators of the calls at `rows` into stages: those of one pipeline with the same path."""
     iterators = _Iterators.of(trace, rows)
     top = np.where(iterators.parent >= 0, iterators.parent, np.arange(len(iterators.parent)))
     for _ in range(_DEEPEST.bit_length()):
-        top = top[top]  # at last the outermost iterator above each
+        top = top[top]  # finally the outermost iterator above each
     rooted = {root for root in set(top.tolist()) if iterators.outermost[root]}
     pipeline_of = _same_pipelines(trace, iterators, top, rooted)
     builder = _Builder()
@@ -94,7 +91,7 @@ def build_tree(trace: HostTrace, rows: Int64s) -> PipelineTree:
         members.setdefault((root, name), []).append(index)
 
     def consumers_first(key: tuple[int, int]) -> tuple[object, ...]:
-        """Pipelines without a call of their outermost stage come last, by what the others show."""
+        """Sort pipelines without a call of their outermost stage last, by the data of the others."""
         root, name = key
         return root not in rooted, min(iterators.depth[i] for i in members[key]), iterators.paths[name], key
 
@@ -127,7 +124,6 @@ class _Iterators(Struct, frozen=True):
     outermost: list[bool]
     start: Int64s
     last_start: Int64s
-    """When the last call starts."""
     end: Int64s
     first_row: Int64s
     label: list[int]
@@ -136,7 +132,7 @@ class _Iterators(Struct, frozen=True):
 
     @staticmethod
     def of(trace: HostTrace, rows: Int64s) -> _Iterators:
-        """Tell the iterators apart, and find the consumer of each."""
+        """Identify the iterators and their consumers."""
         call_ids, call_parents = trace.number_at("id", rows), trace.number_at("parent_id", rows)
         call_names = trace.name[rows].astype(np.int64)
         key = call_ids * 3 + call_parents * 0x9E3779B97F4A7C1 + call_names * 0x5851F42D4C957F2
@@ -171,10 +167,10 @@ def _of_its_time(ids: Int64s, start: Int64s, wanted: Int64s) -> Int64s:
 
 
 def _same_pipelines(trace: HostTrace, iterators: _Iterators, top: Int64s, rooted: set[int]) -> dict[int, int]:
-    """Return for each outermost iterator which one stands for its pipeline.
+    """Return for each outermost iterator the one that represents its pipeline.
 
     A program makes a new iterator for each epoch. Iterators of equal name and stages are one pipeline if each starts
-    after the one before has ended, and the same function asks them: that tells training from validation.
+    after the previous one has ended, and the same function calls them, which separates training from validation.
     """
     paths: dict[int, set[str]] = {root: set() for root in rooted}
     for index, root in enumerate(top.tolist()):
@@ -197,9 +193,9 @@ def _same_pipelines(trace: HostTrace, iterators: _Iterators, top: Int64s, rooted
 
 
 def _asking_functions(trace: HostTrace, rows: dict[int, int]) -> dict[int, str]:
-    """Return the concrete function in which a call is asked for (empty: none, or unknown).
+    """Return the concrete function that makes a call (empty: none, or unknown).
 
-    The call lies in a fetch, which carries the id of the executor's run; that run starts inside the call of a function.
+    The call is inside a fetch, which has the id of the executor's run; that run starts inside the call of a function.
     """
     fetches = trace.host_events(mask(trace.names, is_fetch))
     runs = trace.host_events(mask(trace.names, "FunctionRun".__eq__))
@@ -214,7 +210,7 @@ def _asking_functions(trace: HostTrace, rows: dict[int, int]) -> dict[int, str]:
 
 
 def _depths(parent: Int64s) -> tuple[list[int], Int64s]:
-    """Return how many iterators are above each, and the parents without those that (hostile) go round in circles."""
+    """Return the number of iterators above each, and the parents without (hostile) cycles."""
     depth, ancestor = np.where(parent >= 0, 1, 0), parent.copy()
     for _ in range(_DEEPEST):
         inside = ancestor >= 0
@@ -232,15 +228,13 @@ def stage_path(name: str) -> str:
 
 
 class _Called(NamedTuple):
-    """Iterators of one name in one pipeline, and from when to when they are called."""
-
     name: int
     first_ps: int
     last_ps: int
 
 
 class _Builder:
-    """Stages while they are found."""
+    """Builder of the stages of pipelines."""
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
@@ -251,7 +245,7 @@ class _Builder:
         self._called: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def add(self, path: str, consumer: int, root: int | None, called: _Called) -> int:
-        """Return the stage of this path: of the pipeline of its consumer, or of `root`, or of one that it fits to."""
+        """Return the stage of this path, in the pipeline of its consumer, in that of `root`, or in a matching one."""
         if consumer >= 0:
             stage = self._stage(self.stages[consumer].pipeline, path, consumer)
         elif root is not None and path.count("::") == 1:
@@ -280,7 +274,7 @@ class _Builder:
         return self._index[key]
 
     def _orphan(self, path: str, called: _Called) -> int:
-        """Place a stage whose consumers have no call in the capture by its path: what is missing above is added."""
+        """Add a stage without recorded consumers by its path, together with the missing stages above."""
         alike = self._fitting(path, called)
         if len(alike) == 1:
             return alike[0]
@@ -300,7 +294,7 @@ class _Builder:
         return self._stage(self.stages[consumer].pipeline, path, consumer)
 
     def _fitting(self, path: str, called: _Called) -> list[int]:
-        """Return the stages of a path, of pipelines in which no other iterator of this name is called meanwhile."""
+        """Return the stages of a path in pipelines without calls of another iterator of this name at that time."""
         fitting = []
         for stage in self._by_path.get(path, ()):
             times = self._called.get((self.stages[stage].pipeline, called.name), ())
@@ -320,10 +314,9 @@ _OPENS = re.compile(r"FlatMap|(?:Legacy)?(?:Parallel)?Interleave|GroupBy|Window"
 
 
 class StageCalls(Struct, frozen=True):
-    """Calls of stages (GetNext), in row order: which stage, when, and in which event of tf.data on the same thread.
+    """Calls of stages (GetNext), in row order: the stage, the times, and the tf.data event around it on its thread.
 
-    `around` is an index into these calls: the call that this one was made in, -1 if another thread's event or none
-    is around it.
+    `around` is an index into these calls: the call around it, -1 if there is none on its thread.
     """
 
     row: Int64s
@@ -332,11 +325,11 @@ class StageCalls(Struct, frozen=True):
     end: Int64s
     around: Int64s
     in_produce: Int64s
-    """Index into `produced` of the hand-over that the call was made in, -1 for none."""
+    """Index into `produced` of the hand-over around the call, -1 for none."""
 
 
 class Produced(Struct, frozen=True):
-    """Work of an asynchronous stage on its own threads (`PrefetchProduce`); the stage is -1 where nothing tells it."""
+    """Work of an asynchronous stage on its own threads (`PrefetchProduce`); the stage is -1 if unknown."""
 
     row: Int64s
     stage: Int64s
@@ -345,10 +338,7 @@ class Produced(Struct, frozen=True):
 
 
 class Made(Struct, frozen=True):
-    """Iterators that were made inside of calls, as at the start of an epoch, and in which call (not its work).
-
-    What a stage makes for each of its elements, such as `FlatMap`, is its work, and left out.
-    """
+    """Iterators made inside of calls, as at the start of an epoch, with the call, except those made per element."""
 
     row: Int64s
     around: Int64s
@@ -366,24 +356,24 @@ class Pipelines(Struct, frozen=True, dict=True):
     made: Made
     runs: FunctionRuns
     device: tuple[bool, ...]
-    """Per pipeline: it only moves what another one makes to a device."""
+    """Per pipeline: whether it only copies the elements of another one to a device."""
     fetched: tuple[bool, ...]
-    """Per pipeline: the program asks it (else the worker of a data service, say)."""
+    """Per pipeline: whether the program calls it (rather than, for example, a data service worker)."""
     handed_on: tuple[bool, ...]
-    """Per pipeline: a device pipeline asks it, not the program."""
+    """Per pipeline: whether a device pipeline calls it, not the program."""
     cut: tuple[bool, ...]
-    """Per pipeline: its outermost stage has no call in the capture."""
+    """Per pipeline: whether the capture has no call of its outermost stage."""
     iterators: tuple[int, ...]
-    """Per pipeline: how many outermost iterators it has had, one after the other (a program makes one per epoch)."""
+    """Per pipeline: the number of successive outermost iterators (a program makes one per epoch)."""
     settings: dict[str, Int64s]
-    """What stages say of themselves (`parallelism`, `buffer_limit`, ...): per stage, the largest; -1: unknown."""
+    """Settings recorded by stages (`parallelism`, `buffer_limit`, ...): per stage, the largest; -1: unknown."""
     labels: dict[str, tuple[str, ...]]
-    """What stages say of themselves in words (`name`, `autotune`, `deterministic`); empty: unknown."""
+    """Texts recorded by stages (`name`, `autotune`, `deterministic`); empty: unknown."""
     buffered: tuple[float, ...]
-    """Per stage: how many elements its buffer held when it was asked, on average; NaN: unknown."""
+    """Per stage: average number of elements in its buffer at a call; NaN: unknown."""
 
     def children(self, stage: int) -> list[int]:
-        """Return the stages that a stage gets its elements from."""
+        """Return the stages that provide the input of a stage."""
         return [*self._children.get(stage, ())]
 
     @cached_property
@@ -404,7 +394,7 @@ class Pipelines(Struct, frozen=True, dict=True):
 
 
 def find_pipelines(trace: HostTrace) -> Pipelines | None:
-    """Rebuild the pipelines of a host; None if tf.data recorded nothing."""
+    """Return the pipelines of a host; None if tf.data recorded nothing."""
     recorded = _Recorded.of(trace)
     calls_at = np.flatnonzero(recorded.kind == _ITERATOR)
     if not len(calls_at):
@@ -428,7 +418,7 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
     fetches = trace.host_events(mask(trace.names, is_fetch))
     fetched = last_around(trace, fetches, calls.row) >= 0
     labels = {}
-    for name in _LABELS:  # the last that is said counts
+    for name in _LABELS:  # the last value counts
         last, value = np.full(len(tree.stages), -1, np.int64), trace.number_at(name, calls.row, -1)
         last[tree.stage_of_call[value >= 0]] = value[value >= 0]
         texts = (*trace.stat(name).texts, "")
@@ -452,7 +442,7 @@ def find_pipelines(trace: HostTrace) -> Pipelines | None:
 
 
 def _made(trace: HostTrace, tree: PipelineTree, calls: StageCalls) -> Made:
-    """Find the iterators that are made inside of calls of stages, the outermost of those made in each other."""
+    """Return the outermost iterators that are made inside of calls of stages."""
     rows = trace.host_events(mask(trace.names, lambda name: name.startswith("MakeIterator::")))
     rows = rows[parents(trace, rows) < 0]
     around = last_around(trace, calls.row, rows)
@@ -463,17 +453,17 @@ def _made(trace: HostTrace, tree: PipelineTree, calls: StageCalls) -> Made:
 
 
 class _Recorded(NamedTuple):
-    """What tf.data recorded: rows of the trace, what each is, and the index into these rows of what is around it."""
+    """Recorded tf.data events: trace rows, the kind of each, and the index into these rows of the event around it."""
 
     trace: HostTrace
     rows: Int64s
     kind: Uint8s
     above: Int64s
-    """-1: nothing of tf.data is around it on its thread."""
+    """-1: no tf.data event is around it on its thread."""
 
     @staticmethod
     def of(trace: HostTrace) -> _Recorded:
-        """Find the events; calls of iterators without an id are of no use."""
+        """Return the events without calls of iterators that have no id."""
         of_name = np.zeros(len(trace.names), np.uint8)
         of_name[mask(trace.names, is_hand_over)] = _PRODUCE
         of_name[mask(trace.names, lambda name: name.startswith("InstantiatedCapturedFunction::"))] = _FUNCTION
@@ -486,13 +476,13 @@ class _Recorded(NamedTuple):
 
 
 def _producers(recorded: _Recorded, produce_at: Int64s, stage: Int64s, tree: PipelineTree) -> Int64s:
-    """Return which stage each hand-over belongs to: the consumer of what it fetches; else as others on its thread."""
+    """Return the stage of each hand-over: the consumer of its first fetch, else as for others like it on its thread."""
     trace, rows, kind, above = recorded
     consumer = np.array([each.parent for each in tree.stages], np.int64)
     fetched = np.flatnonzero((kind == _ITERATOR) & (above >= 0))
     fetched = fetched[kind[above[fetched]] == _PRODUCE]
     owner = np.full(len(produce_at), -1, np.int64)
-    # Written from the last to the first, so that the first fetch decides.
+    # Written in reverse order, so that the first fetch decides.
     owner[lookup(produce_at, above[fetched[::-1]])] = consumer[stage[fetched[::-1]]]
     produced = rows[produce_at]
     alike = trace.line_of[produced].astype(np.int64) * len(trace.names) + trace.name[produced]
@@ -503,10 +493,10 @@ def _producers(recorded: _Recorded, produce_at: Int64s, stage: Int64s, tree: Pip
 
 
 def _callers(recorded: _Recorded, function_at: Int64s, stage: Int64s, tree: PipelineTree) -> Int64s:
-    """Return which stage runs each function: that of the event around it.
+    """Return the stage that runs each function: that of the event around it.
 
-    Older versions record no event around it, and it may be cut off by the capture's edge. Then it is a consumer of what
-    was called just before on the thread: the nearest one that is known to run functions, else the nearest.
+    Older versions record no event around it, and the capture's edge may cut it off. Then it is a consumer of the
+    previous call on the thread: the nearest one that is known to run functions, else the nearest.
     """
     trace, rows, _, above = recorded
     consumer = [each.parent for each in tree.stages]
@@ -529,7 +519,7 @@ def _callers(recorded: _Recorded, function_at: Int64s, stage: Int64s, tree: Pipe
 
 
 def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Tell which pipelines feed device pipelines: asked by a thread that does so, or while a generator of one runs."""
+    """Return which pipelines feed device pipelines: called by a thread for it, or while a generator of one runs."""
     generators = [i for i, stage in enumerate(tree.stages) if stage.name == "Generator" and device[stage.pipeline]]
     if not generators:
         return (False,) * len(device)
@@ -547,12 +537,12 @@ def _handed_on(trace: HostTrace, tree: PipelineTree, calls: StageCalls, device: 
 
 
 def _buffered(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> tuple[float, ...]:
-    """Return the average fill of buffers. Versions that tell it omit it for an empty one."""
+    """Return the average fill of buffers. Versions that record it omit it for an empty one."""
     value = trace.number_at("buffered_elements", rows, -1)
     limit = trace.number_at("buffer_limit", rows, -1)
     count = len(tree.stages)
     tells = np.bincount(tree.stage_of_call[value >= 0], minlength=count) > 0
-    if len(trace.stat("cpu_budget").event):  # newer than the first version that tells it
+    if len(trace.stat("cpu_budget").event):  # newer than the first version that records it
         tells |= np.bincount(tree.stage_of_call[limit >= 0], minlength=count) > 0
     total = np.bincount(tree.stage_of_call, weights=np.maximum(value, 0), minlength=count)
     times = np.bincount(tree.stage_of_call, minlength=count)
@@ -560,14 +550,10 @@ def _buffered(trace: HostTrace, rows: Int64s, tree: PipelineTree) -> tuple[float
 
 
 OpKey = tuple[int, str, str]
-"""Stage, name and type of an op."""
 
 
 class FunctionRuns(Struct, frozen=True, kw_only=True):
-    """Runs of user functions: the stage that each belongs to (-1: unknown), from start to end, and its work.
-
-    `busy` is the time that executors worked on it, on all threads together.
-    """
+    """Runs of user functions: stage (-1: unknown), start, end; `busy` is the summed time of executor threads on it."""
 
     row: Int64s
     stage: Int64s
@@ -575,13 +561,13 @@ class FunctionRuns(Struct, frozen=True, kw_only=True):
     end: Int64s
     busy: Int64s
     started: Int64s
-    """Where the event on the thread of tf.data ends."""
+    """End of the event on the thread of tf.data."""
     is_async: Bools
     """Whether the run was only started on the thread of tf.data."""
     ops: dict[OpKey, tuple[int, int]]
-    """How often each op ran inside, and for how many picoseconds."""
+    """Number of runs of each op inside, and their picoseconds."""
     other_ops: Int64s
-    """Rows of the ops on host threads that ran in none of them."""
+    """Rows of the ops on host threads outside of all runs."""
     work: tuple[Int64s, Int64s]
     """Rows of the executor events that worked on runs, and the index of the run of each."""
 
@@ -631,10 +617,9 @@ def _summed(trace: HostTrace, rows: Int64s, stages: Int64s) -> dict[OpKey, tuple
 
 
 # --- work ---
-#
-# On each thread the innermost event of tf.data tells what runs. A call, or a turn of a stage's own threads, works where
-# nothing of another stage is inside. A function works while executors run its ops; that it was started and not yet
-# finished is no work, for it may wait for a thread.
+# On each thread the innermost tf.data event determines the work. A call, or a turn of a stage's own threads, works
+# while no event of another stage is inside. A function works while executors run its ops; between its start and its end
+# it is not counted as work otherwise, because it may wait for a thread.
 
 CALL, THREAD, FUNCTION = 1, 2, 3
 """Where a stage works: in a call of it, on a thread of its own, or in its function."""
@@ -644,7 +629,7 @@ _INTERLEAVE = ("ParallelInterleave", "LegacyParallelInterleave")
 
 
 class StageWork(Struct, frozen=True):
-    """Stretches of work, ordered by stage: on behalf of which one (-1: nothing tells), where, and in which event."""
+    """Intervals of work, ordered by stage, with the stage (-1: unknown), the place, and the event."""
 
     stage: Int32s
     place: Uint8s
@@ -653,26 +638,26 @@ class StageWork(Struct, frozen=True):
     end: Int64s
 
     def at(self, stage: int, *places: int) -> Int64s:
-        """Return the indices of the stretches in which a stage worked in these places."""
+        """Return the indices of the intervals in which a stage worked in these places."""
         first, last = np.searchsorted(self.stage, (stage, stage + 1)).tolist()
         wanted = np.zeros(_PLACES, np.bool_)
         wanted[list(places)] = True
         return np.asarray(first + np.flatnonzero(wanted[self.place[first:last]]), np.int64)
 
     def of(self, stage: int) -> Intervals:
-        """Return the stretches in which a stage worked; those of several threads overlap."""
+        """Return the intervals in which a stage worked; those of several threads overlap."""
         first, last = np.searchsorted(self.stage, (stage, stage + 1)).tolist()
         return Intervals(self.start[first:last], self.end[first:last])
 
     def without_waiting(self, is_async: Sequence[bool]) -> StageWork:
         """Leave out calls of stages that get their elements from threads of their own (`asynchronous_stages`)."""
-        # The last one stands for stage -1.
+        # The last one represents stage -1.
         rows = (self.place != CALL) | ~np.array([*is_async, False], np.bool_)[self.stage]
         return StageWork(self.stage[rows], self.place[rows], self.row[rows], self.start[rows], self.end[rows])
 
 
 def stage_work(trace: HostTrace, recorded: Pipelines) -> StageWork:
-    """Find the work of all stages of a host."""
+    """Return the work of all stages of a host."""
     calls, produced, runs = recorded.calls, recorded.produced, recorded.runs
     work, run_of_work = runs.work
     made = recorded.made.row
@@ -684,7 +669,7 @@ def stage_work(trace: HostTrace, recorded: Pipelines) -> StageWork:
     places = (
         np.full(len(calls.row), CALL, np.uint8),
         np.full(len(produced.row), THREAD, np.uint8),
-        # A stage that waits for a function does not work where executors do; without any, it ran the function itself.
+        # A stage that waits for a function does not work while executors do; without any, it ran the function itself.
         np.where(runs.is_async, THREAD, np.where(has_executors(runs), 0, FUNCTION)).astype(np.uint8),
         np.full(len(work), FUNCTION, np.uint8),
         np.zeros(len(made), np.uint8),
@@ -697,14 +682,13 @@ def stage_work(trace: HostTrace, recorded: Pipelines) -> StageWork:
 
 
 def has_executors(runs: FunctionRuns) -> Bools:
-    """Tell of which runs the trace shows what executors did."""
+    """Return for which runs the trace has executor events."""
     return np.bincount(runs.work[1], minlength=len(runs.row)) > 0
 
 
 def asynchronous_stages(recorded: Pipelines) -> list[bool]:
-    """Tell which stages get their elements from threads of their own: by name, or because calls show it.
-
-    Calls show it if most of what a stage asks for is not asked inside its own calls.
+    """Return which stages use their own threads: by name, or because most calls of their inputs are not inside their
+    calls.
     """
     calls, stages = recorded.calls, recorded.stages
     consumer = np.array([stage.parent for stage in stages], np.int64)[calls.stage]

@@ -1,1 +1,1 @@
-"""Steps: where they begin and end, and how their time divides."""
+"""Steps: where they begin and end, and how their time is divided."""

@@ -1,8 +1,8 @@
-"""Where the time of each step goes: nine categories that add up to the step.
+"""The time of each step by nine categories that add up to the step.
 
-At any moment one category holds: that of the activity with the highest priority (`trace/activities.py`). The time of an
-activity is therefore what the union of it and all higher ones covers, less what the union of the higher ones covers;
-what nothing covers is "all others".
+At any moment the activity with the highest priority (`trace/activities.py`) determines the category. The time of an
+activity is therefore the union of it and all higher ones minus the union of the higher ones; uncovered time is "all
+others".
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     pass
 
 _KEEPS_ENDS = 5
-"""Of more steps than this, current xprof omits the first and the last."""
+"""With more steps than this, current xprof omits the first and the last."""
 _ONE_TPU_ATTRIBUTION = (
     "TPU steps are averages over cores in both attributions; TensorFlow takes minima and maxima over cores instead"
 )
@@ -56,20 +56,20 @@ CATEGORY_ACTIVITIES: dict[str, tuple[Activity, ...]] = {
     "device_to_device": (Activity.DEVICE_TO_DEVICE,),
     "device_compute": (Activity.COMPUTE_32, Activity.COMPUTE_16, Activity.COMPUTE_UNKNOWN),
 }
-"""The activities of each category; those of input in two parts, and all others, which has none, left out."""
+"""The activities of each category; input has two parts, and all others has no activity."""
 
 
 _FEEDS = frozenset({Activity.WAIT_INPUT, Activity.WAIT_WHILE_IDLE})
-"""What shows on a TPU how a program gets its input."""
+"""Activities on a TPU that show how a program gets its input."""
 
 
 class Breakdown(Plotted, DeclaredTable, Struct, frozen=True, kw_only=True):
     """The time of each step by category.
 
-    `time_ps` maps each of `CATEGORIES`, the two parts of input (`input_wait`, `host_to_device`), and the part of
-    collectives that is waiting for others at a barrier, as TPUs record it (`barrier`), to int64 picoseconds per step.
-    `compute_16_ps`, `compute_32_ps` and `compute_unknown_ps` are device compute by precision over
-    the whole capture (`trace/precision.py`).
+    `time_ps` maps each of `CATEGORIES`, the two parts of input (`input_wait`, `host_to_device`), and the time that
+    collectives wait at a barrier, as TPUs record it (`barrier`), to int64 picoseconds per step. `compute_16_ps`,
+    `compute_32_ps` and `compute_unknown_ps` are device compute by precision over the whole capture
+    (`trace/precision.py`).
     """
 
     home = ("steps", "steps")
@@ -81,27 +81,24 @@ class Breakdown(Plotted, DeclaredTable, Struct, frozen=True, kw_only=True):
     compute_32_ps: int
     compute_unknown_ps: int
     input_visible: bool
-    """False: nothing in the trace shows how the program gets its input, so input time is unknown, not zero."""
+    """False: the trace does not show how the program gets its input, so input time is unknown, not zero."""
     fetches: Bools
-    """Per step: whether it fetches a batch from an input pipeline, with or without waiting for it."""
+    """Whether each step fetches a batch from an input pipeline, with or without waiting for it."""
     has_device: bool
-    """False: no device recorded anything, so device time is not zero but unknown."""
+    """False: no device recorded anything, so device time is unknown, not zero."""
     host_visible: bool = True
-    """False: there is no event of a host thread, so what the host does is unknown."""
+    """False: there are no events of host threads, so host time is unknown."""
     unknown_somewhere: frozenset[str] = frozenset()
-    """The categories, and parts of input, that some of several hosts, or the ops of a TPU, cannot show."""
+    """Categories, and parts of input, that are unknown for some of several hosts, or for TPU ops."""
     on_tpu: bool = False
     copies_are_input: bool = True
-    """False: what is copied to a TPU are arrays that the program itself keeps in the memory of the host, so `input` is
-    without `host_to_device`, which is a category of its own."""
+    """False: the program keeps arrays copied to a TPU in host memory, so `host_to_device` is a category of its own."""
     task: Task = Task()
-    """Of one host: which task of a job it is."""
     clock_start_ns: int | None = None
-    """Of one host: the time of 0 on its clock, in nanoseconds since 1970."""
+    """Time 0 of a single host's clock, in nanoseconds since 1970."""
     cores: tuple[CoreWork, ...] = ()
-    """TPU cores whose ops say what they do."""
+    """TPU cores whose ops have categories."""
     missing: tuple[Flaw, ...] = ()
-    """Events that should be in the profile and are not."""
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -110,27 +107,26 @@ class Breakdown(Plotted, DeclaredTable, Struct, frozen=True, kw_only=True):
 
     @property
     def averaged(self) -> Bools:
-        """Tell which steps count in averages."""
+        """Return which steps are included in averages."""
         return self.steps.averaged
 
     def known(self, category: str, value: float | None) -> float | None:
-        """Return the value of a category, or of a part of input; None where the trace cannot show it."""
+        """Return the value of a category, or of a part of input; None if unknown."""
         return None if category in self.unknown else value
 
     @property
     def unknown(self) -> frozenset[str]:
-        """Return the categories, and parts of input, that the trace cannot show; `time_ps` holds 0 for them.
-
-        A category that some hosts cannot show has no average over hosts.
+        """Return the unknown categories and parts of input, for which `time_ps` holds 0, including those unknown on
+        some hosts.
         """
         unknown = set(self.unknown_somewhere)
         if not self.has_device:
             unknown |= {*DEVICE_CATEGORIES, "host_to_device"}
         if not self.input_visible:
             unknown |= {"input", "input_wait"}
-            # Batches must get to a device somehow: copies that are not seen are not 0.
+            # Batches must get to a device somehow, so missing copies are unknown, not 0.
             unknown |= {"host_to_device"} if not self.time_ps["host_to_device"].any() else set()
-        if not self.host_visible:  # what covers no event of a device may be any of these
+        if not self.host_visible:  # time without device events may belong to any of these
             unknown |= {*HOST_CATEGORIES, "all_others"}
         for flaw in self.missing:
             unknown |= flaw.hides
@@ -149,10 +145,10 @@ class Breakdown(Plotted, DeclaredTable, Struct, frozen=True, kw_only=True):
         return replace(self, steps=self.steps.only(rows), time_ps=time_ps, fetches=fetches, cores=cores)
 
     def columns(self, empty: Set[str] | None = None) -> dict[str, list[object]]:
-        """Return one row per step, with None for the categories in `empty`: by default, for those that are unknown.
+        """Return one row per step, with None for the categories in `empty` (default: unknown ones, except that device
+        categories are 0 without a device).
 
-        Then the categories of a device are 0 where there is none. In attribution tensorflow, all unknown ones are 0, as
-        TensorFlow writes them.
+        In attribution tensorflow, all unknown ones are 0, as in TensorFlow's output.
         """
         if empty is None:
             empty = self.unknown if self.attribution == "corrected" else frozenset()
@@ -180,11 +176,11 @@ class Breakdown(Plotted, DeclaredTable, Struct, frozen=True, kw_only=True):
 
 
 def attribute(trace: HostTrace, steps: Steps, busy: dict[Activity, Intervals] | None = None) -> Breakdown:
-    """Attribute the time of each step window, by the corrected rules; `busy` are the `busy_times` of the trace."""
+    """Attribute the time of each step window by the corrected rules; `busy` are the `busy_times` of the trace."""
     if trace.device_kind == "tpu" and len(steps):
         return _tpu(trace, steps)
     times = corrected_times(busy_times(trace) if busy is None else busy, steps.start_ps, steps.end_ps)
-    # Copies alone, without the host's waiting, are no input time.
+    # Copies without waiting by the host are not input time.
     host_visible = bool(trace.on_host.any())
     shown = times.busy.keys() & {Activity.WAIT_INPUT, Activity.HOST_TO_DEVICE, Activity.STAGING}
     return replace(
@@ -196,7 +192,7 @@ def attribute(trace: HostTrace, steps: Steps, busy: dict[Activity, Intervals] | 
 
 
 def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
-    """Attribute the steps of each TPU core by what its ops do, and average over cores."""
+    """Attribute the steps of each TPU core by its ops, and average over cores."""
     windows, codes = core_steps(trace, steps), tpu_codes(trace)
     times = [tpu_times(trace, plane, codes, start_ps, end_ps) for plane, start_ps, end_ps in windows]
     # One core may feed the others.
@@ -211,13 +207,13 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
         cores.append(replace(core, copies_are_input=not is_own))
         label = device_label(trace.planes[plane].name)
         works.append(core_work(trace.host, label, of_core, core.time_ps["input"]))
-    unknown = set(HOST_CATEGORIES)  # ops of a core say nothing about the host
+    unknown = set(HOST_CATEGORIES)  # ops of a core do not show host activity
     if not has_categories(trace) or not has_ops(trace):
         unknown |= {*DEVICE_CATEGORIES, "input", "input_wait", "host_to_device"}
         unknown |= set() if has_ops(trace) else {"all_others"}
     precision_ps = {f"compute_{kind}_ps": 0 for kind in ("16", "32", "unknown")}
     whole = combine(cores)
-    if steps.on_cores:  # cores drift apart: a step is where it is on average, so that steps follow each other
+    if steps.on_cores:  # cores drift apart, so a step is at its average position, and steps follow each other
         start_ps = np.mean([each.start_ps for each in windows], axis=0).astype(np.int64)
         end_ps = np.mean([each.end_ps for each in windows], axis=0).astype(np.int64)
         whole = replace(whole, steps=replace(steps, start_ps=start_ps, end_ps=end_ps))
@@ -228,11 +224,7 @@ def _tpu(trace: HostTrace, steps: Steps) -> Breakdown:
 
 
 def as_tensorflow(trace: HostTrace) -> Breakdown:
-    """Find steps and attribute their time as TensorFlow's own profiler did for the same file.
-
-    For a TPU there is one attribution only; a note says so.
-    """
-    # No other attribution needs these.
+    """Find steps and attribute their time as TensorFlow's profiler did for the same file; TPUs have one attribution."""
     from tfperf.trace.steps.tensorflow_groups import group_spans, group_trace, grouped_times
 
     if trace.device_kind == "tpu":
@@ -272,10 +264,7 @@ def _group_steps(group: Int64s, start: Int64s, end: Int64s, names: dict[int, str
 
 
 def combine(hosts: Sequence[Breakdown]) -> Breakdown:
-    """Average the steps of several hosts, step by step; hosts without steps do not take part.
-
-    Steps are matched by number where every host counted them itself, else by time, else in order (`matched_steps.py`).
-    """
+    """Average the steps of several hosts, matched by `matched_rows`; hosts without steps do not take part."""
     with_steps = [host for host in hosts if len(host.steps)]
     if len(with_steps) <= 1:
         return (with_steps or list(hosts))[0]
@@ -357,7 +346,7 @@ def _breakdown(steps: Steps, times: ActivityTimes, attribution: Attribution, *, 
 
 
 def _time_in_groups(times: ActivityTimes, activities: tuple[Activity, ...]) -> Int64s:
-    """Return how long the activities hold in each group, also outside its step window."""
+    """Return how long the activities hold in each group, including time outside its step window."""
     order = np.argsort(times.start)
     start, end = np.empty_like(times.start), np.empty_like(times.end)
     origins = times.origin[order]
@@ -375,10 +364,10 @@ def _time_in_groups(times: ActivityTimes, activities: tuple[Activity, ...]) -> I
 
 
 def matched_rows(hosts: Sequence[Breakdown]) -> tuple[list[Int64s], str]:
-    """Return, for each host, the rows of its steps that all hosts have, and how they were matched.
+    """Return, for each host, the rows of the steps that all hosts have, and how they were matched.
 
-    By number where every host counted its steps itself and they share any; else by time, where all clocks are known and
-    any steps of all hosts hold the same moment; else in order.
+    They are matched by number if every host counted its steps itself and they share any; else by time, if all clocks
+    are known and steps of all hosts overlap; else in order.
     """
     numbers = [distinct(host.steps.numbers) for host in hosts]
     are_numbered = all(
@@ -398,7 +387,7 @@ def matched_rows(hosts: Sequence[Breakdown]) -> tuple[list[Int64s], str]:
 
 
 def _by_time(hosts: Sequence[Breakdown]) -> list[Int64s] | None:
-    """Return the rows of steps that run while the middle of a step of the first host passes; None without clocks."""
+    """Return the rows of steps that run at the middle of a step of the first host; None without clocks."""
     starts_ns = [host.clock_start_ns for host in hosts if host.clock_start_ns is not None]
     if len(starts_ns) < len(hosts):
         return None
@@ -408,7 +397,7 @@ def _by_time(hosts: Sequence[Breakdown]) -> list[Int64s] | None:
     for host, start_ns in zip(hosts, starts_ns, strict=True):
         at_ps = middle_ps + (starts_ns[0] - start_ns) * 1000
         row = host.steps.at(at_ps)
-        # A long step that holds several of them belongs to the first.
+        # A long step that contains several of them belongs to the first.
         row[1:][row[1:] == row[:-1]] = -1
         rows.append(row)
     are_whole = np.all([row >= 0 for row in rows], axis=0)
@@ -435,7 +424,7 @@ _NOT_OF_THE_HOST = "the steps are those of a TPU core, whose ops say nothing abo
 
 
 def why_unknown(breakdown: Breakdown, category: str) -> str:
-    """Say why a host's trace cannot show a category, or a part of input, and what to try."""
+    """Return why a category or part of input is unknown, and how to record it."""
     hiding = next((flaw for flaw in breakdown.missing if category in flaw.hides), None)
     if hiding is not None:
         return f"{hiding.text}: {hiding.fix}"
@@ -449,12 +438,12 @@ def why_unknown(breakdown: Breakdown, category: str) -> str:
 
 
 def why_devices_unknown(breakdown: Breakdown) -> str:
-    """Say why what devices did is unknown although the job uses one; empty if it is known, or there is no device."""
+    """Return why device work is unknown although the job uses a device; empty if it is known, or there is no device."""
     return why_unknown(breakdown, "device_compute") if lacks_devices(breakdown) else ""
 
 
 def lacks_devices(breakdown: Breakdown) -> bool:
-    """Tell whether events of devices that the job uses are missing."""
+    """Return whether events of devices that the job uses are missing."""
     return any("device_compute" in flaw.hides for flaw in breakdown.missing)
 
 
@@ -462,7 +451,7 @@ def lacks_devices(breakdown: Breakdown) -> bool:
 
 
 class CountedSteps(Struct, frozen=True, eq=False):
-    """The steps that a result has times for, and which of them it counts: at first the headline steps."""
+    """The steps for which a result has times, and which of them it includes: initially the headline steps."""
 
     start_ps: Int64s
     duration_ps: Int64s
@@ -480,23 +469,23 @@ class CountedSteps(Struct, frozen=True, eq=False):
         return cls(*map(np.concatenate, columns))
 
     def counting(self, after: Breakdown) -> CountedSteps:
-        """Return the same steps, of which the headline steps of `after` count."""
+        """Return the same steps, including only the headline steps of `after`."""
         return replace(self, counted=np.isin(self.start_ps, after.steps.start_ps[after.steps.headline]))
 
     @property
     def count(self) -> int:
-        """Return how many steps count."""
+        """Return the number of included steps."""
         return int(self.counted.sum())
 
     @property
     def total_ps(self) -> int:
-        """Return the duration of the steps that count."""
+        """Return the total duration of the included steps."""
         return self.sum(self.duration_ps)
 
     def sum(self, values: Int64s) -> int:
-        """Return the sum of values of each step over the steps that count."""
+        """Return the sum of a value per step over the included steps."""
         return int(values[self.counted].sum())
 
     def percent(self, times_ps: Int64s) -> float | None:
-        """Return the share of times of each step in the steps that count; None if none counts."""
+        """Return the share of times per step in the included steps; None without any."""
         return percent(self.sum(times_ps), self.total_ps)

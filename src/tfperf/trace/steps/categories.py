@@ -1,4 +1,4 @@
-"""The nine categories of step time, and the rules that find steps: their names, their order, and what each means."""
+"""The nine categories of step time and the step detection rules: names, order, and meaning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CATEGORY_MEANINGS = {
     "device_compute": "kernels on the device",
     "all_others": "none of these: Python, I/O, idle",
 }
-"""The nine categories, in the order in which they are shown, and what counts in each."""
+"""The nine categories in display order, with their content."""
 
 
 TPU_MEANINGS = {
@@ -29,32 +29,32 @@ TPU_MEANINGS = {
     "device_compute": "other ops on the cores",
     "all_others": "none of these: cores run no op",
 }
-"""The same for the steps of a TPU, where they differ."""
+"""Content that differs for the steps of a TPU."""
 
 
 CATEGORIES = tuple(CATEGORY_MEANINGS)
 
 
 WITH_COPIES = (*CATEGORIES[:3], "host_to_device", *CATEGORIES[3:])
-"""The categories of steps whose copies to the device are no input, so that they are a category of their own."""
+"""The categories of steps whose copies to the device are not input, so that they are a separate category."""
 
 
 CATEGORY_TITLES = {key: key.replace("_", " ").capitalize() for key in WITH_COPIES}
 
 
 DEVICE_CATEGORIES = ("output", "kernel_launch", "device_collectives", "device_to_device", "device_compute")
-"""Categories that are unknown where no device recorded anything."""
+"""Categories that are unknown without device events."""
 
 
 HOST_CATEGORIES = ("compilation", "kernel_launch", "host_compute")
-"""Categories that only events of host threads show."""
+"""Categories that are unknown without host events."""
 
 
 # --- rules ---
 
 
 class StepSource(Struct, frozen=True):
-    """What a rule takes for a step, and how sure it is; Markdown."""
+    """The event that a detection rule uses as a step, and its confidence; Markdown."""
 
     step: str
     confidence: str
@@ -104,4 +104,4 @@ STEP_SOURCES: Mapping[str, StepSource] = {
     "groups": StepSource("attribution `tensorflow`: a group as TensorFlow's profiler makes it", "high"),
     "none": StepSource("no rule finds a step; the report says why, and gives no verdict", "none"),
 }
-"""Every rule by its name, in the order in which they are tried, but a step line of a TPU before markers."""
+"""Every rule by name, in the order in which they are tried, except that a TPU step line comes before markers."""

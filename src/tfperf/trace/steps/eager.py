@@ -1,9 +1,9 @@
-"""What Python runs itself, one op at a time: which events belong to such an op, and the steps of a loop of them.
+"""Eager execution: the events of ops that Python runs one at a time, and the steps of a loop of them.
 
-`EagerExecute` is the host's side of running an op or a function; `is_func` says which of them, and what it runs lies
-inside it on its thread. TensorFlow up to 2.4 has no such stat, but says in the name what is run. The innermost decides:
-what a graph runs inside an eager op (the functions of a tf.data pipeline inside `IteratorGetNext`) is not an eager op,
-and an op of a `py_function` inside a graph is one.
+`EagerExecute` is the host side of running an op or a function; the stat `is_func` distinguishes them, and the events
+that it runs are nested inside on its thread. TensorFlow up to 2.4 has no such stat, but a distinguishing name. The
+innermost event decides: ops of a graph inside an eager op (the functions of a tf.data pipeline inside
+`IteratorGetNext`) are not eager, and an op of a `py_function` inside a graph is.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _GRAPHS = ("ExecutorState::Process", "InstantiatedCapturedFunction")
 
 
 def notes_running(trace: HostTrace) -> bool:
-    """Tell whether the trace notes what Python runs: an op, or a function."""
+    """Return whether the trace records ops or functions that Python runs."""
     return bool(len(trace.stat("is_func").event)) or any(name.startswith(NAMED) for name in trace.names)
 
 
 @once
 def eager_calls(trace: HostTrace) -> Int64s:
-    """Return the rows in which Python runs an op (and no function), ascending."""
+    """Return the rows in which Python runs an op (not a function), ascending."""
     eager = np.zeros(len(trace.name), np.bool_)
     named = mask(trace.names, lambda name: name.startswith(NAMED) and not name.startswith(_NAMED_FUNCTION))
     eager[trace.host_events(named)] = True
@@ -41,10 +41,10 @@ def eager_calls(trace: HostTrace) -> Int64s:
 
 @once
 def runs_keras_eagerly(trace: HostTrace) -> bool:
-    """Tell whether Keras runs its loop, and calls no function in it: `compile(run_eagerly=True)`.
+    """Return whether Keras runs its loop without calling functions: `compile(run_eagerly=True)`.
 
-    Keras 3 wraps what a step returns into an `Optional`, which otherwise the function of the step does. Keras 2 marks
-    its steps, with the batch size that it was given.
+    Keras 3 wraps the result of a step into an `Optional`, which otherwise happens in the function of the step. Keras 2
+    marks its steps, with the batch size that it was given.
     """
     if any(map(runs_keras_function, trace.names)):
         return False
@@ -55,10 +55,7 @@ def runs_keras_eagerly(trace: HostTrace) -> bool:
 
 
 def run_from_python(trace: HostTrace) -> Bools | None:
-    """Tell for each event whether it lies inside an eagerly run op; None if the trace notes nothing of running ops.
-
-    Only nesting on a thread counts: an executor's threads run graphs.
-    """
+    """Return whether each event is in an eager op on its thread (executor threads run graphs); None if not recorded."""
     if not notes_running(trace):
         return None
     rows = eager_calls(trace)
@@ -74,7 +71,7 @@ def run_from_python(trace: HostTrace) -> Bools | None:
         is_graph = (graph[trace.name[near]] | (trace.number_at("is_func", near) == 1)) & ~eager[near]
         parent = nest(trace.start_ps[near], trace.end_ps[near]).parent
         count = len(parent)
-        marks = np.append(eager[near] | is_graph, True)  # the last entry stands for "nothing around it" (-1)
+        marks = np.append(eager[near] | is_graph, True)  # the last entry means "nothing around it" (-1)
         around = np.append(np.where(parent >= 0, parent, count), count)
         while not marks[around].all():
             around = np.where(marks[around], around, around[around])
@@ -88,15 +85,15 @@ SOURCE = "eager ops"
 
 
 def from_eager_ops(trace: HostTrace) -> Steps | None:
-    """Take the turns of the sequence of ops that repeats on the thread with most eager ops."""
+    """Return the turns of the repeated op sequence on the thread with most eager ops."""
     rows = eager_calls(trace)
-    # What a py_function of a pipeline runs is not part of the loop.
+    # Ops of a pipeline's py_function are not part of the loop.
     rows = rows[last_around(trace, trace.host_events(mask(trace.names, is_python_op)), rows) < 0]
     if not len(rows):
         return None
     line = np.bincount(trace.line_of[rows]).argmax()
     rows = rows[trace.line_of[rows] == line]
-    # The type of the op is in a stat, or in the name of the call.
+    # The op type is in a stat, or in the name of the call.
     texts = trace.stat("eager_op").texts
     names, number = text_index((*texts, *(name.removeprefix(NAMED) for name in trace.names)))
     noted = trace.number_at("eager_op", rows, -1)
@@ -105,7 +102,7 @@ def from_eager_ops(trace: HostTrace) -> Steps | None:
     if turns is None:
         return None
     first, period = turns.starts, turns.period
-    # What follows the loop, or comes between two turns and is longer than one, belongs to none.
+    # Ops after the loop, or longer than a turn between two turns, belong to no step.
     last = np.minimum(np.append(first[1:], first[-1] + period) - 1, first + 2 * period - 1)
     is_cut = last[-1] >= len(rows)
     last[-1] = min(int(last[-1]), len(rows) - 1)
@@ -118,7 +115,7 @@ def from_eager_ops(trace: HostTrace) -> Steps | None:
         "function is called, and nothing is fetched from tf.data"
     )
     how: How = (SOURCE, "low", explanation)
-    # A step starts with the call of Python around its first op.
+    # A step starts with the Python call around its first op.
     calls = np.sort(outermost(trace, trace.host_events(mask(trace.names, is_eager_call))))
     around = last_around(trace, calls, rows[first])
     start = trace.start_ps[np.where(around >= 0, np.append(calls, -1)[around], rows[first])]

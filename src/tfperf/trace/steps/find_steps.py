@@ -1,4 +1,4 @@
-"""How steps are found: by markers and stored groups, else by the rules that follow."""
+"""Step detection: by markers and stored groups, else by the rules that follow."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from tfperf.trace.steps.tpu_steps import step_line
 from tfperf.trace.steps.turns import loop_of, other_loops
 
 _FEWEST_EVALUATIONS = 2
-"""One call of another function between steps may be anything."""
+"""A single call of another function between steps may have any purpose."""
 _MOST_RARE, _STEPS_OF_RARE = 2, 10
-"""How many steps with a garbage collection are rare at most, and of how many steps each."""
+"""Maximum number of rare steps with a garbage collection, and minimum number of steps per rare one."""
 
 
 def from_markers(trace: HostTrace) -> Steps | None:
-    """Take host events that carry `step_num`, the outermost per thread."""
+    """Return steps from host events with `step_num`, the outermost per thread."""
     marked = trace.stat("step_num").event.astype(np.int64)
     rows, others = _of_first_loop(
         trace, outermost(trace, marked[trace.on_host[marked] & (trace.duration_ps[marked] > 0)])
@@ -59,14 +59,14 @@ def from_markers(trace: HostTrace) -> Steps | None:
     if others:
         calls = calls.only(np.isin(trace.line_of[calls.row], trace.line_of[rows]))
     steps = _marked(trace, calls, rows, labels, numbers, explanation)
-    if steps.on_cores:  # JAX marks all steps alike, and runs no function of TensorFlow between them
+    if steps.on_cores:  # JAX marks all steps alike, and runs no TensorFlow function between them
         return replace(steps, other_loops=others)
     steps = _with_unmarked_evaluation(trace, calls, steps)
     return replace(_with_partial_ends(calls, steps), other_loops=others)
 
 
 def _of_first_loop(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, ...]]:
-    """Return the marks of the loop that takes most time, and a sentence for each loop of another thread."""
+    """Return the marks of the loop with the longest total time, and a sentence for each loop of another thread."""
     thread = trace.line_of[rows].astype(np.int64)
     if not len(rows) or (thread == thread[0]).all():
         return rows, ()
@@ -75,7 +75,7 @@ def _of_first_loop(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, .
 
 
 def named(trace: HostTrace, pattern: str) -> Steps | None:
-    """Take host events whose name matches the pattern, the outermost per thread; else runs of programs on a TPU."""
+    """Return steps from host events that match the pattern, the outermost per thread; else from TPU program runs."""
     accepts = re.compile(fnmatch.translate(pattern)).match if "*" in pattern else pattern.__eq__
     rows = trace.host_events(mask(trace.names, accepts))
     if not len(rows):
@@ -98,7 +98,7 @@ def _marked(
     kinds = label_kinds(trace, *span, labels)
     steps = plain_steps(("markers", "high", explanation), span, numbers, names, kinds)
     if not _is_jax(trace):
-        # A mark ends when work is handed over; when a TPU ends it is known only if it recorded its steps.
+        # A mark ends when work is handed over; the end on a TPU is known only if it recorded its steps.
         return replace(steps, flags=retrace_flags(calls, *span), end_known=trace.device_kind != "tpu")
     if trace.device_kind == "tpu":
         from tfperf.trace.steps.run_steps import with_runs
@@ -116,7 +116,7 @@ def _is_jax(trace: HostTrace) -> bool:
 
 
 def from_jitted_calls(trace: HostTrace) -> Steps | None:
-    """Take what the calls of jitted functions of JAX repeat."""
+    """Return the repetitions in the calls of JAX's jitted functions."""
     if not _is_jax(trace):
         return None
     from tfperf.trace.jax import from_jitted_calls
@@ -125,7 +125,7 @@ def from_jitted_calls(trace: HostTrace) -> Steps | None:
 
 
 def from_eager_ops(trace: HostTrace) -> Steps | None:
-    """Take the turns of a loop that runs ops one by one."""
+    """Return the turns of a loop of eager ops."""
     from tfperf.trace.steps.eager import from_eager_ops  # most programs call functions
 
     return from_eager_ops(trace)
@@ -155,7 +155,7 @@ def _with_partial_ends(calls: FunctionCalls, steps: Steps) -> Steps:
 
 
 def _with_unmarked_evaluation(trace: HostTrace, calls: FunctionCalls, steps: Steps) -> Steps:
-    """Add evaluation between training steps: Keras marks training only, and calls another function for each batch.
+    """Add evaluation between training steps: Keras marks only training, and calls another function for each batch.
 
     Such a call is of a concrete function that no marked step runs, and runs no gradient or optimizer op.
     """
@@ -194,10 +194,10 @@ def _with_unmarked_evaluation(trace: HostTrace, calls: FunctionCalls, steps: Ste
 
 
 def from_groups(trace: HostTrace) -> Steps | None:
-    """Take the groups that the profiler stored (TensorFlow 2.2 to 2.4 did), as far as they have a step marker."""
+    """Return the groups stored by the profiler (TensorFlow 2.2 to 2.4), if they have a step marker."""
     if not trace.has_groups:
         return None
-    from tfperf.trace.steps.tensorflow_groups import group_spans  # few files have groups
+    from tfperf.trace.steps.tensorflow_groups import group_spans
 
     spans = group_spans(trace, trace.number("group_id", -1))
     if not len(spans.group):
@@ -205,7 +205,7 @@ def from_groups(trace: HostTrace) -> Steps | None:
     order = np.argsort(spans.start, kind="stable")
     span, numbers = (spans.start[order], spans.end[order]), spans.group[order]
     stored = [spans.names.get(number, "") for number in numbers.tolist()]
-    # Without the number at the end (a regular expression takes too long on digits).
+    # Without the number at the end (a regular expression is slow on digits).
     bare = [name.rstrip("0123456789") for name in stored]
     labels = [
         name if label == name else label.removesuffix("-").removesuffix(" ")
@@ -221,7 +221,7 @@ def from_groups(trace: HostTrace) -> Steps | None:
 
 
 def from_tpu(trace: HostTrace) -> Steps | None:
-    """Take the step line of the first TPU core that has one."""
+    """Return the step line of the first TPU core that has one."""
     if trace.device_kind != "tpu":
         return None
     lines = (step_line(trace, plane) for plane in trace.devices)
@@ -233,7 +233,7 @@ def from_tpu(trace: HostTrace) -> Steps | None:
 
 
 def from_runs(trace: HostTrace, pattern: str | None = None) -> Steps | None:
-    """Take the runs of programs on TPU chips that repeat, or whose name matches the pattern."""
+    """Return the repeated program runs on TPU chips, or those whose name matches the pattern."""
     if trace.device_kind != "tpu":
         return None
     from tfperf.trace.steps.run_steps import from_runs
@@ -242,7 +242,7 @@ def from_runs(trace: HostTrace, pattern: str | None = None) -> Steps | None:
 
 
 def from_modules(trace: HostTrace) -> Steps | None:
-    """Take the repetitions of the XLA module that a GPU spends most time in."""
+    """Return the repetitions of the XLA module with the longest total time on a GPU."""
     for line in trace.lines:
         if line.plane not in trace.devices or not line.name.startswith(MODULE_LINE) or line.stop - line.start < 2:
             continue
@@ -281,11 +281,11 @@ _RULES = (
 
 _CALLS_AND_FETCHES = (step_calls.from_calls, step_calls.from_function_runs, step_calls.from_fetches)
 _FEW = 3
-"""Fewer calls or fetches than this may be part of a loop that runs its ops one by one."""
+"""Fewer calls or fetches may be part of a loop of eager ops."""
 
 
 def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
-    """Find the steps of a host. `marker` (an event name, `*` as wildcard) overrides the rules."""
+    """Return the steps of a host. `marker` (an event name, `*` as wildcard) overrides the rules."""
     if marker is not None:
         steps = named(trace, marker)
         if steps is None:
@@ -307,7 +307,7 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
 
 
 def close_windows(trace: HostTrace, steps: Steps) -> Steps:
-    """Return the steps with windows that run from start to start, except around pauses and changes of kind."""
+    """Return the steps with windows from start to start, except around pauses and changes of kind."""
     start, work_end = steps.start_ps, np.maximum(steps.end_ps, steps.start_ps)
     with_device = work_end if steps.on_cores else np.maximum(work_end, _device_end(trace, start))
     end = np.concatenate((start[1:], work_end[-1:] if steps.end_known else with_device[-1:]))
@@ -336,7 +336,7 @@ def close_windows(trace: HostTrace, steps: Steps) -> Steps:
 
 
 def with_batches(trace: HostTrace, steps: Steps) -> Steps:
-    """Count the fetches in each step, of the pipeline asked most there, if the rule did not and steps fetch several."""
+    """Count the fetches of the most-used pipeline in each step, if the rule did not and steps fetch several."""
     if steps.batches.max(initial=1) > 1:
         return steps
     fetches = find_fetches(trace)
@@ -345,7 +345,7 @@ def with_batches(trace: HostTrace, steps: Steps) -> Steps:
     for iterator in distinct(fetches.iterator).tolist():
         mine = step[(step >= 0) & (fetches.iterator == iterator)]
         most = np.maximum(most, np.bincount(mine, minlength=len(steps)))
-    # A fetch may lie on the other side of a border; several in nearly every step do not.
+    # A single fetch may be on the other side of a border; several in nearly every step are not.
     return replace(steps, batches=most) if median(most) >= 2 else steps
 
 
@@ -374,9 +374,9 @@ def _late_flags(steps: Steps) -> tuple[str, ...]:
 
 
 def _with_collections(trace: HostTrace, steps: Steps) -> Steps:
-    """Flag rare steps that consist of a garbage collection: an average with them is one that no step has.
+    """Flag rare steps that consist of a garbage collection, because an average with them fits no step.
 
-    Rare is one step of ten or fewer, up to two of them, unless these two come again at their distance.
+    Rare steps are at most one in ten and at most two, unless the distance of the two may be a period.
     """
     pauses = trace.python_activity.pauses
     if pauses is None or not len(pauses.start_ps):

@@ -1,16 +1,16 @@
-"""Events that the profiler should have recorded and did not: what a profile lacks, why, and what is unknown then.
+"""Events that the profiler should have recorded and did not: which are missing, why, and which values are unknown.
 
-Missing events are never taken for time without work.
+Missing events are never treated as time without work.
 
 - *GPU not traced.* No device has events, and the profiler reports that its tracer failed, or host events and threads
   show that the job uses a GPU.
-- *TPU not traced.* No device has events, and host threads gave programs to a TPU.
-- *Device events lost.* Devices have events, but a fifth or more of the launches of host threads have none, or all
-  launches of a thread, or a program ran on host threads more often than any of its kernels on all devices. What the
-  devices may have executed after the end of the capture does not count. Or a TPU chip without events got programs.
-- *Ops not recorded.* The host tracer level was 0 or 1: TensorFlow records ops, its executor and tf.data from level 2
-  on. JAX records its ops at level 1 too. The level is in the profile (TensorFlow 2.20 or later, JAX), or calls of
-  functions without any executor show it.
+- *TPU not traced.* No device has events, and host threads enqueued programs on a TPU.
+- *Device events lost.* Devices have events, but at least a fifth of all launches or all launches of a thread have none,
+  or a program ran on host threads more often than any of its kernels, or a TPU chip without events got programs. Work
+  that devices may have executed after the capture does not count.
+- *Ops not recorded.* The host tracer level was 0 or 1: TensorFlow records ops, its executor and tf.data from level 2,
+  JAX its ops from level 1. The level is in the profile (TensorFlow 2.20 or later, JAX), or is inferred from calls
+  without an executor.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
 
 _OF_DEVICES = frozenset({*CATEGORIES, "input_wait", "host_to_device"} - {"compilation"})
-"""Without events of devices, they may work at any time, also while the host waits or computes."""
+"""Without device events, devices may work at any time, even while the host waits or computes."""
 _OF_HOST = frozenset({*HOST_CATEGORIES, "all_others", "input", "input_wait"})
 _LEAST_SHARE = 0.2
-"""Share of launches or of runs without events, from which events are missing."""
+"""Minimum share of launches or runs without device events that means lost events."""
 _FEW = 5
 _LOST_FIX = (
     "capture fewer steps, without another profiler on the GPUs; with ROCm, also install the roctracer and rocprofiler "
@@ -50,7 +50,7 @@ _LEVEL_FIX = (
 
 
 _TPU_WORK = ("DoEnqueueProgram", "TfrtTpuLoadedExecutable::Execute", "tpu::System::Execute")
-"""Events of a host that hands a program to a TPU chip."""
+"""Host events that enqueue a program on a TPU chip."""
 _DEVICE_LEVEL_FIX = (
     "profile with device_tracer_level=1 (the default; tfperf run and tfperf capture: --device-tracer-level 1)"
 )
@@ -61,7 +61,7 @@ _DOCTOR_FIX = (
 
 
 def missing_events(trace: HostTrace, links: Callable[[], LaunchLinks]) -> tuple[Flaw, ...]:
-    """Return what a trace lacks; `links` finds the host event that launched each piece of work of a device."""
+    """Return the missing events of a trace; `links` finds the host event that launched each device event."""
     of_devices = _lost_events(trace, links) if trace.devices else _untraced_gpu(trace) or _untraced_tpu(trace)
     return tuple(flaw for flaw in (of_devices, _unrecorded_ops(trace)) if flaw is not None)
 
@@ -70,7 +70,7 @@ def _untraced_gpu(trace: HostTrace) -> Flaw | None:
     reports = (*trace.errors, *trace.warnings)
     names = [name for name in _host_names(trace) if _may_be_of_gpu(name)]
     threads = [line.name for line in trace.host_lines if line.stop > line.start and _may_be_of_gpu(line.name[3:])]
-    # Only tracers of GPUs write these ids; old ones name a launch by its kernel.
+    # Only GPU tracers write these ids; old ones name a launch by its kernel.
     has_launches = len(trace.stat("correlation_id").event) > 0 and len(launching_calls(trace)[0]) > 0
     if not (reports or names or threads or has_launches):
         return None
@@ -94,7 +94,7 @@ def _untraced_gpu(trace: HostTrace) -> Flaw | None:
 
 
 def _may_be_of_gpu(name: str) -> bool:
-    """Tell whether it is worth looking closer at a name: most are not, and there are thousands."""
+    """Return whether a name may indicate a GPU: a fast test, because there are thousands of names."""
     return name.startswith(("cu", "hip", "Memcpy", "GpuExe", "gpu_", "GPU_")) or "GPU" in name or "Nccl" in name
 
 
@@ -134,7 +134,7 @@ def _lost_events(trace: HostTrace, links: Callable[[], LaunchLinks]) -> Flaw | N
 
 
 def _lost_launches(trace: HostTrace, links: Callable[[], LaunchLinks]) -> str:
-    """Say how many launches have no event of a device; empty if nearly all have one."""
+    """Return a sentence on launches without a device event; empty if nearly all have one."""
     calls, ids = launching_calls(trace)
     device_rows = trace.device_rows
     if len(device_rows) >= len(calls):
@@ -165,7 +165,7 @@ def _lost_launches(trace: HostTrace, links: Callable[[], LaunchLinks]) -> str:
 
 
 def _lost_chips(trace: HostTrace) -> str:
-    """Say which TPU chips got programs and recorded nothing; empty if all recorded something."""
+    """Return a sentence on TPU chips with programs and without events; empty if there are none."""
     if not {"device_ordinal", "run_id"} <= trace.read_stats:
         return ""
     calls = trace.host_events(mask(trace.names, _TPU_WORK[0].__eq__))
@@ -179,17 +179,17 @@ def _lost_chips(trace: HostTrace) -> str:
 
 
 def _executed_until(trace: HostTrace, links: LaunchLinks, end_ps: int) -> int:
-    """Return until when devices must have executed what host threads launched; the last launch is at `end_ps`.
+    """Return until when devices must have executed launched work; the last launch is at `end_ps`.
 
-    That is the last launch with a device event, since a device executes in order; or, if that is later, the end of the
-    capture less twice the longest time between a launch and its execution.
+    That is the last launch with a device event, because a device executes in order; or, if later, the end of the
+    capture minus twice the longest time between a launch and its execution.
     """
     launched_ps, delay_ps = trace.start_ps[links.host], trace.start_ps[links.device] - trace.start_ps[links.host]
     return max(int(launched_ps.max(initial=0)), end_ps - 2 * int(delay_ps.max(initial=0)) - int(PS_PER_MS))
 
 
 def _lost_runs(trace: HostTrace, links: LaunchLinks) -> str:
-    """Say which program ran on host threads more often than any of its kernels did; empty if none did."""
+    """Return a sentence on a program that ran on host threads more often than any of its kernels; empty if none did."""
     runs = trace.host_events(mask(trace.names, lambda name: name.endswith(_PROGRAM)))
     if not len(runs) or not len(links.host):
         return ""
@@ -211,10 +211,10 @@ def _lost_runs(trace: HostTrace, links: LaunchLinks) -> str:
 
 
 def _executed(trace: HostTrace) -> tuple[dict[str, int], bool]:
-    """Return how often each program ran by its kernels, at most; and whether a tenth of the kernels name no program.
+    """Return the maximum runs of each program by its kernels, and whether a tenth of the kernels have no program.
 
-    A kernel runs once or more in each run of its program, so the most frequent one says how many runs there were at
-    most. Programs of one name are told apart by their id.
+    A kernel runs at least once per run of its program, so the most frequent one is an upper limit. Ids distinguish
+    programs of the same name.
     """
     rows = trace.device_rows
     rows = rows[~_are_named(trace, rows, _COPY)]
@@ -244,11 +244,11 @@ def _are_named(trace: HostTrace, rows: Int64s, pattern: str) -> Bools:
 # --- ops that the host tracer left out ---
 
 _OPTIONS = re.compile("(?:\x08[\x00\x01])?(?:\x10([\x00-\x03]))?(?:\x18([\x00\x01]))?[\x20\x28]")
-"""How the options of a profile begin: a flag, the levels of host and device tracer (0 is omitted), and later fields."""
+"""Start of the options of a profile: a flag, the levels of host and device tracer (0 is omitted), and later fields."""
 
 
 class _Levels(NamedTuple):
-    """Levels of the tracers; None: the profile does not hold them."""
+    """Levels of the tracers; None: not in the profile."""
 
     host_tracer: int | None
     device_tracer: int | None

@@ -1,9 +1,9 @@
-"""Steps from the runs of programs on TPU chips: a run of the main program, or a turn of the programs that repeat.
+"""Steps from program runs on TPU chips: a run of the main program, or a turn of the programs that repeat.
 
-A program that hands out runs before the ones before are done gets its results as fast as the slowest chip makes them: a
-step lasts from the start of its run to the start of the next one, on each chip by the clock of that chip. For a program
-that waits for each result before it calls again, a step lasts from call to call, and the last one until it stops
-waiting. Which of both it does is seen on the clock of the host, where runs are linked to calls.
+If a program enqueues runs before the previous ones are done, the slowest chip determines the rate: a step lasts from
+the start of its run to the start of the next one, on each chip by its clock. If it waits for each result, a step lasts
+from call to call, and the last one until it stops waiting. The clock of the host, where runs are linked to calls,
+distinguishes the two.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ SOURCE = "program runs"
 _CUT = 0.9
 """A first or last run that takes less than this share of every other one is cut by an end of the capture."""
 _LONGER = 0.1
-"""From this share of a step on, the time in which the host compiles while the chip is idle makes it another step."""
+"""Minimum share of a step in compilation with an idle chip that makes a step different from others."""
 _SEVERAL, _COLD = 3, 2.0
-"""Of so many steps from call to call, a first one that takes over twice as long as others is no example of them."""
+"""Minimum number of steps from call to call, and how much longer the first one is if it is not typical."""
 _LOAD, _LONG_MS = "LoadProgram", 1.0
-"""What loads a program onto a chip, and how long it takes if it does not find it there."""
+"""Event that loads a program onto a chip, and its duration in ms if it was not loaded before."""
 
 
 def from_runs(trace: HostTrace, pattern: str | None = None) -> Steps | None:
-    """Infer steps from the runs of programs; or take those whose name matches, with or without the program's id."""
+    """Infer steps from program runs; or return those whose name matches, with or without the program's id."""
     runs, others = find_runs(trace), tuple[str, ...]()
     if pattern is not None:
         accepts = re.compile(fnmatch.translate(pattern)).match if "*" in pattern else pattern.__eq__
@@ -82,9 +82,9 @@ def from_runs(trace: HostTrace, pattern: str | None = None) -> Steps | None:
 
 
 def with_runs(trace: HostTrace, steps: Steps) -> Steps | None:
-    """Return steps that the program marked, with the times of the runs that it called in them.
+    """Return steps that the program marked, with the times of the runs called in them; None without linked runs.
 
-    A program that waits for each result keeps the times of its marks. None if no run is linked to a call in a mark.
+    A program that waits for each result keeps the times of its marks.
     """
     runs = find_runs(trace)
     called = np.append(trace.start_ps, -1)[runs.call]
@@ -113,7 +113,7 @@ def _of_first_loop(trace: HostTrace, runs: TpuRuns) -> tuple[TpuRuns, tuple[str,
 
 
 def _slowest(runs: TpuRuns) -> Int64s:
-    """Return the runs of the chip on which the main program takes most time: of those that run again, the longest."""
+    """Return the runs of the chip on which repeated runs of the main program take the longest total time."""
     total, (_, first) = np.bincount(runs.name, weights=runs.duration_ps), np.unique(runs.launch, return_index=True)
     launches = np.bincount(runs.name[first])
     main = runs.name == np.where((launches > 1) | (launches.max() == 1), total, -1.0).argmax()
@@ -138,9 +138,8 @@ def _launched(trace: HostTrace, runs: TpuRuns, chip: Int64s) -> JaxCalls:
 
 
 class _Work(NamedTuple):
-    """When chips work for each step: each chip by its own clock; the slowest one, and all, on the clock of the host.
-
-    -1: nothing of a step ran.
+    """When chips work for each step: each chip by its clock; the slowest one, and all, by the clock of the host; -1: no
+    run.
     """
 
     on_cores: tuple[CoreSteps, ...]
@@ -157,7 +156,7 @@ def _work(trace: HostTrace, runs: TpuRuns, step: Int64s, count: int, chip: int) 
         mine = (runs.plane == plane) & (step >= 0)
         start, end = extents(step[mine], runs.start_ps[mine], runs.end_ps[mine], count)
         ran = end >= 0
-        if 2 * int(ran.sum()) < count and plane != chip:  # it does something else
+        if 2 * int(ran.sum()) < count and plane != chip:  # another program runs on it
             continue
         cores.append(CoreSteps(plane, start, end))
         on_host = np.where(ran, trace.on_host_clock(plane, end), -1)
@@ -168,7 +167,7 @@ def _work(trace: HostTrace, runs: TpuRuns, step: Int64s, count: int, chip: int) 
 
 
 def _waits(trace: HostTrace, first: Int64s, work: _Work) -> bool:
-    """Tell whether most steps are called when the one before is done; `first`: the first call of each, -1: unknown."""
+    """Return whether most steps are called after the previous one is done; `first`: first call of each, -1: unknown."""
     called = np.append(trace.start_ps, -1)[first]
     if len(first) == 1:
         return bool(_stops_waiting(trace, first, np.full(1, -1), work)[0] >= 0)
@@ -197,7 +196,7 @@ def _from_run_to_run(trace: HostTrace, steps: Steps, work: _Work) -> Steps:
 
 
 def _cut(steps: Steps) -> list[int]:
-    """Return which of the first and the last step is shorter than all others of its kind, as if the capture cut it."""
+    """Return which of the first and last step is shorter than all others of its kind, so that the capture cut it."""
     kinds = np.array(steps.kinds, object)
     cut = []
     for end in {0, len(steps) - 1} if len(steps) else ():
@@ -209,13 +208,13 @@ def _cut(steps: Steps) -> list[int]:
 
 
 def _from_call_to_call(trace: HostTrace, steps: Steps, work: _Work, first: Int64s, last: Int64s) -> Steps:
-    """Return steps that begin with their first call and end when the program, or the TPU, is done with the last one."""
+    """Return steps from their first call until the program, or the TPU, is done with the last one."""
     is_called = (first >= 0) & (last >= 0)
     start = np.where(is_called, trace.start_ps[first], work.begun)
     returned = np.where(is_called, trace.end_ps[last], work.ended)
     end = np.maximum(np.maximum(returned, work.done), _stops_waiting(trace, last, np.append(start[1:], -1), work))
     flags = np.where(_compiles(trace, first, last), RETRACE, np.array(steps.flags, object))
-    if len(steps) >= _SEVERAL:  # from the end of waiting to the next call is time of a step too
+    if len(steps) >= _SEVERAL:  # the time from the end of waiting to the next call belongs to a step too
         flags[-1] = flags[-1] or END_ESTIMATED
         others = np.diff(start)[1:][flags[1:-1] == ""]
         if not flags[0] and len(others) and start[1] - start[0] > _COLD * median(others):
@@ -227,9 +226,9 @@ def _from_call_to_call(trace: HostTrace, steps: Steps, work: _Work, first: Int64
 
 
 def _stops_waiting(trace: HostTrace, last: Int64s, following: Int64s, work: _Work) -> Int64s:
-    """Return when the program stops waiting for what it called last in each step, -1 if it does not wait.
+    """Return when the program stops waiting for the last call of each step, -1 if it does not wait.
 
-    That is the end of what waits on the thread of the call, and begins before the TPU is done and before the next call.
+    This is the end of the waiting event on its thread that begins before the TPU is done and the next call.
     """
     ends = np.full(len(last), -1, np.int64)
     called = np.flatnonzero(last >= 0)
@@ -253,7 +252,7 @@ def _compiling(trace: HostTrace) -> Intervals:
 
 
 def _compiles(trace: HostTrace, first: Int64s, last: Int64s) -> Bools:
-    """Tell in which steps XLA compiles on the thread of their calls, from the first call to the end of the last."""
+    """Return in which steps XLA compiles on the thread of their calls, from the first call to the end of the last."""
     rows = trace.host_events(mask(trace.names, is_jax_compilation))
     known = (first >= 0) & (last >= 0)
     start, end = trace.start_ps[first], trace.end_ps[last]
@@ -262,7 +261,7 @@ def _compiles(trace: HostTrace, first: Int64s, last: Int64s) -> Bools:
 
 
 def _first_call(trace: HostTrace, runs: TpuRuns, launch: int) -> tuple[str, ...]:
-    """Say what the call of the first step does until its program runs, if it compiles or loads the program."""
+    """Return a sentence if the first step's call compiles or loads the program before it runs."""
     mine = runs.launch == launch
     call = int(runs.call[mine].max())
     if call < 0:

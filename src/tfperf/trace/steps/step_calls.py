@@ -1,4 +1,4 @@
-"""Calls of functions as steps, and the turns of a sequence that repeats."""
+"""Function calls as steps, and the turns of a sequence that repeats."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class FunctionCalls(Struct, frozen=True):
 
     @property
     def is_dominant(self) -> Bools:
-        """Tell which calls are of the function with the largest total time."""
+        """Return which calls are of the function with the longest total time."""
         total = np.bincount(self.name, weights=self.end - self.start, minlength=1)
         return np.asarray(self.name == total.argmax(), np.bool_)
 
@@ -82,10 +82,10 @@ NO_CALLS = FunctionCalls(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (), np.
 
 
 class Fetches(Struct, frozen=True):
-    """Fetches of an element by the program, in time order; `iterator` tells the pipelines apart.
+    """Fetches of an element by the program, in time order; `iterator` distinguishes pipelines.
 
-    `row` is the event of each, `root` that of the call of the pipeline's outermost stage, -1 where it is not recorded.
-    `ends` are the starts of fetches that only find out that there is no further element, which are not among the rest.
+    `row` is the event of each, `root` that of the call of the pipeline's outermost stage, -1 if not recorded. `ends`
+    are the starts of fetches that reach the end of the data, which are not in the other columns.
     """
 
     row: Int64s
@@ -102,10 +102,7 @@ class Fetches(Struct, frozen=True):
 
     @property
     def pipeline(self) -> Int64s:
-        """Return a number for each fetch; iterators of which one is made after the other is done have the same.
-
-        A program makes a new iterator for each epoch.
-        """
+        """Return a number for each fetch, equal for iterators that follow each other (one per epoch)."""
         iterators, index = distinct_index(self.iterator)
         first, last = _first_of_each(index), len(index) - 1 - _first_of_each(index[::-1])
         done: list[int] = []
@@ -134,7 +131,7 @@ def find_calls(trace: HostTrace) -> FunctionCalls:
 
 @once
 def find_fetches(trace: HostTrace) -> Fetches:
-    """Return the fetches, each with the id of the pipeline that it asked."""
+    """Return the fetches, each with the id of its pipeline."""
     rows = trace.host_events(mask(trace.names, is_fetch))
     rows = rows[trace.duration_ps[rows] > 0]
     roots = trace.host_events(mask(trace.names, is_root_iterator))
@@ -155,11 +152,7 @@ _MOSTLY = 0.8
 
 
 def _finds_the_end(trace: HostTrace, fetches: Fetches) -> Bools:
-    """Tell which fetches find that their pipeline has no further element.
-
-    It shows elsewhere: the prefetch that ends the pipeline hands nothing over, or a call takes fewer values out of
-    optionals than it fetches.
-    """
+    """Return which fetches reach the end of their pipeline, shown by a missing hand-over or by fewer values taken."""
     known = fetches.root >= 0
     handed = hold(trace, fetches.row, trace.host_events(mask(trace.names, "PrefetchConsume".__eq__)))
     is_end = known & ~handed & (_share(fetches.iterator, handed) >= _MOSTLY)
@@ -184,7 +177,7 @@ def _finds_the_end(trace: HostTrace, fetches: Fetches) -> Bools:
 
 
 def _share(group: Int64s, wanted: Bools) -> Float64s:
-    """Return for each position the share of its group that is wanted; one of the group may be unlike the others."""
+    """Return for each position the wanted share of its group; one member of the group may differ."""
     _, index = distinct_index(group)
     return (np.bincount(index, weights=wanted) / np.maximum(np.bincount(index) - 1, 1))[index]
 
@@ -224,7 +217,7 @@ def from_calls(trace: HostTrace) -> Steps | None:
 
 
 def _fetches_of_first(trace: HostTrace, calls: FunctionCalls, loop: Int64s, fetches: Fetches) -> Fetches:
-    """Return the fetches that are not of other loops: on their threads, or of iterators that mostly their calls ask."""
+    """Return the fetches without those of other loops (on their threads, or of iterators that mostly they call)."""
     others = distinct(trace.line_of[calls.row[loop > 0]])
     elsewhere = np.isin(trace.line_of[fetches.row], others)
     in_first, in_others = (
@@ -237,7 +230,7 @@ def _fetches_of_first(trace: HostTrace, calls: FunctionCalls, loop: Int64s, fetc
 
 def _of_one_loop(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> Steps:
     call_of_fetch, ending = (_call_around(calls, times) for times in (fetches.start, fetches.ends))
-    # The fetches in each call, of the pipeline that was asked most (replicas have one pipeline each).
+    # Fetches in each call, of its most-used pipeline (replicas have one pipeline each).
     per_call = np.zeros(len(calls.name), np.int64)
     for pipeline in distinct(fetches.pipeline).tolist():
         inside = call_of_fetch[(fetches.pipeline == pipeline) & (call_of_fetch >= 0)]
@@ -253,7 +246,7 @@ def _of_one_loop(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
 
 
 def _call_around(calls: FunctionCalls, times: Int64s) -> Int64s:
-    """Return the call that is under way at each time, -1 for none."""
+    """Return the call that contains each time, -1 for none."""
     return span_at(calls.start, calls.end, times)
 
 
@@ -266,10 +259,7 @@ def _numbered(
     until: Int64s | None = None,
     kinds: tuple[str, ...] = (),
 ) -> Steps:
-    """Return steps that are numbered from 0; `functions` names what each runs, and `until` bounds when its ops do.
-
-    Unless `kinds` are given, the ops say of which kind each is.
-    """
+    """Return steps numbered from 0; without `kinds`, the ops of their `functions` (up to `until`) determine them."""
     kinds = kinds or label_kinds(trace, span[0], span[1] if until is None else until, functions)
     names = tuple(f"{kind} {i}" for i, kind in enumerate(kinds))
     steps = plain_steps(how, span, np.arange(len(kinds), dtype=np.int64), names, kinds)
@@ -277,9 +267,8 @@ def _numbered(
 
 
 def _executions(trace: HostTrace, calls: FunctionCalls, per_call: Int64s, only_ends: Bools) -> Steps:
-    """Every call that fetches its own batches is one execution, but for those that only find the end of the data.
-
-    Evaluation on arrays is a step as well.
+    """Return one step per call that fetches its own batches (also evaluation on arrays), without those at the data's
+    end.
     """
     fetching = np.array([median(per_call[calls.name == name]) >= 1 for name in range(len(calls.names))], np.bool_)
     fetches_own = fetching[calls.name]
@@ -296,7 +285,7 @@ def _executions(trace: HostTrace, calls: FunctionCalls, per_call: Int64s, only_e
 
 
 def _loop_inside(trace: HostTrace, calls: FunctionCalls, fetches: Fetches, call_of_fetch: Int64s) -> Steps:
-    """One long call loops over the data: a step runs from fetch to fetch, of the pipeline asked most."""
+    """Return the steps inside one long call that loops over the data, from fetch to fetch of the most-used pipeline."""
     is_dominant = calls.is_dominant
     in_loop = (call_of_fetch >= 0) & is_dominant[np.maximum(call_of_fetch, 0)]
     rows = np.flatnonzero(in_loop & (fetches.pipeline == _most_frequent(fetches.pipeline[in_loop])))
@@ -311,7 +300,7 @@ def _loop_inside(trace: HostTrace, calls: FunctionCalls, fetches: Fetches, call_
 
 
 class _Roles(NamedTuple):
-    """What each call is for: training, evaluation, or what is done now and then; all others belong to each step."""
+    """The role of each call: training, evaluation, or occasional; all others are part of each step."""
 
     trains: Bools
     evaluates: Bools
@@ -319,7 +308,7 @@ class _Roles(NamedTuple):
 
     @property
     def are_told_apart(self) -> bool:
-        """Tell whether the ops of some calls show that they train, and of others that they do not."""
+        """Return whether the ops of some calls show that they train, and of others that they do not."""
         return bool(self.trains.any() and not self.trains.all())
 
 
@@ -329,12 +318,11 @@ _SUBTRACTS = re.compile(r"^(?!.*AssignMovingAvg).*:AssignSubVariableOp$")
 
 
 def _roles(trace: HostTrace, calls: FunctionCalls, fetches_own: Bools) -> _Roles:
-    """Tell which calls train and which evaluate, by the ops of their functions.
+    """Return which calls train and which evaluate, by the ops of their functions.
 
-    What is called in nearly every turn of the calls that train belongs to the step (a teacher, a policy that acts).
-    What is called more rarely is evaluation if it computes forward, takes batches of its own or is called several times
-    in a row. Else it is done now and then (a moving average, a summary), unless the calls that train leave the update
-    of the weights to it.
+    A function called in nearly every turn of the training calls belongs to the step (a teacher, a policy that acts). A
+    rarer one is evaluation if it computes forward, fetches its own batches or is called several times in a row; else it
+    is occasional (a moving average, a summary), unless the training calls leave the weight update to it.
     """
     function = _concrete_functions(trace, calls)
     trains = _holds(trace, calls, function, is_gradient)
@@ -361,7 +349,7 @@ def _roles(trace: HostTrace, calls: FunctionCalls, fetches_own: Bools) -> _Roles
 
 
 def _concrete_functions(trace: HostTrace, calls: FunctionCalls) -> Int64s:
-    """Return a number for each call: of its name, and of the concrete function that it runs where that is noted."""
+    """Return a number for each call, by its name and, if recorded, its concrete function."""
     function_of = [concrete_function(name) for name in trace.names]
     rows = trace.host_events(np.array([bool(function) for function in function_of], np.bool_))
     following = np.append(rows, -1)[np.searchsorted(rows, calls.row, side="right")]
@@ -373,7 +361,7 @@ def _concrete_functions(trace: HostTrace, calls: FunctionCalls) -> Int64s:
 
 
 def _holds(trace: HostTrace, calls: FunctionCalls, function: Int64s, wanted: Callable[[str], bool]) -> Bools:
-    """Tell during which calls wanted ops run; most calls of a function decide, since an op may run late."""
+    """Return in which calls wanted ops run, by the majority of calls of a function, because an op may run late."""
     times = np.sort(trace.start_ps[trace.host_events(mask(trace.names, wanted))])
     holds = np.searchsorted(times, calls.end) > np.searchsorted(times, calls.start)
     _, index = distinct_index(function)
@@ -381,7 +369,7 @@ def _holds(trace: HostTrace, calls: FunctionCalls, function: Int64s, wanted: Cal
 
 
 def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> Steps:
-    """Fetches lie between the calls (or there are none): find the cycle in the sequence of both."""
+    """Return the steps of the cycle of calls and of fetches between them, if any."""
     iterators, which = distinct_index(fetches.pipeline)
     fetch_kinds = len(iterators)
     token = np.concatenate((which, calls.name + fetch_kinds))
@@ -390,7 +378,7 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     order = np.lexsort((token, start))
     call = np.concatenate((np.full(len(which), -1, np.int64), np.arange(len(calls.name))))[order]
     is_call = call >= 0
-    # Fetches after the last call start no step, nor do those without a call that takes what was fetched.
+    # Fetches after the last call start no step, nor do those without a call that uses the element.
     wanted = np.arange(len(order)) <= np.flatnonzero(is_call)[-1]
     iterator = np.concatenate((fetches.iterator, np.full(len(calls.name), -1)))[order]
     followed = np.append(is_call[1:], False)
@@ -403,7 +391,7 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     own_fetch[call[place]] = np.diff(place, prepend=-1) > 1
     roles = _roles(trace, calls, own_fetch)
     evaluated = np.flatnonzero(is_call & np.append(roles.evaluates, False)[call])
-    evaluations = np.append(-1, place)[np.searchsorted(place, evaluated)] + 1  # each from its first fetch on
+    evaluations = np.append(-1, place)[np.searchsorted(place, evaluated)] + 1  # each from its first fetch
     in_cycle = ~(is_call & np.append(roles.rare, False)[call])
     in_cycle[ranges(evaluations, evaluated - evaluations + 1)] = False
     kept = np.flatnonzero(in_cycle)
@@ -433,7 +421,7 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
 def _explained(
     cycle: Cycle, fetch_kinds: int, functions: list[str], is_evaluation: Bools, roles: _Roles
 ) -> tuple[Confidence, str]:
-    """Return how sure the steps are, and what they are, in words."""
+    """Return the confidence of the steps, and their description."""
     shape = "do not repeat regularly"
     if cycle.period:
         shape = "repeat one by one" if cycle.period == 1 else f"repeat every {cycle.period} events"
@@ -451,7 +439,7 @@ def _explained(
 
 
 def _around(trace: HostTrace, calls: FunctionCalls, times: Int64s) -> Int64s:
-    """Return where the outermost eager event (or call) around each time starts; the time itself where none is."""
+    """Return the start of the outermost eager event (or call) around each time; the time itself without one."""
     rows = outermost(trace, trace.host_events(mask(trace.names, is_eager_call)))
     starts = np.concatenate((calls.start, trace.start_ps[rows]))
     ends = np.concatenate((calls.end, trace.end_ps[rows]))
@@ -465,7 +453,7 @@ def _around(trace: HostTrace, calls: FunctionCalls, times: Int64s) -> Int64s:
 
 
 def from_fetches(trace: HostTrace) -> Steps | None:
-    """Without calls, a step runs from fetch to fetch of the pipeline that is asked most."""
+    """Return the steps of a program without calls, from fetch to fetch of the most-used pipeline."""
     fetches = find_fetches(trace)
     if len(fetches.start) < 2:
         return None
@@ -481,7 +469,7 @@ _ASKED = "EagerService:Enqueue"
 
 
 def from_function_runs(trace: HostTrace) -> Steps | None:
-    """Without calls, take executor runs that tf.data did not start (a serving or TensorFlow 1 job)."""
+    """Return executor runs that tf.data did not start, for programs without calls (a serving or TensorFlow 1 job)."""
     captured = trace.host_events(mask(trace.names, is_input_function))
     of_tfdata = trace.number_at("id", captured)
     for name in ("FunctionRun", "SessionRun", "RunGraph"):
@@ -495,7 +483,7 @@ def from_function_runs(trace: HostTrace) -> Steps | None:
         asked = trace.host_events(mask(trace.names, _ASKED.__eq__))
         are_asked = covers(union(trace.start_ps[asked], trace.end_ps[asked]), start).mean() >= _MOSTLY
         how: How = ("executor runs", "medium" if are_asked else "low", f"{len(rows)} {name} events outside tf.data")
-        # A run that another process asks for returns before its ops do.
+        # A run that another process requests returns before its ops do.
         until = np.maximum(end, np.append(start[1:], int(trace.end_ps[trace.on_host].max())))
         return _numbered(trace, how, (start, end), [UNLABELLED] * len(rows), until=until)
     return None

@@ -1,4 +1,4 @@
-"""Steps of one host: their windows, kinds and flags, and how they were found."""
+"""Steps of one host: their windows, kinds and flags, and the detection rule."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tfperf.trace.host_trace import HostTrace
 
 Confidence = Literal["high", "medium", "low", "none"]
 WhichStep = int | Literal["median", "slowest"]
-"""A step by its number, or by its duration among the others."""
+"""A step by number, or by its duration relative to the others."""
 How = tuple[str, Confidence, str]
-"""Name of the rule that found steps, how sure it is, and the rule in words."""
+"""Name of the detection rule, its confidence, and a description."""
 
 PARTIAL, RETRACE, SLOW_FIRST, END_ESTIMATED = "partial", "retrace", "slow first step", "end estimated"
 OMITTED, COLLECTION = "omitted", "garbage collection"
@@ -32,13 +32,13 @@ FLAGS: Mapping[str, str] = {
     COLLECTION: "most of it is a garbage collection of Python, and hardly any other step has one",
     OMITTED: "with attribution tensorflow: the first or the last step, which TensorFlow's profiler leaves out",
 }
-"""Why a step does not count in averages."""
+"""Why a step is excluded from averages."""
 UNLABELLED, ITERATION = "step", "iteration"
-"""Kinds of steps of which it is unknown whether they train, and of those that surely do not."""
+"""Kind of a step that may or may not train, and kind of one that does not train."""
 
 
 def step_word(kind: str) -> str:
-    """Return what a step of a kind is called: `step`, `iteration`, `train step`."""
+    """Return the noun for a step of a kind: `step`, `iteration`, `train step`."""
     return kind if kind in (UNLABELLED, ITERATION) else f"{kind} step"
 
 
@@ -61,10 +61,10 @@ class CoreSteps(NamedTuple):
 class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """The steps of one host, in time order.
 
-    Rules find where steps start and where their own work ends; of that, `find_steps` makes windows [start_ps, end_ps)
-    that run from start to start. `flags` holds, per step, why it does not count in averages (empty: it counts).
-    `batches` counts tf.data elements per step (more than 1 with `steps_per_execution`). `source` names the rule,
-    `explanation` says it in words.
+    Rules find the starts of steps and the ends of their own work; `find_steps` turns these into windows [start_ps,
+    end_ps) from start to start. `flags` holds, per step, why it is excluded from averages (empty: included). `batches`
+    counts tf.data elements per step (more than 1 with `steps_per_execution`). `source` is the name of the rule,
+    `explanation` its description.
     """
 
     source: str
@@ -82,17 +82,16 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     pauses: tuple[Pause, ...] = ()
     notes: tuple[str, ...] = ()
     other_loops: tuple[str, ...] = ()
-    """A sentence for each loop that runs on another thread at the same time, which is in no step."""
+    """A sentence for each loop that runs on another thread at the same time and is not part of steps."""
     enough: int = 3
-    """So many steps of a kind without a flag are enough for averages."""
+    """Number of unflagged steps of a kind that is enough for averages."""
     on_cores: tuple[CoreSteps, ...] = ()
-    """Where steps are runs of programs on TPU cores: their windows on each core, by its own clock.
-
-    Rules tell there from when to when a core works for each step, as they do for the steps, which are those of the
-    slowest core on the clock of the host."""
+    """Windows of steps on each TPU core, by its own clock, if steps are program runs; `Steps` holds those of the
+    slowest.
+    """
 
     def __len__(self) -> int:
-        """Return the number of steps, flagged ones included."""
+        """Return the number of steps, including flagged ones."""
         return len(self.start_ps)
 
     def only(self, rows: Int64s) -> Steps:
@@ -117,7 +116,7 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @property
     def rests_on(self) -> Parts:
-        """Return the parts of the profile that say where steps start and end: marks, if there are any."""
+        """Return the parts of the profile that determine the borders of steps: marks, if there are any."""
         if self.source not in ("markers", "device steps") or not self.end_known:
             return TIMES
         return frozenset({"steps", "device"} if self.on_cores or self.source == "device steps" else {"steps"})
@@ -129,13 +128,13 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @cached_property
     def averaged(self) -> Bools:
-        """Tell which steps count in averages: those without a flag, if `enough` are; else all of their kind."""
+        """Return which steps are averaged: those without a flag, if there are `enough`; else all of their kind."""
         plain, (kinds, code) = self.plain, self._kind_index
         return np.asarray(plain | (np.bincount(code[plain], minlength=len(kinds)) < self.enough)[code], np.bool_)
 
     @cached_property
     def plain(self) -> Bools:
-        """Tell which steps have no flag."""
+        """Return which steps have no flag."""
         flags, code = text_index(self.flags)
         return np.array([not flag for flag in flags], np.bool_)[code]
 
@@ -144,23 +143,23 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return text_index(self.kinds)
 
     def are(self, kind: str) -> Bools:
-        """Tell which steps are of a kind."""
+        """Return which steps are of a kind."""
         kinds, code = self._kind_index
         return np.array([each == kind for each in kinds], np.bool_)[code]
 
     @cached_property
     def headline(self) -> Bools:
-        """Tell which steps the headline figures are about: averaged ones of the headline kind."""
+        """Return which steps the headline figures use: averaged ones of the headline kind."""
         return self.averaged & self.are(self.headline_kind)
 
     @property
     def kinds_told_apart(self) -> tuple[str, ...]:
-        """Return the kind of each step if there are several, else nothing."""
+        """Return the kind of each step if there are several kinds, else an empty tuple."""
         return self.kinds if len(set(self.kinds)) > 1 else ()
 
     @cached_property
     def headline_kind(self) -> str:
-        """Return the kind that headline figures are about: train if there is one, else the most time-consuming."""
+        """Return the kind of the headline figures: train if present, else the one with the longest total time."""
         kinds, code = self._kind_index
         total = dict(zip(kinds, np.bincount(code, self.duration_ps, len(kinds)).tolist(), strict=True))
         training = [kind for kind in total if kind.startswith("train")]
@@ -170,8 +169,8 @@ class Steps(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 def chosen_step(steps: Steps, which: WhichStep) -> int | None:
     """Return the row of a step; None if there is none.
 
-    `median` is the one of the headline steps whose duration is nearest to their median, `slowest` the longest that the
-    capture shows whole. Of steps with the same number, the first is taken.
+    `median` is the headline step nearest to their median duration, `slowest` the longest complete step of the capture.
+    Of steps with the same number, the first is used.
     """
     if isinstance(which, int):
         rows = np.flatnonzero(steps.numbers == which)
@@ -190,7 +189,7 @@ def chosen_step(steps: Steps, which: WhichStep) -> int | None:
 def plain_steps(
     how: How, span: tuple[Int64s, Int64s], numbers: Int64s, names: tuple[str, ...], kinds: tuple[str, ...]
 ) -> Steps:
-    """Return steps without flags, of one batch each; `span` is where each starts and where its own work ends."""
+    """Return unflagged steps of one batch each; `span` holds the start of each and the end of its own work."""
     source, confidence, explanation = how
     start, end = span
     return Steps(
@@ -208,20 +207,20 @@ def plain_steps(
 
 
 def no_steps(reason: str) -> Steps:
-    """Return the empty result, with the reason why nothing was found."""
+    """Return the empty result, with the reason."""
     return plain_steps(("none", "none", reason), (NO_NUMBERS, NO_NUMBERS), NO_NUMBERS, (), ())
 
 
 def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) -> tuple[str, ...]:
     """Label steps of the same name `train` or `eval` by whether gradient or optimizer ops run in them.
 
-    The label belongs to the concrete function (most of its steps decide), since an op of an asynchronous step may run
-    late. Where no step shows such an op (an XLA-compiled function hides them) steps keep their name.
+    The label belongs to the concrete function (by the majority of its steps), because an op of an asynchronous step may
+    run late. If no step shows such an op (an XLA-compiled function hides them), steps keep their name.
     """
     label_of = {name: name if name in ("train", "test", "eval") else UNLABELLED for name in dict.fromkeys(names)}
     plain = tuple(map(label_of.__getitem__, names))
     rows = trace.host_events(mask(trace.names, is_gradient))
-    # What XLA computes while it compiles shows in those steps only that compile.
+    # XLA computes constants during compilation: such ops are only in steps that compile.
     rows = rows[~covers(xla_compilations(trace), trace.start_ps[rows])]
     if not len(rows) or not len(start):
         return plain if len(set(names)) == 1 else tuple(names)
@@ -230,7 +229,7 @@ def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) 
     function_of = [concrete_function(name) for name in trace.names]
     rows = trace.host_events(np.array([bool(function) for function in function_of], np.bool_))
     rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
-    functions = list(names)  # per step, its name and the concrete function that it runs first
+    functions = list(names)  # per step, its name and the first concrete function that it runs
     if len(rows):
         first = rows[np.minimum(np.searchsorted(trace.start_ps[rows], start), len(rows) - 1)]
         runs_one = (trace.start_ps[first] >= start) & (trace.start_ps[first] < end)

@@ -1,12 +1,12 @@
-"""Steps as TensorFlow's profiler makes them (`--attribution tensorflow`): groups of events, and their times.
+"""Steps as TensorFlow's profiler creates them (`--attribution tensorflow`): groups of events, and their times.
 
-Events form a graph: an event is a child of the event around it on its thread, and of the event on another thread
-that caused it (equal producer and consumer ids, equal correlation ids of launch and kernel). A step is what is
-reachable from a root event. Since a group once given is never taken away, and roots are visited in a fixed order,
-the group of an event is the first root in that order from which it can be reached.
+Events form a graph: an event is a child of the event around it on its thread, and of the event on another thread that
+caused it (equal producer and consumer ids, equal correlation ids of launch and kernel). A step is the part of the graph
+reachable from a root event. Because a group is never removed once assigned, and roots are visited in a fixed order, the
+group of an event is the first root in that order from which it can be reached.
 
 Most events have only the parent around them. They are folded into the nearest *entry* above them (a root, or an event
-that something on another thread caused), so the graph that is searched has entries as nodes only.
+caused on another thread), so the searched graph has only entries as nodes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NOBODY = np.iinfo(np.int64).max
 
 
 class _Edges(NamedTuple):
-    """Links between events that are not on one line: rows `parent[i]` caused rows `child[i]`."""
+    """Links between events on different lines: rows `parent[i]` caused rows `child[i]`."""
 
     parent: Int64s
     child: Int64s
@@ -52,8 +52,8 @@ class _Edges(NamedTuple):
 def group_trace(trace: HostTrace) -> HostTrace:
     """Return the trace with the stats `group_id` and `step_name` that TensorFlow's profiler would add.
 
-    The trace must have been read with the stats of `read.LINKS`, and with `instants`. Traces with functional loops stay
-    ungrouped, as there.
+    The trace must have been read with the stats of `read.LINKS`, and with `instants`. As in TensorFlow, traces with
+    functional loops stay ungrouped.
     """
     if _LOOPS & {trace.names[name] for name in distinct(trace.name).tolist()}:
         return trace
@@ -101,7 +101,7 @@ def _from_tfdata(trace: HostTrace, rows: Int64s) -> Bools:
 
 
 def _loop_iterations(trace: HostTrace) -> tuple[Int64s, Int64s, _Edges] | None:
-    """If an executor runs a loop, its iterations are the only roots: the earliest event of each leads the others."""
+    """Return loop iterations, which are the only roots if an executor runs a loop: the earliest event of each leads."""
     rows = trace.host_events(mask(trace.names, "ExecutorState::Process".__eq__))
     rows = rows[trace.has_stat("id")[rows] & trace.has_stat("iter_num")[rows]]
     rows = rows[~_from_tfdata(trace, rows)]
@@ -123,7 +123,7 @@ def _joined(edges: list[_Edges]) -> _Edges:
 
 
 def _context_edges(trace: HostTrace) -> _Edges:
-    """Link producers and consumers of one context (type and id); crowds on both sides mean nothing."""
+    """Link producers and consumers of one context (type and id), unless there are many on both sides."""
     produce = np.flatnonzero(trace.has_stat("_pt") & trace.has_stat("_p"))
     consume = np.flatnonzero(trace.has_stat("_ct") & trace.has_stat("_c"))
     kinds = np.concatenate((trace.number("_pt", 0)[produce], trace.number("_ct", 0)[consume]))
@@ -153,7 +153,7 @@ def _fetch_edges(trace: HostTrace, parent: Int64s) -> _Edges:
     _, key = np.unique(np.stack((ids[both], iteration[both])), axis=1, return_inverse=True)
     key = key.reshape(-1)
     last = np.full(len(both), -1, np.int64)
-    last[key[: len(executors)]] = executors  # where a key comes several times, the value written last stays
+    last[key[: len(executors)]] = executors  # of several values for a key, the last one stays
     executor = last[key[len(executors) :]]
     return _Edges(executor[executor >= 0], fetches[executor >= 0])
 
@@ -206,14 +206,13 @@ class _Graph(Struct, frozen=True):
 
     @staticmethod
     def of(source: Int64s, target: Int64s) -> _Graph:
-        """Build the graph; links from nowhere (-1) are dropped."""
         source, target = source[source >= 0], target[source >= 0]
         order = np.argsort(source, kind="stable")
         size = int(max(source.max(initial=-1), target.max(initial=-1))) + 1
         return _Graph(np.searchsorted(source[order], np.arange(size + 1)), target[order])
 
     def least_above(self, value: Int64s) -> Int64s:
-        """Return, for each node, the least value of all nodes from which it can be reached."""
+        """Return, for each node, the smallest value of all nodes from which it can be reached."""
         least = np.full(len(value), _NOBODY, np.int64)
         passed_on = value.copy()
         changed = np.flatnonzero(value[: len(self.first) - 1] != _NOBODY)
@@ -239,7 +238,7 @@ def _nearest_entry(parent: Int64s, depth: Int64s, is_entry: Bools) -> Int64s:
 
 
 def _step_names(trace: HostTrace, parent: Int64s, leaders: Int64s) -> Stat:
-    """Name the steps whose root says by itself what it is: `<graph type or event name> <step number>`."""
+    """Name the steps whose root has a number: `<graph type or event name> <step number>`."""
     implicit = mask(trace.names, lambda name: name in _IMPLICIT_ROOTS)
     rows = np.flatnonzero(~implicit[trace.name[leaders]])
     texts: list[str] = []
@@ -269,12 +268,11 @@ def _inherited(stat: Stat, parent: Int64s, row: int) -> int | None:
 
 
 # --- times ---
-#
-# Groups are what TensorFlow's profiler takes for steps; old ones stored them, `group_by_links.py` finds them again.
+# Groups are the steps of TensorFlow's profiler; old versions stored them, `group_by_links.py` computes them.
 
 
 class GroupSpans(Struct, frozen=True):
-    """One entry per group that has a step marker: its id and its span. `names` maps ids to step names."""
+    """One entry per group with a step marker: its id and its span. `names` maps ids to step names."""
 
     group: Int64s
     start: Int64s
@@ -285,12 +283,12 @@ class GroupSpans(Struct, frozen=True):
 
 
 def has_device_plane(trace: HostTrace) -> bool:
-    """Tell whether there is a GPU or TPU plane at all; TensorFlow counts an empty one as a device."""
+    """Return whether there is a GPU or TPU plane, even if empty, as TensorFlow does."""
     return any(plane.kind in ("gpu", "tpu") for plane in trace.planes)
 
 
 def is_marker_name(name: str) -> bool:
-    """Tell whether TensorFlow takes any grouped event of this name as a step marker."""
+    """Return whether TensorFlow treats any grouped event of this name as a step marker."""
     return name.startswith(("train", "test", "TraceContext")) and "/" not in name
 
 
@@ -305,7 +303,7 @@ def host_markers(trace: HostTrace, group: Int64s) -> Int64s:
 
 
 def group_spans(trace: HostTrace, group: Int64s) -> GroupSpans:
-    """Return the span of each group: its longest host marker, unless the longest device marker sticks out of it."""
+    """Return the span of each group: its longest host marker, unless the longest device marker extends beyond it."""
     host = host_markers(trace, group)
     device = _device_markers(trace, group)
     host_span = _longest(group[host], trace.start_ps[host], trace.end_ps[host])
@@ -336,11 +334,10 @@ def _longest(group: Int64s, start: Int64s, end: Int64s) -> dict[int, tuple[int, 
 
 
 _Spans = tuple[Int64s, Int64s, Int64s]
-"""Group, start and end."""
 
 
 def _device_markers(trace: HostTrace, group: Int64s) -> _Spans:
-    """Return the step markers of devices: the stored step line, or what it would hold."""
+    """Return the step markers of devices: the stored step line, or its derived equivalent."""
     parts: list[_Spans] = [(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS)]
     for plane in trace.devices:
         stored = [line for line in trace.device_lines(plane, derived=True) if line.id == STEPS_LINE]
@@ -355,7 +352,7 @@ def _device_markers(trace: HostTrace, group: Int64s) -> _Spans:
 
 
 def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> _Spans:
-    """Merge neighbouring device events of one group; an event without a group takes that of the event before."""
+    """Merge neighboring device events of one group; an event without a group gets that of the previous event."""
     rows = rows_of(trace.device_lines(plane))
     rows = rows[np.lexsort((trace.duration_ps[rows], trace.start_ps[rows]))]
     last_grouped = np.maximum.accumulate(np.where(group[rows] >= 0, np.arange(len(rows)), -1))
@@ -368,7 +365,7 @@ def _derived_markers(trace: HostTrace, plane: int, group: Int64s) -> _Spans:
 
 
 def grouped_times(trace: HostTrace, group: Int64s, spans: GroupSpans) -> ActivityTimes:
-    """Return what happens in each group, as TensorFlow attributes it, on stretched time."""
+    """Return the activities in each group, as TensorFlow attributes them, on stretched time."""
     rows, codes = _grouped_events(trace, group, spans)
     order = np.argsort(spans.group)
     place = lookup(spans.group[order], group[rows])
@@ -412,9 +409,9 @@ def _with_instants(
 ) -> dict[Activity, Intervals]:
     """Let events of zero duration raise the state as TensorFlow's sweep does.
 
-    There an instant switches the state to its activity, and nothing switches it back until the next event of equal or
-    higher priority starts. So it acts like an event that lasts until then (or until its group ends), unless
-    something of equal or higher priority is going on at that moment.
+    In that sweep, an instant switches the state to its activity until the next event of equal or higher priority
+    starts. So it acts like an event that lasts until then (or until its group ends), unless an event of equal or higher
+    priority is active at that moment.
     """
     instant = end == start
     if not instant.any():

@@ -1,4 +1,4 @@
-"""Steps on TPU cores: when each core is in a step, what its ops tell, how much it waits for input, and its duty."""
+"""Steps on TPU cores: the windows of each core, its categories, its input waiting time, and its duty cycle."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from tfperf.trace.steps.steps import CoreSteps, Steps
 def core_steps(trace: HostTrace, steps: Steps) -> list[CoreSteps]:
     """Return the windows of the steps on each core that recorded its steps; else those of the steps, on all cores.
 
-    Cores step together, so a step lasts as long as the core that takes longest; what another one has left until then is
-    part of its step, but for what its next step takes. Only steps that all cores have are returned. Where steps are
-    runs of programs, each core has windows of its own, from run to run; one that runs other programs has those of the
-    steps.
+    Cores step together, so a step lasts as long as on the slowest core; the remaining time on another core is part of
+    its step, except for the time of its next step. Only steps that all cores have are returned. If steps are program
+    runs, each core has its own windows, from run to run; one that runs other programs has those of the steps.
     """
     if steps.source != "device steps":
         own = {each.plane: each for each in steps.on_cores}
@@ -43,10 +42,7 @@ def core_steps(trace: HostTrace, steps: Steps) -> list[CoreSteps]:
 
 
 def in_step_time(trace: HostTrace, steps: Steps, plane: Int64s, ps: Int64s) -> Int64s:
-    """Return times of cores (indices of their planes) as if each core were in a step when `steps` are.
-
-    So what a core does in a window of its own counts in that step. `steps` are all steps of the host.
-    """
+    """Return times of cores (plane indices) as if each were in a step when `steps` (all of the host) are."""
     moved = ps.copy()
     for core in core_steps(trace, steps) if len(steps) else ():
         mine = np.flatnonzero(plane == core.plane)
@@ -59,12 +55,12 @@ def in_step_time(trace: HostTrace, steps: Steps, plane: Int64s, ps: Int64s) -> I
 
 
 def has_ops(trace: HostTrace) -> bool:
-    """Tell whether a TPU core recorded its ops."""
+    """Return whether a TPU core recorded its ops."""
     return any(line.plane in trace.devices and line.name in OP_LINES and line.stop > line.start for line in trace.lines)
 
 
 def has_categories(trace: HostTrace) -> bool:
-    """Tell whether ops say what they do (`hlo_category`), without which waiting for input is like computing."""
+    """Return whether ops have an `hlo_category`, without which waiting for input looks like computing."""
     return bool(trace.name_stat("hlo_category")) or bool(len(trace.stat("hlo_category").event))
 
 
@@ -74,13 +70,12 @@ def has_categories(trace: HostTrace) -> bool:
 class CoreWork(Struct, frozen=True, eq=False, kw_only=True):
     """One TPU core. `input_percent` is, per step of the host, input / step time of that core.
 
-    From its first to its last op, which take `span_ps`, it works for `duty_ps`: in any op but those that wait for data
+    From its first to its last op (`span_ps`), it works for `duty_ps`: in any op except those that wait for data
     (infeed, outfeed, copies).
     """
 
     host: str
     device: str
-    """`TPU:0`."""
     input_percent: npt.NDArray[np.float64]
     duty_ps: int
     span_ps: int
@@ -91,7 +86,7 @@ class CoreWork(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def core_work(host: str, device: str, times: ActivityTimes, input_ps: Int64s) -> CoreWork:
-    """Add up one core; `input_ps` is its input time in each step."""
+    """Return the totals of one core; `input_ps` is its input time in each step."""
     explain_idle = (Activity.BARRIER, Activity.WAIT_WHILE_IDLE)
     ops = {activity: busy for activity, busy in times.busy.items() if activity not in explain_idle}
     every = union_all(list(ops.values()))

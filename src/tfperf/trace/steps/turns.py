@@ -1,4 +1,4 @@
-"""Where the turns of a loop start in the sequence of what a program calls, and which loops run at the same time.
+"""The turns of a loop in the sequence of a program's calls, and loops that run at the same time.
 
 A sequence is an array of tokens, one number for each kind of call.
 """
@@ -13,17 +13,17 @@ from tfperf.base.units import PS_PER_MS, counted, format_number
 from tfperf.trace.host_trace import HostTrace
 
 AGREEMENT = 0.95
-"""A sequence repeats if so much of it agrees with itself one period later."""
+"""Minimum share of a sequence that must equal the sequence one period later."""
 _LONGEST = 4096
 _SAMPLE = 1 << 15
-"""A period is looked for in at most this many tokens, which limits the cost of long sequences."""
+"""A period is searched in at most this many tokens, which limits the cost of long sequences."""
 
 
 class Cycle(Struct, frozen=True):
     """Positions where steps start.
 
     `period` is the length of the repeated part, 0 if nothing repeats; `whole` that of a complete step, 0 if it varies.
-    `has_phases`: only the order says that a period holds several steps, first of one function, then of another.
+    `has_phases`: only the order shows that a period holds several steps, first of one function, then of another.
     """
 
     starts: Int64s
@@ -33,12 +33,12 @@ class Cycle(Struct, frozen=True):
 
 
 def cycle_starts(token: Int64s, *, fetch_kinds: int, has_phases: bool = True) -> Cycle:
-    """Find where the steps of a program start; tokens below `fetch_kinds` are fetches, all others calls.
+    """Return where the steps of a program start; tokens below `fetch_kinds` are fetches, all others calls.
 
-    A step is one repetition, and starts at a fetch. Three shapes need care. If every call has its own fetch and one
-    (fetch, call) pair follows itself (a training phase, then an evaluation phase), each pair is a step. If nothing is
-    fetched and two calls follow themselves (`has_phases`: unless they are known to be parts of one step), each call is
-    a step. If a call has no fetch of its own (gradients applied after several micro-batches), it closes the repetition.
+    A step is one repetition, and starts at a fetch. Special cases: if every call has its own fetch and one (fetch,
+    call) pair follows itself (a training phase, then an evaluation phase), each pair is a step. If nothing is fetched
+    and two calls follow themselves (`has_phases`: unless known to be parts of one step), each call is a step. If a call
+    has no fetch of its own (gradients applied after several micro-batches), it ends the repetition.
     """
     fetch = token < fetch_kinds
     if not fetch.any():
@@ -57,12 +57,12 @@ def cycle_starts(token: Int64s, *, fetch_kinds: int, has_phases: bool = True) ->
     if paired.all() and any(a == b for a, b in zip(groups, groups[1:] + groups[:1], strict=True)):
         return Cycle(runs, period, 0, has_phases=len(distinct(pattern[pattern >= fetch_kinds])) > 1)
     closing = np.flatnonzero(~paired & np.roll(paired, -1))
-    shift = int((closing[0] + 1) % period) if len(closing) else 0  # so that a call without its own fetch closes one
+    shift = int((closing[0] + 1) % period) if len(closing) else 0  # so that a call without its own fetch ends one
     return Cycle(aligned_turns(token, int(runs[0]), pattern, shift), period, period)
 
 
 def smallest_period(token: Int64s) -> int:
-    """Return the smallest period with which the sequence agrees with itself by 95 %, or 0."""
+    """Return the smallest period with which the sequence agrees with itself by 95%, or 0."""
     token = token[:_SAMPLE]
     for period in range(1, min(len(token) // 3, _LONGEST) + 1):
         if float((token[period:] == token[:-period]).mean()) >= AGREEMENT:
@@ -71,15 +71,15 @@ def smallest_period(token: Int64s) -> int:
 
 
 _CONTEXT = 4
-"""So many tokens in a row say at which place of a period they are."""
+"""Number of consecutive tokens that determine the position in a period."""
 _ROUGHLY = 0.4
 
 
 def nearly_periodic_turns(token: Int64s) -> Cycle | None:
-    """Find the turns of a loop that fills at least half of the sequence, some of which have a few tokens more or less.
+    """Return the turns of a loop that fills at least half of the sequence, even if some differ by a few tokens.
 
-    What comes in between (a check in every tenth turn) shifts all that follows, so a period is judged by whether short
-    pieces of the sequence are pieces of the pattern, wherever they are. The smallest period counts.
+    An insertion (a check in every tenth turn) shifts all later tokens, so a period is tested by whether short pieces of
+    the sequence are pieces of the pattern, at any position. The smallest period counts.
     """
     count = len(token)
     sample = token[:_SAMPLE].astype(np.int32)
@@ -125,7 +125,7 @@ def _regular_starts(pieces: Int64s, pattern: Int64s) -> Int64s:
     if not len(at):
         return at
     starts = np.flatnonzero(pieces == pieces[at[0]])
-    # The turn begins as early as what comes before fits.
+    # The turn begins as early as the tokens before it match.
     place = int(np.flatnonzero(pattern == pieces[at[0]])[0])
     before = np.roll(pattern, -place)[::-1]
     before = before[: min(len(pattern) - 1, int(starts[0]))]
@@ -139,7 +139,7 @@ def run_starts(wanted: Bools) -> Int64s:
 
 
 def aligned_turns(token: Int64s, first: int, pattern: Int64s, shift: int = 0) -> Int64s:
-    """Return where turns of the pattern start from `first` on; one begins with the token at `shift` in the pattern."""
+    """Return the starts of turns of the pattern from `first`; one begins with the token at `shift` in the pattern."""
     head, tail = pattern[shift], pattern[shift - 1]
     pairs = (pattern == head) & (np.roll(pattern, 1) == tail)
     if pairs.sum() == 1 and len(pattern) > 1:
@@ -150,18 +150,18 @@ def aligned_turns(token: Int64s, first: int, pattern: Int64s, shift: int = 0) ->
 
 
 def in_most_turns(turn: Int64s, count: int) -> bool:
-    """Tell whether what occurs in these of `count` turns occurs in nearly every one of them."""
+    """Return whether the event in these of `count` turns is in nearly every one of them."""
     return len(distinct(turn)) >= AGREEMENT * count
 
 
 # --- loops ---
 
 _AT_ONCE = 0.02
-"""Share of the calls of a loop during which a call of another one runs, if the two take no turns."""
+"""Minimum share of a loop's calls that overlap another loop's, if the two do not alternate."""
 
 
 class OtherLoop(Struct, frozen=True):
-    """A loop whose steps are not those of the report: it runs at the same time on another thread."""
+    """A loop whose steps are not in the report, because it runs at the same time on another thread."""
 
     event: str
     count: int
@@ -178,12 +178,11 @@ class OtherLoop(Struct, frozen=True):
 
 
 def loop_of(trace: HostTrace, rows: Int64s, function: Int64s, name: Int64s) -> Int64s:
-    """Return for each call (`rows`, in time order) which loop it belongs to; loop 0 takes most time.
+    """Return for each call (`rows`, in time order) which loop it belongs to; loop 0 has the longest total time.
 
-    A loop is the calls of one thread, or of several threads that call the same functions (those that hand work to
-    workers). Threads of which only one is in a call at a time take turns, unless each repeats by itself and both
-    together do not, and threads that call functions of the same names in lockstep run the replicas of one step: each of
-    these is one loop.
+    A loop is the calls of one thread, or of several threads that call the same functions (to pass work to workers).
+    Threads that alternate are one loop, unless each repeats by itself and both together do not, and so are threads that
+    call functions of the same names in lockstep, because they run the replicas of one step.
     """
     loop = _threads_of_functions(trace.line_of[rows].astype(np.int64), function)
     time = np.bincount(loop, weights=trace.duration_ps[rows])
@@ -208,7 +207,6 @@ def loop_of(trace: HostTrace, rows: Int64s, function: Int64s, name: Int64s) -> I
 
 
 def _threads_of_functions(line: Int64s, function: Int64s) -> Int64s:
-    """Number the threads of the calls; threads that share a function have one number."""
     threads = distinct(line)
     loop = np.searchsorted(threads, line)
     if len(threads) > 1:
@@ -219,7 +217,7 @@ def _threads_of_functions(line: Int64s, function: Int64s) -> Int64s:
 
 
 def _in_lockstep(loop: Int64s, one: int, other: int, name: Int64s) -> bool:
-    """Tell whether two loops call functions of the same names, each once before the other calls its next one."""
+    """Return whether two loops call functions of the same names in alternation."""
     of_both = (loop == one) | (loop == other)
     if distinct(name[loop == one]).tolist() != distinct(name[loop == other]).tolist():
         return False
@@ -229,12 +227,12 @@ def _in_lockstep(loop: Int64s, one: int, other: int, name: Int64s) -> bool:
 
 
 def with_first(loop: Int64s, first: int) -> Int64s:
-    """Return the loops so that this one is loop 0."""
+    """Return the loops renumbered so that `first` is loop 0."""
     return np.asarray(np.where(loop == first, 0, loop + (loop < first)), np.int64)
 
 
 def other_loops(trace: HostTrace, rows: Int64s, loop: Int64s) -> tuple[str, ...]:
-    """Return a sentence for each loop but the first; one that calls twice repeats nothing."""
+    """Return a sentence for each loop except the first; two calls alone are not a repetition."""
     found = []
     for number in range(int(loop.max(initial=0)) + 1):
         mine = rows[loop == number]
