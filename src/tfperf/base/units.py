@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Literal
 
 Unit = Literal["", "ps", "us", "ms", "%", "count", "bytes"]
-"""Units of columns and facts."""
 
 _DIGITS = re.compile("[0-9]+")
 PS_PER_MS = 1e9

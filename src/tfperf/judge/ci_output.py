@@ -24,7 +24,6 @@ SUMMARY_BYTES = 1 << 20
 """GitHub's limit on the summary of a step."""
 
 _LEAST_BYTES = 512
-"""Minimum room for a summary."""
 _LONGEST_TITLE = 120
 _LONGEST_LINE = 1300
 _CUT = "\n\nNote: cut, because GitHub shows no summary over 1 MiB. The log of the step has everything.\n"

@@ -444,7 +444,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("text", "What follows", str, "", "what follows from it", "data"),
     ),
 }
-"""Columns of each table, in report order."""
 
 
 def _table(name: str, title: str, data: dict[str, Any], note: str = "") -> Table:

@@ -104,7 +104,6 @@ def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
 
 
 VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
-"""Verdict by exit code."""
 _SEVERITIES: dict[str, Severity] = {"pass": "info", "unknown": "problem", "breach": "problem"}
 _DEMANDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
 _NAMED_LIMITS = 5

@@ -2,9 +2,9 @@
 
 Several baselines. The steps of one capture do not show how much the machine varies between captures; several captures
 of the same version do: without a change, the new run is another draw from the same distribution. Let m and s be the
-mean and standard deviation of the logarithms of the step times of k baselines. The new logarithm is then within t(k -
-1) s sqrt(1 + 1/k) of m (the prediction interval of a normal sample). On each side, the wider of this interval and the
-interval from the noise within the captures counts.
+mean and standard deviation of the logarithms of the step times of k baselines. The new logarithm is then within
+t(k - 1) s sqrt(1 + 1/k) of m (the prediction interval of a normal sample). On each side, the wider of this interval and
+the interval from the noise within the captures counts.
 
 The interval of a ratio is from a block bootstrap. Steps of one job resemble their neighbors (caches, clocks, garbage
 collection, other jobs on the machine), so single steps must not be drawn as if they were independent. Blocks of
@@ -16,10 +16,9 @@ neighbors are drawn from the series as a circle.
 2. Mean: average the drawn blocks. Median and 95th percentile: average the share of steps in the drawn blocks that are
    at most the statistic. That share gives a quantile of the series (Woodruff 1952; Bahadur's representation), so only
    the series is sorted, and a long one needs no more memory than its blocks.
-3. Few blocks underestimate the variance. Deviations from the statistic are therefore stretched by sqrt(n / (n -
-   length)) and by Student's t over the normal quantile (Hesterberg 2015, "expanded percentile"), with 1.5 n / length -
-   1
-   degrees of freedom, 1.5 because blocks overlap.
+3. Few blocks underestimate the variance. Deviations from the statistic are therefore stretched by
+   sqrt(n / (n - length)) and by Student's t over the normal quantile (Hesterberg 2015, "expanded percentile"), with
+   1.5 n / length - 1 degrees of freedom, 1.5 because blocks overlap.
 4. The interval contains the central share of the logarithms of drawn after / drawn before.
 
 docs/diff.md states the measured coverage and the detectable slowdown.

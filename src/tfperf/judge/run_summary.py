@@ -117,7 +117,6 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     step_source: Name
     step_confidence: Name
     batches_per_step: Count | None
-    """None if unknown."""
     batch_size: Count | None
     """Examples per batch on all hosts and replicas; None if unknown."""
     hosts: tuple[HostSummary, ...]
@@ -128,7 +127,6 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     examples_per_step: Count | None = None
     """Examples per batch times batches per step; None if one is unknown or of low confidence."""
     tensorflow_version: Name = ""
-    """Empty if unknown."""
     wall_step_ms: Number | None = None
     """Longest wall time per step of a host, with gaps and steps not averaged; None if unknown, as in old baselines."""
     doubt: Name = ""

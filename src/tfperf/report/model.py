@@ -314,7 +314,6 @@ class FlameChart(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     labels: tuple[str, ...]
     depths: tuple[int, ...]
-    """Number of boxes around each."""
     starts: tuple[float, ...]
     widths: tuple[float, ...]
     own: tuple[float, ...]

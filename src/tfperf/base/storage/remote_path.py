@@ -120,7 +120,6 @@ class RemotePath(Struct, frozen=True):
 
 
 Location = Path | RemotePath
-"""A local path or a remote address."""
 
 
 def located(path: str | Location) -> Location:

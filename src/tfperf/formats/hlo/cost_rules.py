@@ -135,7 +135,6 @@ def convolution_flops(instruction: Instruction, image: Shape, kernel: Shape, res
 
 
 def _repeated(site: Site, count: int, moved: int | None = None) -> Work:
-    """Return the work of `count` runs of the first called computation."""
     inside = site.called[0].times(max(count, 0))
     moved = site.default_bytes if moved is None else moved
     return Work(inside.flops, inside.transcendentals, moved, unknown_flops=inside.unknown_flops)

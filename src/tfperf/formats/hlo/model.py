@@ -215,7 +215,6 @@ class Instruction(Struct, frozen=True, gc=False):
     """Random distribution: uniform or normal."""
     fusion_kind: str = ""
     target: str = ""
-    """Target of a custom call."""
     backend_config: str = ""
     """Compiler-specific text, usually JSON."""
 
@@ -283,7 +282,6 @@ class Module(Struct, frozen=True, dict=True):
     name: str
     computations: tuple[Computation, ...]
     entry_at: int
-    """Position of the entry computation."""
     callees_first: tuple[int, ...]
     """Positions of all computations, callees before callers."""
     id: int = 0

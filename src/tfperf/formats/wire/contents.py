@@ -20,7 +20,6 @@ class Contents(Struct, frozen=True):
     size_bytes: int
     events_by_plane: dict[str, int]
     event_names: frozenset[str]
-    """Event names on all planes."""
     errors: tuple[str, ...]
     """Errors reported by the profiler."""
     warnings: tuple[str, ...]

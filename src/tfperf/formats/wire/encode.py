@@ -129,7 +129,6 @@ def below(heads: Cells, *repeated: tuple[Numbers, Cells]) -> bytes:
 
 
 def _put(data: Numbers, used: Bools, rows: Numbers, cells: Cells) -> None:
-    """Copy whole rows to their positions."""
     width = data.shape[1]
     for target, source in zip((data, used), cells.laid_out(width), strict=True):
         target.view(f"V{width}")[rows, 0] = source.view(f"V{width}")[:, 0]

@@ -190,6 +190,5 @@ def _messages(data: bytes, *path: int) -> Iterator[bytes]:
 
 
 def _text(data: int | bytes, number: int) -> str:
-    """Return the first value of a field if it is text, else an empty string."""
     value = next(_values(data, number), b"") if isinstance(data, bytes) else b""
     return value.decode("utf-8", "ignore") if isinstance(value, bytes) and is_text(value) else ""

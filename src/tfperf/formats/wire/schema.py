@@ -6,8 +6,7 @@ process. XSpace has two views of the same bytes:
 
 - full messages (`XSpace`, ...), for writing test traces and for reading plane-level facts;
 - projections (`Line`, `Event`, `Stat`, ...) that omit fields or keep nested messages as bytes. The decoder skips
-  omitted
-  fields.
+  omitted fields.
 
 Projections declare text as bytes: a name with invalid UTF-8 must not make a whole trace unreadable. The server's
 `xspace` is bytes, because traces are passed on without parsing.

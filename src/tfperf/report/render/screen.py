@@ -127,7 +127,7 @@ def pager_command(environment: Mapping[str, str]) -> list[str]:
 
 
 def show_in_pager(text: str, environment: Mapping[str, str]) -> bool:
-    """Show the text in the pager until the user quits it, by any key or Ctrl-C; return whether it started."""
+    """Show the text in the pager until the user leaves it, with Ctrl-C too; return whether the pager started."""
     command = pager_command(environment)
     if not command:
         return False
