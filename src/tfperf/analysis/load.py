@@ -239,7 +239,7 @@ def analyze_host(
 
 
 _LONGEST = ("tfdata", "diagnosis")
-"""Sections that take longest for a large host."""
+"""Sections that take longest for a large host, so they start first."""
 
 
 def _analyze_others(host: Host, sections: Sequence[str]) -> list[Flaw]:
@@ -348,7 +348,7 @@ def _damage_section(results: Results) -> Section:
 
 
 def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
-    """Return the sections without findings that refer to causes the leading sections of the report did not find."""
+    """Return the sections; their findings refer only to causes that the leading sections of the report found."""
     found = {finding.code for section in sections if section.is_lead for finding in section.findings}
     if not found:
         return tuple(sections)

@@ -210,7 +210,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @property
     def usable_cores(self) -> float | None:
-        """Return the number of cores of the job from its capture, else from tf.data, which ignores cgroup quotas."""
+        """Return the job's number of cores from its capture, else from tf.data (ignores quotas); None: unknown."""
         budget = self.stat("cpu_budget").value
         return self.capture_facts.cores or (float(budget.max()) if budget.max(initial=0) > 0 else None)
 

@@ -149,7 +149,7 @@ _MATRIX_OP = re.compile(r"(^|/)(dot_general|conv_general_dilated|[a-z_]*(attenti
 def programs_of(trace: HostTrace, functions: list[str], ran: Int64s, known: Bools) -> tuple[Int64s, Bools]:
     """Return the class of each call, and whether its program is one op.
 
-    If the program that ran is unknown, all programs with the name of the function (`canonical`) are considered.
+    If the program that ran is unknown: of the programs with the function's name (`canonical`), the first known class.
     """
     wanted, by_id, by_name = set(functions), dict[int, tuple[int, bool]](), dict[str, tuple[int, bool]]()
     for key, program in (trace.programs if trace.hlo_protos is not None else {}).items():

@@ -34,7 +34,7 @@ from tfperf.trace.host_trace import TPU_KINDS, PlaneKind
 class KnownStat(Struct, frozen=True):
     """The type of a stat, and the events that it is read from: host events by name (None: all), and devices.
 
-    `device` is False for a stat of hosts alone, "tpu" for one that of the devices only TPUs have.
+    `device` is False for a stat of hosts alone, "tpu" for one that hosts and TPUs have.
     """
 
     type: StatType

@@ -217,7 +217,7 @@ def from_calls(trace: HostTrace) -> Steps | None:
 
 
 def _fetches_of_first(trace: HostTrace, calls: FunctionCalls, loop: Int64s, fetches: Fetches) -> Fetches:
-    """Return the fetches without those of other loops (on their threads, or of iterators that mostly they call)."""
+    """Return the fetches without those of other loops (on their threads, or of iterators mostly used there)."""
     others = distinct(trace.line_of[calls.row[loop > 0]])
     elsewhere = np.isin(trace.line_of[fetches.row], others)
     in_first, in_others = (

@@ -220,7 +220,7 @@ def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) 
     label_of = {name: name if name in ("train", "test", "eval") else UNLABELLED for name in dict.fromkeys(names)}
     plain = tuple(map(label_of.__getitem__, names))
     rows = trace.host_events(mask(trace.names, is_gradient))
-    # XLA computes constants during compilation: such ops are only in steps that compile.
+    # Ops that XLA runs during compilation occur only in steps that compile.
     rows = rows[~covers(xla_compilations(trace), trace.start_ps[rows])]
     if not len(rows) or not len(start):
         return plain if len(set(names)) == 1 else tuple(names)

@@ -207,6 +207,7 @@ def loop_of(trace: HostTrace, rows: Int64s, function: Int64s, name: Int64s) -> I
 
 
 def _threads_of_functions(line: Int64s, function: Int64s) -> Int64s:
+    """Return a thread number per call; threads that share a function have one number."""
     threads = distinct(line)
     loop = np.searchsorted(threads, line)
     if len(threads) > 1:
