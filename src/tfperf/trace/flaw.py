@@ -1,6 +1,6 @@
 """Flaws of a trace: their severity, and the parts of the profile that they affect.
 
-A figure is doubtful if a flaw affects (`TOUCHES`) a part that it depends on (`gate/rests_on.py`).
+A figure is doubtful if a flaw affects (`TOUCHES`) a part that it depends on (`RESTS_ON` of `judge/measure.py`).
 """
 
 from __future__ import annotations

@@ -149,7 +149,8 @@ _MATRIX_OP = re.compile(r"(^|/)(dot_general|conv_general_dilated|[a-z_]*(attenti
 def programs_of(trace: HostTrace, functions: list[str], ran: Int64s, known: Bools) -> tuple[Int64s, Bools]:
     """Return the class of each call, and whether its program is one op.
 
-    If the program that ran is unknown: of the programs with the function's name (`canonical`), the first known class.
+    If the program that ran is unknown: of the programs with the function's name (`canonical`), the first known class,
+    and whether all are one op.
     """
     wanted, by_id, by_name = set(functions), dict[int, tuple[int, bool]](), dict[str, tuple[int, bool]]()
     for key, program in (trace.programs if trace.hlo_protos is not None else {}).items():

@@ -90,7 +90,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
 KNOWN = {name: stat for stat, names in _BY_PLACE for name in names}
 
 LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
-"""Links between events on different threads (`group_by_links`); nearly every host event has some."""
+"""Links between events on different threads (`group_trace`); nearly every host event has some."""
 BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
 BASE |= {"_r", "hlo_module", "program_id", "step_name", "step_num", "tf_function_call", "tracing_count"}
 BASE |= {"eager_op", "is_func", "size", "element_id", "_p"}

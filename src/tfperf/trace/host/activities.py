@@ -3,7 +3,7 @@
 `tensorflow` reproduces the conclusions of TensorFlow's profiler; `corrected` repairs their errors. The tables differ in
 how names map to activities and in the priority of copies; docs/differences.md explains each difference.
 
-At any moment the activity of highest priority wins. Times here are in real time; `group_times.py` attributes them group
+At any moment the activity of highest priority wins. Times here are in real time; `grouped_times` attributes them group
 by group, as TensorFlow does.
 """
 

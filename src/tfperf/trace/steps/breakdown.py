@@ -1,7 +1,7 @@
 """The time of each step by nine categories that add up to the step.
 
-At any moment the activity with the highest priority (`trace/activities.py`) determines the category. The time of an
-activity is therefore the union of it and all higher ones minus the union of the higher ones; uncovered time is "all
+At any moment the activity with the highest priority (`trace/host/activities.py`) determines the category. The time of
+an activity is therefore the union of it and all higher ones minus the union of the higher ones; uncovered time is "all
 others".
 """
 
@@ -69,7 +69,7 @@ class Breakdown(Plotted, DeclaredTable, Struct, frozen=True, kw_only=True):
     `time_ps` maps each of `CATEGORIES`, the two parts of input (`input_wait`, `host_to_device`), and the time that
     collectives wait at a barrier, as TPUs record it (`barrier`), to int64 picoseconds per step. `compute_16_ps`,
     `compute_32_ps` and `compute_unknown_ps` are device compute by precision over the whole capture
-    (`trace/precision.py`).
+    (`trace/device/kernels.py`).
     """
 
     home = ("steps", "steps")

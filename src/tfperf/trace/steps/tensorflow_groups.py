@@ -52,8 +52,8 @@ class _Edges(NamedTuple):
 def group_trace(trace: HostTrace) -> HostTrace:
     """Return the trace with the stats `group_id` and `step_name` that TensorFlow's profiler would add.
 
-    The trace must have been read with the stats of `read.LINKS`, and with `instants`. As in TensorFlow, traces with
-    functional loops stay ungrouped.
+    The trace must have been read with the stats of `known_stats.LINKS`, and with `instants`. As in TensorFlow, traces
+    with functional loops stay ungrouped.
     """
     if _LOOPS & {trace.names[name] for name in distinct(trace.name).tolist()}:
         return trace
@@ -268,7 +268,7 @@ def _inherited(stat: Stat, parent: Int64s, row: int) -> int | None:
 
 
 # --- times ---
-# Groups are the steps of TensorFlow's profiler; old versions stored them, `group_by_links.py` computes them.
+# Groups are the steps of TensorFlow's profiler; old versions stored them, `group_trace` computes them.
 
 
 class GroupSpans(Struct, frozen=True):
