@@ -207,7 +207,7 @@ def _types_of(targets: Sequence[Location]) -> dict[Location, Literal["file", "di
 
 
 def refuse_unwritable(target: Location) -> None:
-    """Raise OutputError if a file cannot be written, by creating and removing one next to it; not for addresses."""
+    """Raise OutputError if creating a file next to `target` fails, the only sure test; addresses are not tested."""
     if isinstance(target, RemotePath):
         return
     try:

@@ -14,8 +14,7 @@ PS_PER_MS = 1e9
 PS_PER_US = 1e6
 
 
-# Digits follow docs/reading.md: three significant digits, but whole numbers are never rounded to fewer digits. Shares
-# have one decimal.
+# Digits follow docs/reading.md: three significant digits or all digits of a whole number; shares have one decimal.
 
 
 def _digits(magnitude: float) -> int:
@@ -108,8 +107,7 @@ _LONGEST = 100
 def split_quantity(text: str) -> tuple[Decimal, str] | None:
     """Return number and unit (lower case, possibly empty), or None if the text is not a quantity.
 
-    Signs, exponents, `nan` and `inf` are not allowed. The number is exact, so that equal quantities in different units
-    convert to the same float.
+    Signs, exponents, `nan` and `inf` are not allowed. The number is exact, so equal quantities give equal floats.
     """
     match = re.fullmatch(_QUANTITY, text.strip()) if len(text) <= _LONGEST else None
     return (Decimal(match[1]), match[2].lower()) if match else None

@@ -65,9 +65,8 @@ if TYPE_CHECKING:
 class Measurement(Struct, frozen=True):
     """The value of a metric on one host or on all together; `Judged` is the result of its limit.
 
-    `gap` states the unknown part of the value, or is empty. With a gap, `value` is the smallest possible one (for an
-    upper limit) or the largest (for a lower one): if even it breaches a limit, the limit is breached. None if it is
-    unknown.
+    `gap` is the unknown part of the value, or empty. With a gap, `value` is the smallest possible one (for an upper
+    limit) or the largest (for a lower one): if it breaches a limit, the limit is breached. None if it is unknown.
     """
 
     value: float | None

@@ -67,8 +67,7 @@ class Ratio(Struct, frozen=True):
     def steps_needed(self, tolerance: float) -> int | None:
         """Return about how many steps per run reduce the half-width to `tolerance`, with two significant digits.
 
-        The width decreases with the square root of the steps. None if it is narrow enough, or needs more than
-        `MOST_STEPS_NEEDED`.
+        The width decreases with their square root. None if it is narrow enough, or for over `MOST_STEPS_NEEDED`.
         """
         if self.steps is None or tolerance <= 0 or self.half_width <= tolerance:
             return None

@@ -173,7 +173,7 @@ def baseline_text(run: RunSummary) -> str:
 
 
 def read_baseline(path: Location) -> RunSummary:
-    """Read a result of `baseline_text`; raise TraceNotFoundError, or TraceFormatError if it is invalid."""
+    """Read a baseline; raise TraceNotFoundError if it cannot be opened, TraceFormatError if it is invalid."""
     try:
         with open_anywhere(path) as file:
             data = file.read(_READ_BYTES + 1)

@@ -154,7 +154,7 @@ def call(
     function: Callable[[], Answer],
     failed: Callable[[RemotePath, Exception], TfperfError] = reading_failed,
 ) -> Answer:
-    """Call a function that sends requests; retry if the server is busy or the connection breaks. Raise TfperfError."""
+    """Call a function that sends requests; retry while the server is busy. Raise TfperfError or KeyboardInterrupt."""
     tries = 0
     while True:
         try:

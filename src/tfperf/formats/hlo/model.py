@@ -32,9 +32,7 @@ BITS: dict[str, int] = {
     "token": 0,
     "opaque": 64,
 }
-"""Bits per element of each type; an opaque value is a pointer. In memory, an element below 8 bits takes a whole byte
-unless the layout packs it.
-"""
+"""Bits per element; opaque values are pointers. Smaller elements take a byte in memory unless the layout packs them."""
 POINTER_BYTES = 8
 UNKNOWN = -1
 """A dynamic dimension."""

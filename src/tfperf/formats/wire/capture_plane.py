@@ -139,9 +139,7 @@ class CaptureFacts(Struct, frozen=True, kw_only=True):
         return CaptureFacts(**{name: value for name, value in known.items() if value is not None})
 
     def to_bytes(self, record: PythonRecord | None = None, start_ns: int | None = None) -> bytes:
-        """Return the plane as bytes to append to a trace file; without `start_ns`, the trace's origin, omit the
-        record.
-        """
+        """Return bytes to append to a trace file, without the record if `start_ns`, the trace's origin, is None."""
         space: Any = message_class("XSpace")()
         plane = space.planes.add(name=CAPTURE_PLANE.encode())
         facts = {name: value for name, value in asdict(self).items() if value is not None}

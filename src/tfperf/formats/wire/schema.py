@@ -106,8 +106,7 @@ def fields_of(message: str) -> Iterator[tuple[str, int, str, list[str]]]:
 def parts_of(messages: Messages, fields: Mapping[str, str]) -> dict[str, str]:
     """Select fields of messages: `{"Part of Whole": "name other=bytes"}` keeps numbers and types.
 
-    A part named like the whole is written as `Whole`, a field with another type as `name=type`. Raise KeyError for a
-    missing field.
+    Write `Whole` to keep its name, `name=type` to change a type. Raise KeyError for a missing field.
     """
     parts = {}
     for names, chosen in fields.items():

@@ -176,7 +176,7 @@ class TraceFile:
         return b"".join(self.read(start, stop) for start, stop in pieces)
 
     def _refuse_without_memory(self, size: int) -> None:
-        """Raise TraceFormatError, because the decoder would end the process if it cannot allocate memory."""
+        """Raise TraceFormatError, because the decoder ends the process if it cannot allocate memory."""
         from tfperf.base.process import available_bytes  # only a damaged file has such pieces
 
         free = available_bytes()
