@@ -60,7 +60,7 @@ def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[C
 class Ranked(Shown, Struct, frozen=True):
     """A table's ranking by the column `by`, largest first: people get `top` rows unless they set a number.
 
-    `each` ("hosts", "devices") if each has a row, in any order. If there are many, people get the worst and percentiles.
+    `each` ("hosts", "devices") if each has a row, in any order; of many, people get the worst and percentiles.
     """
 
     by: str

@@ -191,8 +191,8 @@ def read_events(
 ) -> Iterator[EventColumns]:
     """Yield the events of a plane in batches of about `BATCH_BYTES`.
 
-    An event's `name` indexes `header.event_names`; its length means no name. `plane` is the plane's index in the trace. Where
-    allowed, a copy of this process decodes part of a large plane, because the decoder holds the GIL.
+    An event's `name` indexes `header.event_names`; its length means no name. `plane` is the plane's index in the trace.
+    Where allowed, a copy of this process decodes part of a large plane, because the decoder holds the GIL.
     """
     stats_of: dict[Callable[[Sequence[str]], Bools], list[str]] = {}
     for stat, accepted in wanted.only_on.items():
