@@ -338,7 +338,7 @@ class Produced(Struct, frozen=True):
 
 
 class Made(Struct, frozen=True):
-    """Iterators made inside of calls, as at the start of an epoch, with the call, except those made per element."""
+    """Iterators made inside of calls, as at the start of an epoch, with the call; those per element are stage work."""
 
     row: Int64s
     around: Int64s

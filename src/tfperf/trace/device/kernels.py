@@ -66,7 +66,7 @@ def parse_kernel(text: str) -> KernelDetails:
 
 
 def parse_copy(text: str) -> CopyDetails:
-    """Parse `memcpy_details` or `memset_details`; size 0 means unknown, because some writers use it so."""
+    """Parse `memcpy_details` or `memset_details`; size 0 means unknown: every copy moves data."""
     fields = _fields(text)
     is_async = {"0": False, "1": True}.get(fields.get("async", ""))
     size = _number(fields.get("size", fields.get("num_bytes")))
@@ -206,8 +206,8 @@ def _base(text: str) -> str:
 # type. They come second, because an op may read other types than it computes in: random numbers in 16 bit have seeds in
 # int32, and a cast to 16 bit reads 32.
 # 3. Integers, in the name or among the inputs: work on integers counts as 32 bit.
-# A kernel with none of these is unknown, never 32 bit. 16 bit includes fewer (8-bit products on tensor cores), 32 bit
-# includes more.
+# A kernel with none of these is unknown, never 32 bit. 16 bit includes smaller types (8-bit products on
+# tensor cores), 32 bit larger ones.
 
 Bits = Literal[0, 16, 32]
 """0: unknown."""
