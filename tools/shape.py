@@ -27,7 +27,7 @@ from pathlib import Path
 SHORT = 8
 """Lines of a short helper, its signature and decorators included, at most."""
 PACKAGE = "tfperf"
-ENTRY_POINTS = {f"{PACKAGE}.__main__", f"{PACKAGE}.pytest_plugin"}
+ENTRY_POINTS = {f"{PACKAGE}.__main__", f"{PACKAGE}.judge.pytest_plugin"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -18,7 +18,7 @@ from builders import event, host, logdir_of, space
 from job_environment import job_environment
 from places import ROOT
 
-from tfperf.pytest_plugin import FigureError, Profiled, _Reading
+from tfperf.judge.pytest_plugin import FigureError, Profiled, _Reading
 
 without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
@@ -386,7 +386,7 @@ import sys
 
 def test_it():
     loaded = {"numpy", "pandas", "pyarrow", "click", "tensorflow", "grpc", "tfperf.analysis.load", "tfperf.judge"}
-    assert "tfperf.pytest_plugin" in sys.modules
+    assert "tfperf.judge.pytest_plugin" in sys.modules
     assert not loaded & set(sys.modules)
 
 def test_failing():
