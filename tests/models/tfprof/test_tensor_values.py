@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoint_builders import write_checkpoint
+from places import ROOT
 
 from tfperf.formats.models.checkpoint import Checkpoint
 from tfperf.models.tfprof.report import COLUMNS, values_of
 
-REAL = Path(__file__).parent / "checkpoints"
+REAL = ROOT / "tests" / "formats" / "models" / "checkpoints"
 
 
 def test_a_variable_is_described_by_a_few_numbers(tmp_path: Path) -> None:
