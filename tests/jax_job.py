@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
@@ -57,9 +58,9 @@ infer = jax.jit(predict)
 augment = jax.jit(lambda x: x * 2.0 - 1.0)
 
 
-def train(step: Callable[..., tuple[Weights, jax.Array]], count: int, w: Weights) -> Weights:
+def train(step: Callable[..., tuple[Weights, jax.Array]], count: int, w: Weights, batches: Any = IMAGES) -> Weights:
     for i in range(count):
-        w, value = step(w, IMAGES[i])
+        w, value = step(w, batches[i])
         float(value)
     return w
 
@@ -101,12 +102,9 @@ def two_devices() -> None:
     split, whole = jax.sharding.NamedSharding(mesh, spec("d")), jax.sharding.NamedSharding(mesh, spec())
     w = jax.device_put(weights(), whole)
     batches = [jax.device_put(x, split) for x in IMAGES]
-    w, value = train_step(w, batches[0])
-    float(value)
+    w = train(train_step, 1, w, batches)
     with profile("two_devices"):
-        for i in range(12):
-            w, value = train_step(w, batches[i])
-            float(value)
+        train(train_step, 12, w, batches)
 
 
 def pmapped() -> None:
@@ -154,12 +152,10 @@ def evaluation() -> None:
     w = train(train_step, 1, weights())
     float(evaluate(w, IMAGES[0]))
     with profile("evaluation"):
-        for i in range(12):
-            w, value = train_step(w, IMAGES[i])
-            float(value)
-            if i % 4 == 3:
-                float(evaluate(w, IMAGES[0]))
-                float(evaluate(w, IMAGES[1]))
+        for i in range(0, 12, 4):
+            w = train(train_step, 4, w, IMAGES[i:])
+            float(evaluate(w, IMAGES[0]))
+            float(evaluate(w, IMAGES[1]))
 
 
 def marked() -> None:
@@ -199,12 +195,9 @@ def inference() -> None:
 
 def compile_inside() -> None:
     """Run 10 steps, of which the first and the sixth compile: batches grow."""
-    step = jax.jit(update)
-    w = weights()
+    batches = [IMAGES[i, : 6 if i < 5 else 12] for i in range(10)]
     with profile("compile_inside"):
-        for i in range(10):
-            w, value = step(w, IMAGES[i, : 6 if i < 5 else 12])
-            float(value)
+        train(jax.jit(update), 10, weights(), batches)
 
 
 def served() -> None:

@@ -10,10 +10,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
+without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+with_jax = pytest.mark.skipif(
+    sys.platform != "linux" or sys.version_info < (3, 11), reason="JAX is installed on Linux only, for Python 3.11 on"
+)
 LEAN = Path(__file__).parent / "lean"
 LAZILY = LEAN / "lazily"
+
+
+def needs_tensorflow(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that starts TensorFlow."""
+    marked: Callable[..., None] = pytest.mark.tensorflow(without_tensorflow(test))
+    return marked
 
 
 def job_environment(*, keras: bool) -> dict[str, str]:
@@ -31,13 +46,19 @@ def job_environment(*, keras: bool) -> dict[str, str]:
 def run_job(folder: Path, script: str) -> str:
     """Run a script without Keras, as `job.py` in a folder, which is its working directory; return its stderr."""
     (folder / "job.py").write_text(script)
+    return run_python("job.py", cwd=folder).stderr
+
+
+def run_python(*arguments: str | Path, cwd: Path | None = None, lean: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run Python, without Keras unless `lean` is false; it must end with exit code 0."""
     done = subprocess.run(
-        [sys.executable, "job.py"],
-        cwd=folder,
-        env=job_environment(keras=False),
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=job_environment(keras=False) if lean else None,
         capture_output=True,
         text=True,
+        timeout=300,
         check=False,
     )
-    assert not done.returncode, done.stderr
-    return done.stderr
+    assert not done.returncode, done.stderr[-2000:]
+    return done

@@ -408,17 +408,11 @@ def _facts(made: Offload, name: str) -> dict[str, Any]:
     accesses, flops, op = list[int](), 0, dict[str, Any]()
     if kind == "broadcast_add_fusion":
         accesses, flops, category = [_READ, _WRITTEN], ARRAY_BYTES // 4, "loop fusion"
-        op = {
-            "tf_op": "jit(f)/jit(main)/add:",
-            "source": f"{SOURCE}:29",
-            "source_stack": f"{SOURCE}:45:9\n{SOURCE}:29:10",
-        }
+        op = {"source": f"{SOURCE}:29", "source_stack": f"{SOURCE}:45:9\n{SOURCE}:29:10"}
+        op = {"tf_op": "jit(f)/jit(main)/add:", **op}
     elif kind == "all-reduce":
-        flops, category, op = (
-            ARRAY_BYTES // 4,
-            kind,
-            {"tf_op": "jit(_psum)/jit(main)/reduce_sum:", "source": f"{SOURCE}:38"},
-        )
+        flops, category = ARRAY_BYTES // 4, kind
+        op = {"tf_op": "jit(_psum)/jit(main)/reduce_sum:", "source": f"{SOURCE}:38"}
     else:
         is_to_host, category = number in {"1", "3"}, kind
         if kind == "broadcast" or (kind == "copy-done" and not is_to_host):
@@ -511,30 +505,26 @@ def _host_lines(made: Offload) -> Iterator[Line]:
             launch = run.start - 0.03 if made.waits or function != "f" else end - 0.03
             enqueued, done, issued = launch + 0.003, run.end + 0.1 + 0.01 * chip, 25769803965 + 1000 * chip + number
             ids = {"run_id": run.run_id, "queue_id": 0, "device_ordinal": chip, "core_type": 0}
-            used = _memory(made, chip)
+            used, asked = _memory(made, chip), {"requested_bytes": 32, "allocation_bytes": 128}
             loading = ("LoadProgram", 700.5) if is_first else ("Acquire semaphore", start + 5 * nested)
-            issuing, continuing = flows(_p=issued, _pt=7), flows(_c=issued, _ct=7)
+            issuing, continuing, beginning = (
+                flows(_p=issued, _pt=7),
+                flows(_c=issued, _ct=7),
+                flows(_p=run.flow, _pt=12),
+            )
+            execute, taken_over = "TfrtTpuLoadedExecutable::Execute", flows(_c=handed_out, _ct=5)
             launching[chip] += [
-                _span(
-                    "Scheduled TfrtTpuLoadedExecutable::Execute",
-                    start + 3 * nested,
-                    launch + 0.02,
-                    **flows(_c=handed_out, _ct=5),
-                ),
-                _span("TfrtTpuLoadedExecutable::ExecutePrepare", start + 4 * nested, launch - 0.001),
+                _span(f"Scheduled {execute}", start + 3 * nested, launch + 0.02, **taken_over),
+                _span(f"{execute}Prepare", start + 4 * nested, launch - 0.001),
                 _span(*loading, launch - 0.002),
-                _span("TfrtTpuLoadedExecutable::ExecuteLaunch", launch, launch + 0.018),
+                _span(f"{execute}Launch", launch, launch + 0.018),
                 _span("tpu::System::Execute", launch + 0.001, launch + 0.015, **issuing),
-                _span(
-                    "MemoryAllocation", launch + 0.002, launch + 0.002, **used, requested_bytes=32, allocation_bytes=128
-                ),
+                _span("MemoryAllocation", launch + 0.002, launch + 0.002, **used, **asked),
             ]
             enqueuing[chip] += [
                 _span("tpu::System::Execute=>IssueSequencedEvent", enqueued - 0.0008, enqueued + 0.01, **continuing),
                 _span("EnqueueContinuationProgram", enqueued - 0.0004, enqueued + 0.0095),
-                _span(
-                    "DoEnqueueProgram", enqueued, enqueued + 0.009, continuation=1, **ids, **flows(_p=run.flow, _pt=12)
-                ),
+                _span("DoEnqueueProgram", enqueued, enqueued + 0.009, continuation=1, **ids, **beginning),
             ]
             completing[chip] += [
                 _span("ReadSyncFlag", done - 0.05, done - 0.002),

@@ -6,21 +6,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import job_environment
+from job_environment import run_python, without_tensorflow
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.timing,  # What is offered depends on what steps wait for, and the job is run once for all tests.
-    pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
-]
+# What is offered depends on what steps wait for, and the job is run once for all tests.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timing, without_tensorflow]
 JOB = Path(__file__).parent / "changed_pipelines_job.py"
 COUNT = 60
 """Elements of an epoch, of all pipelines but that of tiny ones."""
@@ -29,15 +23,8 @@ COUNT = 60
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What comes out of each pipeline as it is, and with each change that is offered for it."""
-    done = subprocess.run(
-        [sys.executable, str(JOB), str(tmp_path_factory.mktemp("changed"))],
-        env=job_environment(keras=False),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    printed = run_python(JOB, tmp_path_factory.mktemp("changed")).stdout
+    found: dict[str, dict[str, Any]] = json.loads(printed.splitlines()[-1])
     return found
 
 

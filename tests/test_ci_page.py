@@ -13,30 +13,28 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 from xml.etree import ElementTree
 
 import pytest
 import yaml
 from builders import event, host, logdir_of, space
-from job_environment import job_environment
+from job_environment import job_environment, needs_tensorflow
 from places import ROOT
 from shared_runs import make_program
 
 from tfperf.judge import grammar
 from tfperf.judge.config import read_config
 from tfperf.judge.grammar import read_limit
-from tfperf.judge.limits import FIGURES, NAMED, Figure, Metric
+from tfperf.judge.limits import FIGURES, NAMED, Metric
 from tfperf.judge.measure import RESTS_ON, rests_on_steps
 from tfperf.trace.flaw import Part
 
 PAGE = ROOT / "docs" / "ci.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 _PART = re.compile(r"<!-- (limits|doubts|grammar) -->\n.*?<!-- end -->", re.DOTALL)
-without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
 
 def fenced(language: str, heading: str) -> str:
@@ -52,17 +50,13 @@ def fenced(language: str, heading: str) -> str:
 
 def limit_table() -> str:
     """Table of all named limits."""
+    demands = {"<=": "at most ", ">=": "at least "}
     rows = [
-        f"| `--{name}` | {named.unit} | {_demand(named)}`{named.example}` | {named.meaning} |"
+        f"| `--{name}` | {named.unit} | {'' if named.of_cause else demands[named.relation]}`{named.example}` "
+        f"| {named.meaning} |"
         for name, named in NAMED.items()
     ]
     return "\n".join(["| option | unit | example | measured value |", "|---|---|---|---|", *rows]) + "\n"
-
-
-def _demand(named: Figure) -> str:
-    if named.of_cause:
-        return ""
-    return "at most " if named.relation == "<=" else "at least "
 
 
 def doubt_table() -> str:
@@ -184,8 +178,7 @@ def job(steps: int, *, slow: bool) -> str:
 NO_TENSORFLOW = "print('trained without TensorFlow')\n"
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A shell script of a recipe, and how the CI system would run it."""
 
     script: str
@@ -238,9 +231,9 @@ def jenkins_steps(heading: str) -> Iterator[Step]:
 RECIPES = {"GitHub Actions": github_steps, "GitLab": gitlab_steps, "Jenkins": jenkins_steps}
 
 
-def without_installing(steps: Iterator[Step]) -> list[Step]:
-    """Return the steps without the one that installs."""
-    every = list(steps)
+def recipe(name: str) -> list[Step]:
+    """Return the steps of a recipe without the one that installs."""
+    every = list(RECIPES[name](name) if name in RECIPES else github_steps(name))
     others = [step for step in every if "pip install -r requirements.txt" not in step.script]
     assert len(others) == len(every) - 1
     return others
@@ -281,25 +274,19 @@ def run_recipe(steps: list[Step], folder: Path, program: Path) -> RecipeResult:
     return ran
 
 
-def one_line(text: str) -> str:
-    """Undo line breaks."""
-    return " ".join(text.split())
-
-
 def results(folder: Path) -> list[str]:
     """Return the result of each limit in the JUnit file: passed, or the kind of problem."""
     root = ElementTree.parse(folder / "tfperf.xml").getroot()
     return [case[0].tag if len(case) else "passed" for case in root.iter("testcase")]
 
 
-@pytest.mark.tensorflow
-@without_tensorflow
+@needs_tensorflow
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_passes_a_good_job_and_names_the_stage_of_a_slow_one(name: str, tmp_path: Path, program: Path) -> None:
-    steps = without_installing(RECIPES[name](name))
+    steps = recipe(name)
     (tmp_path / "train.py").write_text(job(75, slow=False))
     # How much of a fast step is input depends on what else the machine does.
-    generous = [replace(step, script=step.script.replace("20%", "90%")) for step in steps]
+    generous = [step._replace(script=step.script.replace("20%", "90%")) for step in steps]
     assert generous != steps
     good = run_recipe(generous, tmp_path, program)
     assert (good.code, results(tmp_path)) == (0, ["passed"]), good.output
@@ -308,8 +295,8 @@ def test_a_recipe_passes_a_good_job_and_names_the_stage_of_a_slow_one(name: str,
     slow = run_recipe(steps, tmp_path, program)
     assert (slow.code, results(tmp_path)) == (3, ["failure"]), slow.output
     assert "py_function" in slow.output
-    assert "the stage waited for is Map" in one_line(slow.output.split("max-input-bound")[-1])
-    assert "the stage waited for is Map" in one_line((tmp_path / "tfperf.xml").read_text())
+    for text in (slow.output.split("max-input-bound")[-1], (tmp_path / "tfperf.xml").read_text()):
+        assert "the stage waited for is Map" in " ".join(text.split())
     assert len(list((tmp_path / "logs").rglob("*.xplane.pb"))) == 1
     assert "<html" in (tmp_path / "report.html").read_text()
     if name == "GitHub Actions":
@@ -321,7 +308,7 @@ def test_a_recipe_passes_a_good_job_and_names_the_stage_of_a_slow_one(name: str,
 def test_a_recipe_fails_without_a_profile(name: str, tmp_path: Path, samples: Path, program: Path) -> None:
     shutil.copytree(samples / "input_fixed", tmp_path / "logs")  # The profile of an earlier run must not count.
     (tmp_path / "train.py").write_text(NO_TENSORFLOW)
-    ran = run_recipe(without_installing(RECIPES[name](name)), tmp_path, program)
+    ran = run_recipe(recipe(name), tmp_path, program)
     assert "trained without TensorFlow" in ran.output
     assert ran.code == 1, ran.output
     assert not any("tfperf check" in script for script in ran.scripts), "the profile of the earlier run is judged"
@@ -330,18 +317,17 @@ def test_a_recipe_fails_without_a_profile(name: str, tmp_path: Path, samples: Pa
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_stops_at_a_script_that_fails(name: str, tmp_path: Path, program: Path) -> None:
     (tmp_path / "train.py").write_text("raise SystemExit(7)\n")
-    ran = run_recipe(without_installing(RECIPES[name](name)), tmp_path, program)
+    ran = run_recipe(recipe(name), tmp_path, program)
     assert ran.code == 7
     assert not any("tfperf check" in script for script in ran.scripts)
 
 
-@pytest.mark.tensorflow
-@without_tensorflow
+@needs_tensorflow
 def test_the_comparison_of_two_branches_calls_a_slow_input_a_regression(tmp_path: Path, program: Path) -> None:
-    steps = without_installing(github_steps("Compare with the target branch, in one job"))
+    steps = recipe("Compare with the target branch, in one job")
     # With fewer steps, and another name of the logdir, these are the jobs of the other recipes.
-    same = [replace(step, script=re.sub(r"\b20\.\.119\b", "20..69", step.script)) for step in steps]
-    same = [replace(step, script=re.sub(r"\btarget\b", "logs", step.script)) for step in same]
+    same = [step._replace(script=re.sub(r"\b20\.\.119\b", "20..69", step.script)) for step in steps]
+    same = [step._replace(script=re.sub(r"\btarget\b", "logs", step.script)) for step in same]
     assert sum("tfperf run --steps 20..69 --logdir logs -o report.html train.py" in step.script for step in same) == 2
     (tmp_path / "before").mkdir()
     (tmp_path / "before" / "train.py").write_text(job(75, slow=False))

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import pytest
 from builders import event, host, logdir_of, space
 from capture.serving_job import ServingJob
 from jax_builders import three_steps
-from job_environment import job_environment
+from job_environment import job_environment, without_tensorflow
 from places import ROOT
 from shared_runs import make_program
 from test_docs import PAGES, follow, shell
@@ -78,9 +77,6 @@ def console_blocks() -> list[Any]:
             marks = [pytest.mark.tensorflow, without_tensorflow] if needs_job else []
             found.append(pytest.param(typed, id=name, marks=marks))
     return found
-
-
-without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
 
 @pytest.fixture(scope="module")

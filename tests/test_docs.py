@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
@@ -29,7 +28,7 @@ import jax_builders as jax
 import pytest
 from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import CliRunner, Result
-from job_environment import job_environment
+from job_environment import job_environment, needs_tensorflow
 from places import ROOT, SAMPLES, TRACES
 from sections.hosts.jobs import host_of_job
 from synthetic_tpu import offload_tpu
@@ -76,16 +75,10 @@ def workplace(tmp_path: Path) -> Path:
 def shell(command: str, folder: Path, stdin: str | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a reader would who has activated the virtual environment."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {
-        **os.environ,
-        "PATH": path,
-        "COLUMNS": "80",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "CUDA_VISIBLE_DEVICES": "-1",
-        **variables,
-    }
+    of_pages = {"COLUMNS": "80", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
+    environment = os.environ | {"PATH": path} | of_pages | variables
     call = ["bash", "-eu", "-c", command]
-    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120, "input": stdin}
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 300, "input": stdin}
     return subprocess.run(call, check=False, cwd=folder, env=environment, **options)
 
 
@@ -589,12 +582,12 @@ def test_shell_example_runs(block: str, workplace: Path) -> None:
     assert (code, "Traceback" in stderr) == (0, False), stderr
 
 
-def needs_tensorflow(block: str) -> bool:
+def runs_tensorflow(block: str) -> bool:
     return any(word in block for word in ("tensorflow", "tf.", "train_step", "model.fit"))
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame.reset_index")  # so dask calls pandas
-@pytest.mark.parametrize("block", [block for block in blocks("python") if not needs_tensorflow(str(block.values[0]))])
+@pytest.mark.parametrize("block", [block for block in blocks("python") if not runs_tensorflow(str(block.values[0]))])
 def test_python_example_runs(
     block: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -633,7 +626,7 @@ for folder in sys.argv[1:]:
 
 def profiling_examples() -> dict[str, str]:
     """Return the examples that need a job, by their places."""
-    return {str(block.id): text for block in blocks("python") if needs_tensorflow(text := str(block.values[0]))}
+    return {str(block.id): text for block in blocks("python") if runs_tensorflow(text := str(block.values[0]))}
 
 
 @pytest.fixture(scope="module")
@@ -649,8 +642,7 @@ def examples_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subpro
     return base, subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
 
 
-@pytest.mark.tensorflow
-@pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@needs_tensorflow
 @pytest.mark.parametrize("place", profiling_examples())
 def test_example_with_a_job_profiles_twenty_steps_or_collects_a_graph(
     place: str, examples_run: tuple[Path, subprocess.CompletedProcess[str]]

@@ -6,18 +6,14 @@ must be the same everywhere: `SIGNS`. `python tests/test_tutorial.py` runs the t
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-from job_environment import job_environment
+from job_environment import job_environment, needs_tensorflow
 from places import ROOT
+from test_docs import shell
 
 PAGE = ROOT / "docs" / "tutorial.md"
 SIGNS = (
@@ -61,20 +57,8 @@ def change(path: Path, difference: str) -> None:
 
 def typed(commands: str, folder: Path) -> str:
     """Return what the commands print to stdout; each must end with exit code 0."""
-    environment = {
-        **job_environment(keras=True),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "COLUMNS": "80",
-    }
-    done = subprocess.run(
-        ["bash", "-e", "-c", commands],
-        check=False,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    variables = {key: value for key, value in job_environment(keras=True).items() if key != "PATH"}
+    done = shell(commands, folder, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -85,8 +69,7 @@ def signs(text: str) -> list[str]:
     return [sign for sign in SIGNS if sign in unbroken]
 
 
-@pytest.mark.tensorflow
-@pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@needs_tensorflow
 def test_the_tutorial_comes_out_as_it_says(tmp_path: Path) -> None:
     def shorter(script: str) -> str:
         assert SHORTER[0] in script

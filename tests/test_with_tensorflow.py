@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import job_environment
+from job_environment import on_linux, run_python
 
 import tfperf
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu and xprof are installed on Linux only"),
-]
+pytestmark = [pytest.mark.tensorflow, on_linux]
 
 _CAPTURE = """
 import sys, time
@@ -72,16 +67,8 @@ for name, prefetched, marked in (("marked", False, True), ("unmarked", False, Fa
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logdirs of the loop: steps that are marked, steps that are not, and a pipeline with prefetching."""
     folder = tmp_path_factory.mktemp("captures")
-    _run(_CAPTURE, str(folder))
+    run_python("-c", _CAPTURE, folder)
     return folder
-
-
-def _run(script: str, *arguments: str) -> str:
-    command = [sys.executable, "-c", script, *arguments]
-    environment = job_environment(keras=False)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 def xprof_rows(logdir: Path, scratch: Path) -> list[dict[str, Any]]:
@@ -95,7 +82,7 @@ def xprof_rows(logdir: Path, scratch: Path) -> list[dict[str, Any]]:
         "import sys\nfrom xprof.convert import raw_to_tool_data as r\n"
         "print(r.xspace_to_tool_data([sys.argv[1]], 'overview_page', {})[0].decode())"
     )
-    table = json.loads(_run(script, str(copy)).strip().splitlines()[-1])[1]
+    table = json.loads(run_python("-c", script, copy).stdout.strip().splitlines()[-1])[1]
     ids = [column["id"] for column in table["cols"]]
     return [dict(zip(ids, [cell["v"] for cell in row["c"]], strict=True)) for row in table["rows"]]
 

@@ -91,15 +91,8 @@ def op_log(entries: Mapping[str, Mapping[str, Any]]) -> bytes:
             }
             for file, line, function in entry.get("stack", ())
         ]
-        types = [kind.encode() for kind in entry.get("types", ())]
-        written.append(
-            {
-                "name": name.encode(),
-                "float_ops": entry.get("float_ops", 0),
-                "types": types,
-                "code_def": {"traces": traces},
-            }
-        )
+        facts = {"float_ops": entry.get("float_ops", 0), "types": [kind.encode() for kind in entry.get("types", ())]}
+        written.append({"name": name.encode(), "code_def": {"traces": traces}, **facts})
     texts = [{"key": key, "value": text.encode()} for text, key in strings.items()]
     return message("OpLogProto", log_entries=written, id_to_string=texts)
 

@@ -54,19 +54,11 @@ MODULE = f"jit_matmul_optimized({PROGRAM_ID})"
 
 def tpu_twin() -> bytes:
     """Return the profile."""
-    versions = {
-        "jax_version": "0.10.0",
-        "jaxlib_version": "0.10.0",
-        "tpu_version": "Built on Jun 30 2026",
-        "process_id": 4711,
-    }
-    compiled = {
-        f"jit_matmul_optimized(29)::fusion.{number}": {"llo_proto": b"\x0a\x04body" * 20} for number in range(10)
-    }
-    known: dict[str, dict[str, Any]] = {
-        MODULE: {"program_id": u64(PROGRAM_ID), "Hlo Proto": twin_program()},
-        **compiled,
-    }
+    of_jax = {"jax_version": "0.10.0", "jaxlib_version": "0.10.0"}
+    versions = of_jax | {"tpu_version": "Built on Jun 30 2026", "process_id": 4711}
+    known: dict[str, dict[str, Any]] = {MODULE: {"program_id": u64(PROGRAM_ID), "Hlo Proto": twin_program()}}
+    for number in range(10):
+        known[f"jit_matmul_optimized(29)::fusion.{number}"] = {"llo_proto": b"\x0a\x04body" * 20}
     environment = {
         "profile_start_time": u64(1783000000000000000),
         "profile_stop_time": u64(1783000000000000000 + round(FILE_US * 1000)),

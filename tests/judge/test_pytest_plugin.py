@@ -8,26 +8,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from builders import event, host, logdir_of, space
-from job_environment import job_environment
+from job_environment import job_environment, needs_tensorflow
 from places import ROOT
 
 from tfperf.judge.pytest_plugin import FigureError, Profiled, _Reading
-
-without_tensorflow = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-
-
-def needs_tensorflow(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test that starts TensorFlow."""
-    marked: Callable[..., None] = pytest.mark.tensorflow(without_tensorflow(test))
-    return marked
-
 
 _WORK = """
 import time
@@ -271,18 +260,14 @@ def test_traceback_ends_in_the_users_test(session: Session) -> None:
 
 @needs_tensorflow
 def test_check_fails_with_the_table_of_limits(session: Session) -> None:
-    text = session.failures["test_breached_limits"].split("tfperf profile ---")[0]
-    assert re.search(r"^E +max-input-bound 10% .* breach$", text, re.MULTILINE)
-    assert re.search(r"^E +max-step-time 10s .* pass$", text, re.MULTILINE)
-    assert "Map" in one_line(text)
-
-
-@needs_tensorflow
-def test_check_fails_where_a_limit_cannot_be_judged(session: Session) -> None:
-    text = session.failures["test_limits_that_cannot_be_judged"]
-    assert session.outcome("test_limits_that_cannot_be_judged") == "FAILED"
-    assert re.search(r"^E +max-step-time 10s .* pass$", text, re.MULTILINE)
-    assert re.search(r"^E +min-device-busy 0% .* unknown$", text, re.MULTILINE)
+    for test, limit in (
+        ("test_breached_limits", "max-input-bound 10% .* breach"),
+        ("test_limits_that_cannot_be_judged", "min-device-busy 0% .* unknown"),
+    ):
+        text = session.failures[test].split("tfperf profile ---")[0]
+        assert re.search(rf"^E +{limit}$", text, re.MULTILINE)
+        assert re.search(r"^E +max-step-time 10s .* pass$", text, re.MULTILINE)
+    assert "Map" in one_line(session.failures["test_breached_limits"].split("tfperf profile ---")[0])
 
 
 @needs_tensorflow
@@ -305,6 +290,7 @@ def test_a_doubtful_figure_is_known_only_where_doubt_is_allowed(tmp_path: Path) 
     assert profiled(allow_doubt=True).check(max_input_bound="50%").despite_doubt
 
 
+@needs_tensorflow
 def test_unknown_figure_says_why_in_one_line(session: Session) -> None:
     (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_unknown_figure"], re.MULTILINE)
     assert line.startswith("Input-bound is unknown: ")
@@ -345,25 +331,16 @@ def generous(example: str) -> str:
     return example.replace("10%", "95%").replace("< 0.10", "< 0.95").replace("50ms", "5s").replace("< 50\n", "< 5000\n")
 
 
-@pytest.fixture(scope="module")
-def session_in_a_worker(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """Run the examples of the page, and a test that fails, in a worker of xdist."""
-    examples = "\n".join(generous(example) for example in page_examples())
-    source = _WORK + _FAIL.split("def test_breached_limits")[0] + examples
-    return run_pytest(tmp_path_factory.mktemp("worker"), source, "-n", "1")
-
-
 @needs_tensorflow
-def test_report_comes_from_a_worker_of_xdist_too(session_in_a_worker: Session) -> None:
-    assert session_in_a_worker.code == 1
-    assert "HIGHLY input-bound" in session_in_a_worker.failures["test_slow_input"]
-
-
-@needs_tensorflow
-def test_examples_of_the_page_run(session_in_a_worker: Session) -> None:
-    assert len(page_examples()) == 2
-    assert set(session_in_a_worker.failures) == {"test_slow_input"}
-    assert "1 failed, 2 passed" in session_in_a_worker.output
+def test_examples_of_the_page_run_and_reports_come_from_a_worker_of_xdist_too(tmp_path: Path) -> None:
+    examples = [generous(example) for example in page_examples()]
+    assert len(examples) == 2
+    source = _WORK + _FAIL.split("def test_breached_limits")[0] + "\n".join(examples)
+    session = run_pytest(tmp_path, source, "-n", "1")
+    assert session.code == 1
+    assert set(session.failures) == {"test_slow_input"}
+    assert "HIGHLY input-bound" in session.failures["test_slow_input"]
+    assert "1 failed, 2 passed" in session.output
 
 
 def test_without_tensorflow_the_test_fails_and_says_so(tmp_path: Path) -> None:
