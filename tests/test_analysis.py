@@ -12,6 +12,7 @@ from synthetic_gpu import synthetic_gpu
 from tpu_twin import tpu_twin
 
 import tfperf
+from tfperf import TfperfError
 from tfperf.analysis.registry import ANALYZED_FIRST, OURS, Host, find_section
 from tfperf.trace.read import read_host
 
@@ -144,8 +145,8 @@ def test_progress_counts_bytes_over_all_hosts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [
-        ({"sections": ["kernel"]}, tfperf.TfperfError, "'kernel' is not a section; the sections are diagnosis"),
-        ({"attribution": "tensorflow", "step_marker": "train"}, tfperf.TfperfError, "has its own steps"),
+        ({"sections": ["kernel"]}, TfperfError, "'kernel' is not a section; the sections are diagnosis, overview"),
+        ({"attribution": "tensorflow", "step_marker": "train"}, TfperfError, "has its own steps"),
         ({"run": "2025"}, tfperf.TraceNotFoundError, "2026_01_01_00_00_00"),
     ],
 )
