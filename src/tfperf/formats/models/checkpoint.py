@@ -405,16 +405,12 @@ def _block(file: InputFile, offset: int, size: int, body: int) -> bytes:
     if masked(crc32c(file.data[offset : stop + 1])) != stored:
         raise file.damaged(offset, f"the checksum of the block at byte {offset} is wrong")
     if compression:
-        raise _compressed(file, compression)
+        name = _COMPRESSIONS.get(compression, f"method {compression}")
+        raise file.refused(
+            f"is compressed ({name}), which tfperf cannot read; TensorFlow writes checkpoints without compression: "
+            "load it there and save it again"
+        )
     return file.data[offset:stop]
-
-
-def _compressed(file: InputFile, compression: int) -> TfprofInputError:
-    name = _COMPRESSIONS.get(compression, f"method {compression}")
-    return file.refused(
-        f"is compressed ({name}), which tfperf cannot read; TensorFlow writes checkpoints without compression: load it "
-        "there and save it again"
-    )
 
 
 def _entries(file: InputFile, block: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -220,20 +220,17 @@ def _arrows(model: Model, is_shown: Bools, slices: _Slices) -> tuple[Int64s, Int
         first_row = np.full(len(model.names), -1, np.int64)
         first_row[node] = rows[first_place]
         to = first_row[pairs[1]]
-        place = _last_before(slices, by_node, pairs[0], slices.start[np.maximum(to, 0)])
+        # The last row of each node that ends in time: rows of `by_node` are ordered by node and end.
+        until = slices.start[np.maximum(to, 0)]
+        ends = slices.end[by_node]
+        times = np.unique(np.concatenate((ends, until)))
+        known = slices.node[by_node] * len(times) + np.searchsorted(times, ends)
+        place = np.searchsorted(known, pairs[0] * len(times) + np.searchsorted(times, until), side="right") - 1
+        place = np.where((place >= 0) & (slices.node[by_node[np.maximum(place, 0)]] == pairs[0]), place, -1)
         found = (to >= 0) & (place >= 0)
         leaves.append(by_node[place[found]])
         arrives.append(to[found])
     return np.concatenate(leaves), np.concatenate(arrives)
-
-
-def _last_before(slices: _Slices, by_node: Int64s, node: Int64s, until: Int64s) -> Int64s:
-    """Return the position in `by_node` (by node and end) of each node's last row that ends in time, else -1."""
-    ends = slices.end[by_node]
-    times = np.unique(np.concatenate((ends, until)))
-    known = slices.node[by_node] * len(times) + np.searchsorted(times, ends)
-    place = np.searchsorted(known, node * len(times) + np.searchsorted(times, until), side="right") - 1
-    return np.where((place >= 0) & (slices.node[by_node[np.maximum(place, 0)]] == node), place, -1)
 
 
 # --- memory ---

@@ -97,7 +97,13 @@ def show(tree: Tree, built: Mapping[int, list[int]], options: Options, rules: Ru
     started = _started(tree, stop, options)
     tree, total = tree.only(*started), total[:, started[0]]
     stop = ends(tree.depth)
-    visited = _visited(tree, stop, options, rules)
+    matched = matches(options.trim_name_regexes, tree.names)
+    if matched is None:
+        matched = np.ones(len(tree), np.bool_)
+    if rules.trims_node:
+        matched[0] = False
+    cut = _above(matched, stop) > 0
+    visited = ~(cut | matched) if rules.trims_node else ~cut
     is_shown = visited & _wanted(tree, total, options, rules)
     is_shown[0] = True
     indent = _above(is_shown, stop)
@@ -140,16 +146,6 @@ def _started(tree: Tree, stop: Int64s, options: Options) -> tuple[Int64s, Int64s
     keep[0] = True
     rows = np.flatnonzero(keep)
     return rows, depth[rows]
-
-
-def _visited(tree: Tree, stop: Int64s, options: Options, rules: Rules) -> Bools:
-    matched = matches(options.trim_name_regexes, tree.names)
-    if matched is None:
-        matched = np.ones(len(tree), np.bool_)
-    if rules.trims_node:
-        matched[0] = False
-    cut = _above(matched, stop) > 0
-    return ~(cut | matched) if rules.trims_node else ~cut
 
 
 def _wanted(tree: Tree, total: Int64s, options: Options, rules: Rules) -> Bools:

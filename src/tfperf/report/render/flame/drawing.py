@@ -84,7 +84,13 @@ def flame_page(document: FlameDocument) -> str:
 
 def flame_picture(document: FlameDocument) -> str:
     """Return an SVG document without scripts, for any viewer."""
-    sentences = [line for text in (*document.sentences, *_reading(document)) for line in _lines(text)]
+    from textwrap import wrap
+
+    sentences = [
+        line
+        for text in (*document.sentences, *_reading(document))
+        for line in wrap(brief(text, 10 * _LONGEST_LINE), _LONGEST_LINE, placeholder=PLAIN_ELLIPSIS)
+    ]
     top = _MARGIN + _LINE * (2 + len(sentences))
     graphs = []
     for chart in document.charts:
@@ -148,12 +154,6 @@ def _fitted(label: str, percent: float) -> str:
     if len(text) <= letters:
         return text
     return "" if letters < 3 else f"{text[: letters - 1]}…"
-
-
-def _lines(text: str) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(brief(text, 10 * _LONGEST_LINE), _LONGEST_LINE, placeholder=PLAIN_ELLIPSIS)
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.base.units import counted
-from tfperf.report.flame_tree import FlameScale, FlameTree, Stack
+from tfperf.report.flame_tree import FlameScale, FlameTree
 from tfperf.report.render.values import brief
 
 MOST_STACKS = 50_000
@@ -38,16 +38,17 @@ def stack_rows(name: str, tree: FlameTree) -> list[StackRow]:
     """Return the stacks with a self value, in tree order; frames are safe to display."""
     with_own = np.flatnonzero(tree.own > 0)
     kept = np.sort(with_own[np.argsort(-tree.own[with_own], kind="stable")[:MOST_STACKS]])
-    rows = [StackRow((name, *_frames(tree.stacks[box])), int(tree.own[box])) for box in kept.tolist()]
+    rows = [
+        StackRow(
+            (name, *(brief(frame, _LONGEST_FRAME) or "(no name)" for frame in tree.stacks[box])), int(tree.own[box])
+        )
+        for box in kept.tolist()
+    ]
     omitted = len(with_own) - len(kept)
     if omitted:
         rest = sum(tree.own[with_own].tolist()) - sum(tree.own[kept].tolist())
         rows.append(StackRow((name, f"({counted(omitted, 'other stack')})"), rest))
     return rows
-
-
-def _frames(stack: Stack) -> tuple[str, ...]:
-    return tuple(brief(frame, _LONGEST_FRAME) or "(no name)" for frame in stack)
 
 
 def whole_numbers(values: Sequence[int], divisor: int) -> list[int]:
