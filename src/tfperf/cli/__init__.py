@@ -250,7 +250,10 @@ def run() -> None:
 
 
 def _leave(exit_codes: Sequence[int]) -> None:
-    """End the process without freeing each object (a sixteenth of a short run); threads have ended by now."""
+    """End the process, if its exit code is known, without freeing each object (a sixteenth of a short run).
+
+    All threads have ended by now, and temporary files are gone.
+    """
     if not exit_codes:
         return
     with suppress(OSError, ValueError):  # the interpreter reports it with its own exit code

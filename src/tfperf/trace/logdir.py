@@ -133,7 +133,10 @@ def refuse_broad(path: Location) -> None:
 
 
 def find_runs(path: Location) -> list[Run]:
-    """Return the runs below a logdir, in a run folder, or of a file; the newest last. Raises TraceNotFoundError."""
+    """Return the runs below a logdir, in a run folder, or of a file; the newest last.
+
+    Raises TraceNotFoundError, which lists the files found instead.
+    """
     if isinstance(path, RemotePath):
         return _ordered_runs(path, _search_remote(path))
     try:

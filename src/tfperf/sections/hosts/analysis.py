@@ -1,7 +1,7 @@
 """Waiting between hosts: the work of each host, and how long the others wait for it.
 
-A host waits in collectives until the last one takes part (`trace/collective_waits.py`). The last host of a step is the
-one that waits least in it; any longer waiting of another host is lost time.
+A host waits in collectives until the last one takes part (`trace/device/collectives.py`). The last host of a step
+is the one that waits least in it; any longer waiting of another host is lost time.
 """
 
 from __future__ import annotations

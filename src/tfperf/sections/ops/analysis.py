@@ -174,9 +174,9 @@ class OpTable(Tabular, frozen=True, kw_only=True):
     """Ops of one side, the largest self time first; times are int64 picoseconds.
 
     `kernel_ps` is the time of kernels, `tensor_core_ps` of those on tensor cores, `unclear_ps` of those with unclear
-    names. `execution` holds the flags of `trace/host_ops.py`. `counts_kernels` marks ops without recorded runs, whose
-    `occurrences` counts kernels and copies. `idle_ps` is the time without ops, `time_ps` the total that shares with
-    idle refer to, and `places` the number of devices (threads) that both are summed over; None is unknown.
+    names. `execution` holds the flags of `trace/host/host_ops.py`. `counts_kernels` marks ops without recorded runs:
+    their `occurrences` counts kernels and copies. `idle_ps` is the time without ops, `time_ps` the total that shares
+    with idle refer to, and `places` the number of devices (threads) that both are summed over; None is unknown.
     """
 
     side: Side

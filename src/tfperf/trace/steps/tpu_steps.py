@@ -42,7 +42,10 @@ def core_steps(trace: HostTrace, steps: Steps) -> list[CoreSteps]:
 
 
 def in_step_time(trace: HostTrace, steps: Steps, plane: Int64s, ps: Int64s) -> Int64s:
-    """Return times of cores (plane indices) as if each were in a step when `steps` (all of the host) are."""
+    """Return times of cores (plane indices) as if each were in a step when `steps` (all of the host) are.
+
+    The work of a core in its own window of a step therefore counts in that step.
+    """
     moved = ps.copy()
     for core in core_steps(trace, steps) if len(steps) else ():
         mine = np.flatnonzero(plane == core.plane)
